@@ -8,7 +8,7 @@ import type { BuildName } from "../lib/builds.ts";
 import type { Prepared } from "../lib/case.ts";
 import type { Effort } from "../lib/measure.ts";
 import { type Part, part } from "../lib/part.ts";
-import { gpt2Layer, type LayerShape, llamaLayer, tinyLayer } from "../lib/shapes.ts";
+import { gpt2Layer, type LayerWork, llamaLayer, tinyLayer } from "../lib/shapes.ts";
 import type { Checkout, Headwise } from "./checkout.ts";
 import {
   columns,
@@ -66,14 +66,6 @@ export function compareKernels(old: Checkout, now: Checkout): Part {
 /** The effort of each of `groups` groups. */
 function shareOf({ samples, mostMs, ...rest }: Effort, groups: number): Effort {
   return { ...rest, samples: Math.ceil(samples / groups), mostMs: mostMs / groups };
-}
-
-interface LayerWork {
-  readonly shape: LayerShape;
-  readonly tokens: number;
-  /** Tokens in the cache; undefined for a prompt without a cache. */
-  readonly past?: number;
-  readonly quick?: boolean;
 }
 
 const prompts: readonly LayerWork[] = [

@@ -3,7 +3,7 @@
 import type { AttendOptions, Kernels } from "../../src/entries/core.ts";
 import { type Comparison, compare, type Load } from "../lib/measure.ts";
 import { type Column, part } from "../lib/part.ts";
-import { gpt2Layer, type LayerShape, llamaLayer, tinyLayer } from "../lib/shapes.ts";
+import { gpt2Layer, type LayerWork, llamaLayer, tinyLayer } from "../lib/shapes.ts";
 import { twoThreadPeaks } from "../peaks/two-threads.ts";
 import { configOf, weightsOf } from "./layer.ts";
 import { inputRows } from "./oracle.ts";
@@ -36,15 +36,7 @@ const columns: readonly Column<ThreadsRow>[] = [
   ["threads", 7, ({ autoThreads }) => autoThreads?.toString() ?? ""],
 ];
 
-interface Work {
-  readonly shape: LayerShape;
-  readonly tokens: number;
-  /** Tokens in the cache; undefined for a prompt without a cache. */
-  readonly past?: number;
-  readonly quick?: boolean;
-}
-
-const works: readonly Work[] = [
+const works: readonly LayerWork[] = [
   { shape: tinyLayer, tokens: 1 },
   { shape: tinyLayer, tokens: 16 },
   { shape: gpt2Layer, tokens: 1 },
@@ -57,11 +49,11 @@ const works: readonly Work[] = [
   { shape: llamaLayer, tokens: 1, past: PAST },
 ];
 
-const nameOf = ({ shape, tokens, past }: Work) =>
+const nameOf = ({ shape, tokens, past }: LayerWork) =>
   `${shape.model} ${past === undefined ? `T=${tokens}` : `one token past ${past}`}`;
 
 /** The work on one engine, and its output after a run. */
-function loadOf(entry: Entry, kernels: Kernels, { shape, tokens, past = 0 }: Work): Load & { out: Float32Array } {
+function loadOf(entry: Entry, kernels: Kernels, { shape, tokens, past = 0 }: LayerWork): Load & { out: Float32Array } {
   const attention = entry.createAttention(kernels, configOf(shape), weightsOf(shape));
   const x = inputRows(past + tokens, shape.dModel);
   const out = new Float32Array(tokens * shape.dModel);

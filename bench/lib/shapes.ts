@@ -123,6 +123,15 @@ export interface LayerShape {
   readonly prompts: readonly number[];
 }
 
+/** A pass of a layer over new tokens. */
+export interface LayerWork {
+  readonly shape: LayerShape;
+  readonly tokens: number;
+  /** Tokens in the cache; undefined for a prompt without a cache. */
+  readonly past?: number;
+  readonly quick?: boolean;
+}
+
 export const gpt2Layer: LayerShape = {
   model: "GPT-2 small",
   dModel: 768,

@@ -54,7 +54,8 @@ export const run: Tutorial = (kernels, print) => {
   print(`d_head: ${attention.config.headDim}`);
   print(`input shape:  ${tuple(SHAPE)}`);
   print(`output shape: ${tuple([batch, qLen, y.length / (batch * qLen)])}`);
-  const one = createAttention(kernels, { ...CONFIG, numHeads: 1 }, module(random));
+  const ofOne = module(random);
+  const one = createAttention(kernels, { ...CONFIG, numHeads: 1 }, ofOne);
   const single = tuple([batch, qLen, attend(one, x, { batch }).length / (batch * qLen)]);
   one.release();
   print(`single-head output shape: ${single} (should match ${tuple(SHAPE)})`);
@@ -65,6 +66,7 @@ export const run: Tutorial = (kernels, print) => {
   print();
   print(`seed 0, sum of the output: ${sum(y).toFixed(4)}, mean of its absolute values: ${meanAbs(y).toFixed(7)}`);
   print(`params of wqkv: 64 × 3·64 = ${weights.wqkv.data.length}, of wo: 64 × 64 = ${weights.wo.data.length}`);
+  print(`params of a single head: ${commas(parameters(kernels, { ...CONFIG, numHeads: 1 }, ofOne))}`);
   print(
     messageOf(() => createAttention(kernels, { dModel: 10, numHeads: 3 }, { wqkv: zeros(30, 10), wo: zeros(10, 10) })),
   );

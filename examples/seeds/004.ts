@@ -6,6 +6,8 @@ import { commas, maxAbs, minus, parameters, product, python, type Tutorial, tupl
 import { TorchRandom } from "./torch-random.ts";
 
 const SENTENCE = ["the", "cat", "sat", "on", "it"];
+/** Of the caches that are compared. */
+const TOKENS = 2048;
 const SIZES = [
   ["~125M", 768, 12],
   ["~350M", 1024, 16],
@@ -53,7 +55,7 @@ export const run: Tutorial = (kernels, print) => {
   print(`enable_gqa with 2 kv heads gives that: ${python(maxAbs(minus(attendTo(repeated), attendTo(kv))) === 0)}`);
 
   print();
-  print("kv heads            cache of 2048 tokens, float32");
+  print(`kv heads            cache of ${TOKENS} tokens, float32`);
   for (const [dModel, numHeads] of [
     [512, 8],
     [64, 8],
@@ -67,8 +69,7 @@ export const run: Tutorial = (kernels, print) => {
   print(
     `Llama 3 70B, 64 query heads with 8 kv heads: ${cacheBytes(8192, 64, 64) / cacheBytes(8192, 64, 8)} times less`,
   );
-  // Keys and values of 128 floats a head, in float16.
-  const tokenBytes = (kvHeads: number) => 2 * kvHeads * 128 * 2;
+  const tokenBytes = (kvHeads: number) => cacheBytes(8192, 64, kvHeads, "f16") / TOKENS;
   const both = (of: (bytes: number) => string) => [64, 8].map((kvHeads) => of(tokenBytes(kvHeads))).join(" -> ");
   print(
     `in float16, a token of a layer: ${both(commas)} bytes, of 80 layers: ${both((bytes) => commas(80 * bytes))} bytes`,
@@ -99,8 +100,8 @@ export const run: Tutorial = (kernels, print) => {
 };
 
 /** Bytes of keys and values alone: a cache also has a table of its pages, 4 bytes for each 128 tokens. */
-function cacheBytes(dModel: number, numHeads: number, numKvHeads: number): number {
-  return plan({ dModel, numHeads, numKvHeads }, { maxSeqLen: 2048 }).cache - 4 * (2048 / 128);
+function cacheBytes(dModel: number, numHeads: number, numKvHeads: number, format: "f32" | "f16" = "f32"): number {
+  return plan({ dModel, numHeads, numKvHeads }, { maxSeqLen: TOKENS, format }).cache - 4 * (TOKENS / 128);
 }
 
 function withoutBiases(dModel: number, numHeads: number, numKvHeads: number) {

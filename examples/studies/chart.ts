@@ -1,6 +1,6 @@
-// Line charts as SVG, for light and dark pages. Lines differ in colour, dash and marker, and colours are those of Okabe and Ito,
-// which people who see fewer colours can tell apart.
+// Line charts as SVG, for light and dark pages. Lines differ in colour, dash and marker.
 
+import { cssColour, PALETTE } from "../../src/inspect/colours.ts";
 import { mean } from "./study.ts";
 import { drawSvg, plain } from "./svg.ts";
 
@@ -51,13 +51,13 @@ const STYLE = `text{fill:#656d76}.grid{stroke:#888;stroke-opacity:.25}.mark{stro
 @media (prefers-color-scheme:dark){text{fill:#d0d7de}}`;
 /** How lines are drawn, one after the other; markers are paths around 0, 0. */
 const STYLES = [
-  { colour: "#0072b2", dash: "none", marker: "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0" },
-  { colour: "#e69f00", dash: "8 3", marker: "M-3-3h6v6h-6z" },
-  { colour: "#009e73", dash: "3 2", marker: "M0-4l4 7h-8z" },
-  { colour: "#d55e00", dash: "8 3 2 3", marker: "M0-4.5l4.5 4.5l-4.5 4.5l-4.5-4.5z" },
-  { colour: "#cc79a7", dash: "12 3", marker: "M0 4l4-7h-8z" },
-  { colour: "#56b4e9", dash: "1 3", marker: "M-4-1h3v-3h2v3h3v2h-3v3h-2v-3h-3z" },
-];
+  { dash: "none", marker: "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0" },
+  { dash: "8 3", marker: "M-3-3h6v6h-6z" },
+  { dash: "3 2", marker: "M0-4l4 7h-8z" },
+  { dash: "12 3", marker: "M0 4l4-7h-8z" },
+  { dash: "1 3", marker: "M-4-1h3v-3h2v3h3v2h-3v3h-2v-3h-3z" },
+  { dash: "8 3 2 3", marker: "M0-4.5l4.5 4.5l-4.5 4.5l-4.5-4.5z" },
+].map((style, i) => ({ ...style, colour: cssColour(PALETTE[i]!) }));
 const styleOf = (line: number) => STYLES[line % STYLES.length]!;
 const [WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM] = [380, 250, 60, 34, 14, 44];
 /** More points than this are drawn as a line without markers. */

@@ -3,10 +3,11 @@
 import { openAsBlob, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { type Kernels, loadKernels } from "headwise";
-import { detectionPattern, type Edit, forwardWith, headScores } from "headwise/inspect";
+import { detectionPattern, type Edit, forwardWith, headScores, type Tensor } from "headwise/inspect";
 import { latent } from "headwise/latent";
 import { createSession, loadModel, models, type Session } from "headwise/models";
 import { openSafetensors, toFloats } from "headwise/weights";
+import { lossesOf } from "./losses.ts";
 import { mean } from "./study.ts";
 
 /** Sequences, and what follows each of their tokens: -100 where a model is not asked for it. */
@@ -14,22 +15,6 @@ export interface Rows {
   readonly tokens: readonly (readonly number[])[];
   readonly targets: readonly (readonly number[])[];
 }
-
-/** What came of trained models, group by group. */
-export interface Results<Group> {
-  /** The version of PyTorch. */
-  readonly torch: string;
-  readonly steps: number;
-  /** Steps between evaluations. */
-  readonly every: number;
-  readonly seeds: readonly number[];
-  readonly groups: readonly Group[];
-}
-
-/** What train.py writes beside the models. */
-export type Trained<Group> = Results<
-  Group & { readonly folders: readonly string[]; readonly curves: readonly number[][] }
->;
 
 /** The kernels that every engine computes alike. */
 export const loadStudyKernels = (): Promise<Kernels> => loadKernels({ deterministic: true, models, latent });
@@ -57,20 +42,7 @@ export function logitsOf(session: Session, { tokens }: Rows, edits: readonly Edi
 
 /** The mean of -log2 of the probability of what is asked for. */
 export function bitsOf(logits: readonly Float32Array[], { targets }: Rows): number {
-  let [bits, count] = [0, 0];
-  for (const [row, wanted] of targets.entries()) {
-    const own = logits[row]!;
-    const width = own.length / wanted.length;
-    for (const [i, target] of wanted.entries()) {
-      if (target < 0) continue;
-      const scores = own.subarray(i * width, (i + 1) * width);
-      const most = Math.max(...scores);
-      const sum = scores.reduce((total, score) => total + Math.exp(score - most), 0);
-      bits += Math.log2(sum) - (scores[target]! - most) / Math.LN2;
-      count++;
-    }
-  }
-  return bits / count;
+  return mean(targets.flatMap((wanted, row) => lossesOf(logits[row]!, wanted))) / Math.LN2;
 }
 
 /** The largest difference of a logit from those that PyTorch gave, which lie beside the model. */
@@ -101,20 +73,22 @@ export function scoreHeads(session: Session, { tokens, targets }: Rows): ScoredH
   const scored = tokens.slice(0, SCORED).map((ids, row) => {
     session.truncate(0);
     const { patterns } = forwardWith(session, ids, { patterns: layers });
+    const answers = answerPattern(ids, targets[row]!);
     return patterns.flatMap((pattern, layer) => {
-      const previous = headScores(pattern, detectionPattern("previous", ids));
-      const width = pattern.data.length / pattern.shape[0]!;
-      const asked = pattern.data.map((weight, i) => {
-        return targets[row]![Math.floor((i % width) / ids.length)]! < 0 ? 0 : weight;
+      const answer = headScores(pattern, answers, { measure: "overlap" });
+      return headScores(pattern, detectionPattern("previous", ids)).map((previous, head) => {
+        return { layer, head, previous, answer: answer[head]! };
       });
-      const answer = headScores({ ...pattern, data: asked }, detectionPattern("induction", ids));
-      return previous.map((score, head) => ({ layer, head, previous: score, answer: answer[head]! }));
     });
   });
+  const meanOf = (head: number, of: "previous" | "answer") => mean(scored.map((heads) => heads[head]![of]));
   return scored[0]!.map(({ layer, head }, i) => {
-    const [previous, answer] = (["previous", "answer"] as const).map((of) =>
-      mean(scored.map((heads) => heads[i]![of])),
-    );
-    return { layer, head, previous: previous!, answer: answer! };
+    return { layer, head, previous: meanOf(i, "previous"), answer: meanOf(i, "answer") };
   });
+}
+
+/** Where the tokens find their answer that are asked for one: behind the earlier place of the same token. */
+export function answerPattern(ids: readonly number[], targets: readonly number[]): Tensor {
+  const { data, shape } = detectionPattern("induction", ids);
+  return { data: data.map((look, i) => (targets[Math.floor(i / ids.length)]! < 0 ? 0 : look)), shape };
 }

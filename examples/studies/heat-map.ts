@@ -1,5 +1,6 @@
 // Tables of heads as SVG: a row for each layer, a column for each head, a shade and a number for each value.
 
+import { cssColour, inkOn, rampColour } from "../../src/inspect/colours.ts";
 import { drawSvg, plain } from "./svg.ts";
 
 /** One of the tables of a figure: values [layer][head]. */
@@ -21,15 +22,8 @@ export interface HeatMaps {
 }
 
 // Cells have a light ground of their own, so that their numbers are legible on any page.
-const STYLE = `.name{fill:#656d76}.cell{stroke:#afb8c1}.weak{fill:#1f2328}.strong{fill:#fff}
+const STYLE = `.name{fill:#656d76}.cell{stroke:#afb8c1}
 @media (prefers-color-scheme:dark){.name{fill:#d0d7de}}`;
-/** The shades of 0 and of `most`: red, green, blue. */
-const [LIGHT, DARK] = [
-  [246, 248, 250],
-  [0, 114, 178],
-] as const;
-/** From this shade on, white is easier to read than black. */
-const STRONG = 0.85;
 const [CELL_WIDTH, CELL_HEIGHT, LEFT, TOP, GAP] = [38, 24, 62, 46, 14];
 
 export function drawHeatMaps({ title, description, maps, most, print, columns = 2 }: HeatMaps): string {
@@ -44,12 +38,11 @@ export function drawHeatMaps({ title, description, maps, most, print, columns = 
     const rows = map.values.flatMap((values, layer) => {
       const y = TOP + CELL_HEIGHT * layer;
       const cells = values.map((value, head) => {
-        const shade = Math.min(1, Math.max(0, value / most));
+        const colour = rampColour(1 - value / most);
         const x = LEFT + CELL_WIDTH * head;
-        const colour = LIGHT.map((light, i) => Math.round(light + shade * (DARK[i]! - light))).join();
         return (
-          `<rect class="cell" x="${x}" y="${y}" width="${CELL_WIDTH}" height="${CELL_HEIGHT}" fill="rgb(${colour})"/>` +
-          `<text class="${shade < STRONG ? "weak" : "strong"}" x="${x + CELL_WIDTH / 2}" y="${y + 16}" text-anchor="middle">${print(value)}</text>`
+          `<rect class="cell" x="${x}" y="${y}" width="${CELL_WIDTH}" height="${CELL_HEIGHT}" fill="${cssColour(colour)}"/>` +
+          `<text fill="${inkOn(colour)}" x="${x + CELL_WIDTH / 2}" y="${y + 16}" text-anchor="middle">${print(value)}</text>`
         );
       });
       return [`<text class="name" x="${LEFT - 6}" y="${y + 16}" text-anchor="end">layer ${layer}</text>`, ...cells];

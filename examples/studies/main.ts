@@ -5,7 +5,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { NoPyTorch } from "./python.ts";
 import { STUDIES } from "./studies.ts";
-import { writeResult } from "./study.ts";
+import { filesOf, writeResult } from "./study.ts";
 
 const names = Object.keys(STUDIES).join(", ");
 const options = { figures: { type: "boolean" }, help: { type: "boolean", short: "h" } } as const;
@@ -33,7 +33,7 @@ const folder = new URL(`./${name}/`, import.meta.url);
 if (!values.figures) {
   const began = performance.now();
   const cache = new URL(`../../node_modules/.cache/headwise-studies/${name}/`, import.meta.url);
-  const result = await study.run(cache, console.log).catch((error: unknown) => {
+  const result = await study.measure(cache, console.log).catch((error: unknown) => {
     if (!(error instanceof NoPyTorch)) throw error;
     console.error(error.message);
     process.exit(1);
@@ -41,6 +41,6 @@ if (!values.figures) {
   writeFileSync(new URL("result.json", folder), writeResult(result));
   console.log(`done in ${((performance.now() - began) / 60_000).toFixed(1)} minutes`);
 }
-const files = study.write(JSON.parse(readFileSync(new URL("result.json", folder), "utf8")));
+const files = filesOf(study, JSON.parse(readFileSync(new URL("result.json", folder), "utf8")));
 for (const [file, text] of Object.entries(files)) writeFileSync(new URL(file, folder), text);
 console.log(`examples/studies/${name}: result.json, ${Object.keys(files).join(", ")}`);

@@ -17,7 +17,7 @@ export class NoPyTorch extends Error {
 }
 
 /**
- * Runs a program that needs PyTorch. Reports its lines of output; its errors go to the terminal.
+ * Runs a program that needs PyTorch, on one thread. Reports its lines of output; its errors go to the terminal.
  * @param candidates Commands among which is one of a Python with PyTorch.
  * @throws NoPyTorch.
  */
@@ -29,8 +29,12 @@ export async function runPython(
 ): Promise<void> {
   const python = candidates.find((name) => name && spawnSync(name, ["-c", "import torch"]).status === 0);
   if (python === undefined) throw new NoPyTorch();
-  // -B: no caches beside the sources.
-  const child = spawn(python, ["-u", "-B", fileURLToPath(script), ...args], { stdio: ["ignore", "pipe", "inherit"] });
+  // OpenBLAS does not heed torch.set_num_threads, and sums of more threads have other last bits. -B: no caches beside the sources.
+  const env = { ...process.env, OPENBLAS_NUM_THREADS: "1", OMP_NUM_THREADS: "1" };
+  const child = spawn(python, ["-u", "-B", fileURLToPath(script), ...args], {
+    env,
+    stdio: ["ignore", "pipe", "inherit"],
+  });
   const ended = new Promise<number | null>((resolve, reject) => child.on("error", reject).on("close", resolve));
   for await (const line of createInterface({ input: child.stdout })) report(line);
   const code = await ended;

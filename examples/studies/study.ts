@@ -5,13 +5,20 @@ export interface Study {
    * @param cache Folder for weights, which are not committed. It may not exist yet.
    * @param report Takes lines about the progress.
    */
-  run(cache: URL, report: (line: string) => void): Promise<unknown>;
+  measure(cache: URL, report: (line: string) => void): Promise<unknown>;
   /**
-   * The figures and the page of text by the names of their files: the same for the same result.
-   * @param result What `run` gave; a study declares it with its own type.
+   * The figures by the names of their files: the same for the same result.
+   * @param result What `measure` gave; a study declares it with its own type.
    */
-  write(result: unknown): Record<string, string>;
+  drawFigures(result: unknown): Record<string, string>;
+  /** The text of README.md, likewise. */
+  writePage(result: unknown): string;
 }
+
+/** What is made of a result, by the names of the files. */
+export const filesOf = (study: Study, result: unknown): Record<string, string> => {
+  return { ...study.drawFigures(result), "README.md": study.writePage(result) };
+};
 
 /** Text of result.json: lists of numbers take one line each. */
 export function writeResult(result: unknown): string {
@@ -24,9 +31,3 @@ export const round = (value: number, decimals = 4): number => Number(value.toFix
 
 export const mean = (values: readonly number[]): number =>
   values.reduce((sum, value) => sum + value, 0) / values.length;
-
-/** A Markdown table; the first row is its head. */
-export function table([head, ...rows]: readonly (readonly (string | number)[])[]): string {
-  const line = (cells: readonly (string | number)[]) => `| ${cells.join(" | ")} |`;
-  return [line(head!), `|${head!.map(() => "---|").join("")}`, ...rows.map(line)].join("\n");
-}

@@ -1,15 +1,27 @@
 """Trains a model for each pair of a task and a seed, all at once, and writes their checkpoints."""
 
+import argparse
 import json
+from pathlib import Path
 
 import torch
 
 from checkpoint import safetensors, write_checkpoint
-from copy_task import bits, draw
+from copy_task import LONGEST, SHORTEST, VOCABULARY, bits, draw
+from decoder import D_MODEL
 from families import checkpoint_of
 
 ROWS, VALIDATION_ROWS, VALIDATION_SEED = 24, 128, 0
 RATE, WARM_UP = 4e-3, 50
+
+
+def read_options(steps):
+    """FOLDER [--steps N] of the command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, default=steps)
+    torch.set_num_threads(1)
+    return parser.parse_args()
 
 
 def train(create, tasks, seeds, steps, every):
@@ -62,3 +74,21 @@ def write_models(folder, decoder, tasks, seeds, name_of):
             own = folder / name_of(task, seed)
             write_checkpoint(own, *checkpoint_of(decoder, index))
             (own / "logits.safetensors").write_bytes(safetensors({"logits": logits[index]}))
+
+
+def write_trained(folder, seeds, steps, every, groups):
+    """What the models are, for the page of the study, and where they are."""
+    setup = {
+        "torch": torch.__version__,
+        "seeds": seeds,
+        "steps": steps,
+        "every": every,
+        "rows": ROWS,
+        "rate": RATE,
+        "validationRows": VALIDATION_ROWS,
+        "dModel": D_MODEL,
+        "tokens": VOCABULARY - 1,
+        "shortest": SHORTEST,
+        "longest": LONGEST,
+    }
+    (folder / "trained.json").write_text(json.dumps({"setup": setup, "groups": groups}))

@@ -3,6 +3,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join, posix } from "node:path";
 import { FILES } from "../../scripts/entries.mjs";
+import { PAGES } from "../pages.ts";
 import { referenceText } from "./declarations.ts";
 import type { Examples } from "./examples.ts";
 import { type Rendered, renderMarkdown, resolveLink } from "./markdown.ts";
@@ -32,6 +33,7 @@ export function renderDocuments(root: string, repository: string, examples: Exam
   );
   const pages = new Map(files.map(({ file }) => [file, file.replace(/\.md$/, "")]));
   pages.set("docs/README.md", "docs");
+  for (const { name } of PAGES) pages.set(`site/pages/${name}.html`, name);
   const linkFrom = (file: string) => (target: string) => {
     const [path = "", anchor] = target.split("#");
     const page = pages.get(resolveLink(file, path));

@@ -1,6 +1,6 @@
 // Heat maps of heads as lines of text: two queries a line in colours, one in characters.
 
-import { weightColour } from "../inspect/svg.ts";
+import { type Colour, rampColour } from "../inspect/colours.ts";
 import type { Colours } from "./terminal.ts";
 import { fitText, widthOf } from "./text.ts";
 
@@ -20,9 +20,6 @@ const RESET = "\x1b[0m";
 const [UPPER, LOWER] = ["▀", "▄"];
 /** Columns of a label, and of the space behind it. */
 const [LONGEST_LABEL, GAP] = [12, 1];
-
-/** Red, green and blue, 0 to 255. */
-type Rgb = readonly number[];
 
 /** How wide the labels of rows are. Where two queries share a line, each has one. */
 function sizesOf({ labels, columns, colours }: MapView) {
@@ -91,17 +88,15 @@ export function scaleText(colours: Colours): string {
 
 /** The escape sequence of a weight's colour: `layer` is 38 for text, 48 for what is behind it. */
 function paintCode(layer: 38 | 48, weight: number, colours: Exclude<Colours, "none">): string {
-  const rgb = rgbOf(weight);
+  const rgb = rampColour(weight);
   return colours === "truecolor" ? `\x1b[${layer};2;${rgb.join(";")}m` : `\x1b[${layer};5;${colourIndex(rgb)}m`;
 }
-
-const rgbOf = (weight: number): Rgb => (weightColour(weight).match(/\d+/g) as string[]).map(Number);
 
 /** Levels of a channel in the cube of 216 colours, those from 16 on, that terminals of 256 have alike. */
 const LEVELS = [0, 95, 135, 175, 215, 255];
 
 /** The nearest colour of the cube. */
-export function colourIndex(rgb: Rgb): number {
+export function colourIndex(rgb: Colour): number {
   const [red = 0, green = 0, blue = 0] = rgb.map((value) => {
     const away = LEVELS.map((level) => Math.abs(level - value));
     return away.indexOf(Math.min(...away));

@@ -1,6 +1,7 @@
-// What figures are made of: elements of SVG as text, and colours that those who do not see all colours tell apart.
+// What figures are made of: elements of SVG as text, and what has which colour.
 
 import { plainText } from "../util/errors.ts";
+import { type Colour, cssColour, inkOn, PALETTE, rampColour } from "./colours.ts";
 
 /** What a figure is drawn as: SVG for pages and files, or lines of text for terminals. */
 export type FigureFormat = "svg" | "text";
@@ -57,26 +58,16 @@ function round(length: number): number {
   return Math.round(length * 10) / 10;
 }
 
-/** Colours that differ for all kinds of colour vision (Okabe and Ito 2008). A figure has a word or a number beside each, too. */
-const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#7f7f7f"] as const;
-
-/** The colour of a head, and that of text on it, whose contrast is at least 5 to 1. */
+/** The colour of a head, and that of text on it. */
 export function headColour(head: number): readonly [fill: string, ink: string] {
-  const index = head % COLOURS.length;
-  return [COLOURS[index] as string, index === 0 ? "#fff" : "#000"];
+  const colour = PALETTE[head % PALETTE.length] as Colour;
+  return [cssColour(colour), inkOn(colour)];
 }
 
 /** What belongs to no head. */
 export const NEUTRAL = "#b0b0b0";
 
-/** The ends of a scale of one hue: almost white for 0, dark blue for 1. */
-const [PALE, DARK] = [
-  [247, 251, 255],
-  [8, 48, 107],
-] as const;
-
-/** The colour of a weight from 0 to 1. Lightness falls with it, so that it reads without colours. */
+/** The colour of a weight from 0 to 1 on a light ground: the larger, the darker. */
 export function weightColour(weight: number): string {
-  const part = Math.min(1, Math.max(0, weight));
-  return `rgb(${PALE.map((from, i) => Math.round(from + part * ((DARK[i] as number) - from))).join(",")})`;
+  return cssColour(rampColour(1 - weight));
 }

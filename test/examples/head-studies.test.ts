@@ -7,15 +7,15 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { describe, expect, test } from "vitest";
 import { convertCheckpoint, METHODS } from "../../examples/studies/gqa-conversion/convert.ts";
-import type { GqaConversion } from "../../examples/studies/gqa-conversion/measure.ts";
-import { writeGqaConversion } from "../../examples/studies/gqa-conversion/page.ts";
+import type { GqaResult } from "../../examples/studies/gqa-conversion/result.ts";
+import { study as gqaConversion } from "../../examples/studies/gqa-conversion/study.ts";
 import { drawHeatMaps } from "../../examples/studies/heat-map.ts";
-import type { InductionFormation } from "../../examples/studies/induction-formation/measure.ts";
-import { writeInductionFormation } from "../../examples/studies/induction-formation/page.ts";
-import { lossesOf } from "../../examples/studies/losses.ts";
+import type { FormationResult } from "../../examples/studies/induction-formation/result.ts";
+import { study as inductionFormation } from "../../examples/studies/induction-formation/study.ts";
+import { lossesOf, nextOf } from "../../examples/studies/losses.ts";
 import { LOOKS, MODEL, readStories } from "../../examples/studies/stories-heads/looks.ts";
-import { writeStoriesHeads } from "../../examples/studies/stories-heads/page.ts";
-import { byWeight, NEEDED, type StoriesHeads } from "../../examples/studies/stories-heads/result.ts";
+import { byWeight, NEEDED, type StoriesResult } from "../../examples/studies/stories-heads/result.ts";
+import { study as storiesHeads } from "../../examples/studies/stories-heads/study.ts";
 import { askFor, shareKnown } from "../../examples/studies/stories-heads/without.ts";
 import { mean } from "../../examples/studies/study.ts";
 import { loadKernels, type Tensor } from "../../src/entries/index.ts";
@@ -27,11 +27,10 @@ const read = (name: string) =>
   JSON.parse(readFileSync(new URL(`../../examples/studies/${name}/result.json`, import.meta.url), "utf8"));
 
 /** The answer of a page. */
-const answerOf = (files: Record<string, string>) =>
-  /\*\*Answer\.\*\*[\s\S]*?(?=\*\*Limits\.\*\*)/.exec(files["README.md"]!)![0];
+const answerOf = (page: string) => /## Answer\n[\s\S]*?(?=\n## )/.exec(page)![0];
 
 describe("stories-heads", () => {
-  const result = read("stories-heads") as StoriesHeads;
+  const result = read("stories-heads") as StoriesResult;
   const lookOf = (name: string) => result.looks.find((look) => look.name.startsWith(name))!;
 
   test("every word of a look has something to look at, before the place that looks", () => {
@@ -78,16 +77,16 @@ describe("stories-heads", () => {
   test("the answer follows the numbers", () => {
     const [{ layer, head }] = byWeight(lookOf("was or were").weights) as [{ layer: number; head: number }];
     const name = `${layer}.${head}`;
-    expect(answerOf(writeStoriesHeads(result))).toContain(`without ${name} alone: `);
-    expect(answerOf(writeStoriesHeads(result))).toMatch(/needed alone for [^.]*"was or were/);
+    expect(answerOf(storiesHeads.writePage(result))).toContain(`without ${name} alone: `);
+    expect(answerOf(storiesHeads.writePage(result))).toMatch(/needed alone for [^.]*"was or were/);
     const changed = read("stories-heads");
     for (const look of changed.looks) look.withoutZero[layer]![head] = look.accuracy;
-    expect(answerOf(writeStoriesHeads(changed))).not.toContain(`without ${name} alone: `);
+    expect(answerOf(storiesHeads.writePage(changed))).not.toContain(`without ${name} alone: `);
   });
 });
 
 describe("induction-formation", () => {
-  const result = read("induction-formation") as InductionFormation;
+  const result = read("induction-formation") as FormationResult;
   const two = result.runs.filter(({ layers }) => layers === 2);
   const one = result.runs.filter(({ layers }) => layers === 1);
   const last = ({ checkpoints }: (typeof two)[number]) => checkpoints.at(-1)!;
@@ -147,15 +146,15 @@ describe("induction-formation", () => {
   });
 
   test("the answer follows the numbers", () => {
-    expect(answerOf(writeInductionFormation(result))).toContain("It depends most on the keys");
+    expect(answerOf(inductionFormation.writePage(result))).toContain("It depends most on the keys");
     const changed = read("induction-formation");
     for (const { circuit } of changed.runs) if (circuit) circuit.queries.induction = 0;
-    expect(answerOf(writeInductionFormation(changed))).toContain("It depends most on the queries");
+    expect(answerOf(inductionFormation.writePage(changed))).toContain("It depends most on the queries");
   });
 });
 
 describe("gqa-conversion", () => {
-  const result = read("gqa-conversion") as GqaConversion;
+  const result = read("gqa-conversion") as GqaResult;
   const { models: all } = result;
   const of = (method: string, kvHeads: number) =>
     all.filter((model) => model.method === method && model.kvHeads === kvHeads);
@@ -168,7 +167,7 @@ describe("gqa-conversion", () => {
       expect(of(method as string, kvHeads as number).map(({ seed }) => seed)).toEqual([1, 2, 3]);
     expect(all).toHaveLength(27);
     expect(result.difference).toBeLessThan(1e-5);
-    expect(result.upSteps / result.steps).toBe(0.05);
+    expect(result.setup.upSteps / result.setup.steps).toBe(0.05);
     for (const { kvHeads, cacheBytes } of all) expect(cacheBytes).toBe(2 * 2 * 16 * 4 * kvHeads);
   });
 
@@ -187,12 +186,12 @@ describe("gqa-conversion", () => {
   });
 
   test("the answer follows the numbers", () => {
-    expect(answerOf(writeGqaConversion(result))).toContain(
+    expect(answerOf(gqaConversion.writePage(result))).toContain(
       "the best common basis of a group has the least loss, at once",
     );
     const changed = read("gqa-conversion");
     for (const model of changed.models) if (model.method === "svd") model.uptrained = 9;
-    const answer = answerOf(writeGqaConversion(changed));
+    const answer = answerOf(gqaConversion.writePage(changed));
     expect(answer).toContain("the least loss at once is that of the best common basis");
     expect(answer).toMatch(/after the further steps that of the (mean|first)/);
   });
@@ -239,8 +238,8 @@ function writeFolder(folder: string, config: object, tensors: Record<string, Ten
 }
 
 test("logits that are all alike lose the logarithm of their number at each place but the first", () => {
-  for (const loss of lossesOf(new Float32Array(3 * 8), [1, 2, 3])) expect(loss).toBeCloseTo(Math.log(8), 12);
-  expect(lossesOf(Float32Array.of(0, 0, 200, 0, 0, 0), [0, 2])).toEqual([0]);
+  for (const loss of lossesOf(new Float32Array(3 * 8), nextOf([1, 2, 3]))) expect(loss).toBeCloseTo(Math.log(8), 12);
+  expect(lossesOf(Float32Array.of(0, 0, 200, 0, 0, 0), nextOf([0, 2]))).toEqual([0]);
 });
 
 test("a heat map has a shade and a number for each value", () => {
@@ -249,10 +248,10 @@ test("a heat map has a shade and a number for each value", () => {
     maps: [{ title: "map", values: [[0, 1.5]] }],
   });
   expect(svg).toContain("a &lt; b");
-  // A quarter of the way from 0 114 178 to 246 248 250.
+  // Nothing is pale yellow; three quarters are the second of the five stops of the ramp.
   expect(Array.from(svg.matchAll(/fill="rgb\(([\d,]+)\)"/g), ([, shade]) => shade)).toEqual([
-    "246,248,250",
-    "62,148,196",
+    "252,255,190",
+    "84,24,110",
   ]);
   expect(svg).toContain(">1.5</text>");
 });

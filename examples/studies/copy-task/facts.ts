@@ -1,21 +1,38 @@
 // What follows from the numbers of a result, and what follows from the task.
 
+import { baselineScore, detectionPattern } from "headwise/inspect";
+import { answerPattern } from "../evaluate.ts";
+import type { Setup, Task } from "../groups.ts";
 import { mean } from "../study.ts";
-import type { CopyResult, Group, Task } from "./study.ts";
+import type { CopyResult, Group } from "./result.ts";
 
 export const TASKS = ["fixed", "varied"] as const;
 export const LAYERS = [1, 2] as const;
 export const HEADS = [1, 2, 4, 8, 16] as const;
-/** Lengths of the texts that are copied, of copy_task.py. */
-export const LENGTHS: Record<Task, readonly number[]> = { fixed: [10], varied: [4, 5, 6, 7, 8, 9, 10] };
 
-/** Bits of a guess among the 31 tokens. */
-export const GUESS = Math.log2(31);
+/** Lengths of the texts that are copied. */
+export const lengthsOf = ({ shortest, longest }: Setup, task: Task): number[] =>
+  Array.from({ length: longest - shortest + 1 }, (_, i) => shortest + i).filter(
+    (length) => task === "varied" || length === longest,
+  );
+
+/** Bits of a guess among all tokens. */
+export const guessBits = ({ tokens }: Setup): number => Math.log2(tokens);
 
 /** Mean bits of who knows which tokens are still to come, but not their order: log2 of their number. */
-export function unorderedBits(task: Task): number {
-  const numbers = LENGTHS[task].flatMap((length) => Array.from({ length }, (_, i) => i + 1));
+export function unorderedBits(setup: Setup, task: Task): number {
+  const numbers = lengthsOf(setup, task).flatMap((length) => Array.from({ length }, (_, i) => i + 1));
   return mean(numbers.map(Math.log2));
+}
+
+/** Scores of a head that attends everything alike, in a text of the longest length. */
+export function uniformScores({ longest }: Setup): { answer: number; previous: number } {
+  const ids = Array.from({ length: 2 * longest + 1 }, (_, i) => i % (longest + 1));
+  const targets = ids.map((_, i) => (i > longest ? 0 : -1));
+  return {
+    answer: baselineScore(answerPattern(ids, targets), { measure: "overlap" }),
+    previous: baselineScore(detectionPattern("previous", ids)),
+  };
 }
 
 export function groupOf(

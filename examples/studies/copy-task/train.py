@@ -1,17 +1,13 @@
 """Trains the models of the study: python3 train.py FOLDER [--steps N]."""
 
-import argparse
-import json
 import sys
 import time
 from pathlib import Path
 
-import torch
-
 sys.path.append(str(Path(__file__).parent.parent))
 from copy_task import TASKS  # noqa: E402
 from decoder import Decoder, HeadAttention  # noqa: E402
-from trainer import train, write_models, write_validation  # noqa: E402
+from trainer import read_options, train, write_models, write_trained, write_validation  # noqa: E402
 
 SEEDS = (1, 2, 3, 4, 5)
 EVERY = 20
@@ -21,11 +17,7 @@ OTHERS = [(layers, heads, kind) for heads, kind in ((4, "learned"), (4, "none"),
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=400)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
+    options = read_options(400)
     write_validation(options.folder, TASKS)
     groups, started = [], time.monotonic()
     for layers, heads, positions in GRID + OTHERS:
@@ -52,8 +44,7 @@ def main():
             )
         last = "  ".join(f"{task} {own[:, -1].mean():.3f} bits" for task, own in zip(TASKS, curves.split(len(SEEDS))))
         print(f"{layers} layers, {heads} heads, {positions}: {last}  ({time.monotonic() - started:.0f} s)")
-    trained = {"torch": torch.__version__, "steps": options.steps, "every": EVERY, "seeds": SEEDS, "groups": groups}
-    (options.folder / "trained.json").write_text(json.dumps(trained))
+    write_trained(options.folder, SEEDS, options.steps, EVERY, groups)
 
 
 if __name__ == "__main__":

@@ -4,34 +4,11 @@ import { rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { forward, type Session } from "headwise/models";
 import { loadStudyKernels, readJson, withModel } from "../evaluate.ts";
-import { lossesOf } from "../losses.ts";
+import { lossesOf, nextOf } from "../losses.ts";
 import { runPython } from "../python.ts";
 import { mean, round } from "../study.ts";
-import { type ConversionError, convertCheckpoint, METHODS, type Method } from "./convert.ts";
-
-/** A converted model of a seed, or with the method "none" the model itself. Losses are nats a token of the second copy. */
-export interface Converted {
-  readonly seed: number;
-  readonly method: Method | "none";
-  readonly kvHeads: number;
-  /** Bytes of keys and values of a token in float32, of all layers. */
-  readonly cacheBytes: number;
-  readonly error?: ConversionError | undefined;
-  readonly loss: number;
-  readonly uptrained: number;
-}
-
-export interface GqaConversion {
-  readonly steps: number;
-  readonly upSteps: number;
-  readonly segment: number;
-  readonly sequences: number;
-  /** Nats of a token that only its frequency tells. */
-  readonly entropy: number;
-  /** The largest difference between the losses of PyTorch and of headwise. */
-  readonly difference: number;
-  readonly models: readonly Converted[];
-}
+import { convertCheckpoint, METHODS } from "./convert.ts";
+import type { Converted, GqaResult } from "./result.ts";
 
 /** The fields of config.json that are read here. */
 interface Config {
@@ -40,24 +17,19 @@ interface Config {
   readonly head_dim: number;
 }
 
-interface Training {
-  readonly steps: number;
-  readonly upSteps: number;
-  readonly seeds: readonly number[];
-  readonly segment: number;
-  readonly entropy: number;
+interface Training extends Pick<GqaResult, "setup" | "entropy"> {
   readonly sequences: readonly (readonly number[])[];
 }
 
 const KV_HEADS = [2, 1];
 
-export async function measureGqaConversion(cache: URL, report: (line: string) => void): Promise<GqaConversion> {
+export async function measure(cache: URL, report: (line: string) => void): Promise<GqaResult> {
   const train = (part: string) =>
     runPython(new URL("train.py", import.meta.url), [part, "--out", fileURLToPath(cache)], report);
   rmSync(cache, { recursive: true, force: true });
   await train("base");
   const training: Training = readJson(new URL("training.json", cache));
-  const converted = training.seeds.flatMap((seed) => {
+  const converted = training.setup.seeds.flatMap((seed) => {
     const base = new URL(`${seed}/mha/`, cache);
     const { num_attention_heads: heads } = readJson<Config>(new URL("config.json", base));
     const pooled = KV_HEADS.flatMap((kvHeads) =>
@@ -75,7 +47,9 @@ export async function measureGqaConversion(cache: URL, report: (line: string) =>
   const kernels = await loadStudyKernels();
   let difference = 0;
   const lossOf = async (name: string) => {
-    const { all, copy } = await withModel(kernels, new URL(`${name}/`, cache), (session) => measure(session, training));
+    const { all, copy } = await withModel(kernels, new URL(`${name}/`, cache), (session) =>
+      measureLoss(session, training),
+    );
     difference = Math.max(difference, Math.abs(all - losses[name]!));
     return round(copy);
   };
@@ -86,19 +60,19 @@ export async function measureGqaConversion(cache: URL, report: (line: string) =>
     measured.push({ ...made, cacheBytes, loss: await lossOf(folder), uptrained: await lossOf(`${folder}-up`) });
   }
   kernels.release();
-  const { steps, upSteps, segment, sequences, entropy } = training;
+  const { setup, sequences, entropy } = training;
   return {
-    ...{ steps, upSteps, segment, sequences: sequences.length, entropy: round(entropy) },
+    ...{ setup, sequences: sequences.length, entropy: round(entropy) },
     difference: Number(difference.toPrecision(2)),
     models: measured,
   };
 }
 
 /** Nats a token, and those of the second copy, whose first token cannot be foreseen either. */
-function measure(session: Session, { sequences, segment }: Training) {
+function measureLoss(session: Session, { sequences, setup }: Training) {
   const losses = sequences.map((ids) => {
     session.truncate(0);
-    return lossesOf(forward(session, ids, { rows: "all" }).logits, ids);
+    return lossesOf(forward(session, ids, { rows: "all" }).logits, nextOf(ids));
   });
-  return { all: mean(losses.flat()), copy: mean(losses.flatMap((each) => each.slice(segment))) };
+  return { all: mean(losses.flat()), copy: mean(losses.flatMap((each) => each.slice(setup.segment))) };
 }

@@ -1,135 +1,108 @@
-import { drawFigure, type Line } from "../chart.ts";
-import { mean, table } from "../study.ts";
+import { listText, pageOf, percent, rowOf, spread, table } from "../page.ts";
+import { mean } from "../study.ts";
 import { METHODS } from "./convert.ts";
-import type { Converted, GqaConversion } from "./measure.ts";
+import {
+  bestOf,
+  fewerHeads,
+  type Loss,
+  lossesOf,
+  MEANING,
+  type Method,
+  ownLosses,
+  regained,
+  seedsBetter,
+  valuesOf,
+} from "./facts.ts";
+import type { GqaResult } from "./result.ts";
 
-export function writeGqaConversion(result: GqaConversion): Record<string, string> {
-  return { "README.md": page(result), "losses.svg": drawLosses(result) };
-}
+export function writePage(result: GqaResult): string {
+  const { setup, sequences, entropy, difference, models } = result;
+  const { seeds, steps, upSteps, upRate, layers, dModel, heads, rows, segment, torch } = setup;
+  const fewer = fewerHeads(result);
+  return pageOf({
+    name: "gqa-conversion",
+    title: "GQA from MHA",
+    from: rowOf("S4-18"),
+    question: `Ainslie et al. (2023) turn a trained model of multi-head attention into one of fewer key-value heads: one head takes the place of each group, and ${percent(upSteps / steps)} of the training's steps make up for what is lost. They found the mean of the heads better than the first of them, and both better than random heads. Does that hold for a small decoder, and does the third method of \`convertToGqa\`, which finds the best common basis of a group, do better?`,
+    answer: `${fewer.map((kvHeads) => winner(result, kvHeads)).join("\n")}
 
-type Method = Converted["method"];
-type Loss = "loss" | "uptrained";
+The model itself has ${nats(ownLosses(result, "loss"))} nats, and ${nats(ownLosses(result, "uptrained"))} after the further steps. Losses are means of ${seeds.length} seeds.
 
-const MEANING: Readonly<Record<Method, string>> = {
-  none: "as it was",
-  mean: "mean of the heads of a group",
-  first: "first head of a group",
-  svd: "best common basis of a group",
-  random: "random key and value heads",
-};
+${table([
+  [
+    "after the further steps, less loss in how many of the seeds",
+    ...fewer.map((kvHeads) => `${kvHeads} of ${heads} heads`),
+  ],
+  ...(
+    [
+      ["svd", "mean"],
+      ["mean", "first"],
+      ["mean", "random"],
+      ["first", "random"],
+    ] as const
+  ).map(([one, other]) => [
+    `${MEANING[one]} < ${MEANING[other]}`,
+    ...fewer.map((kvHeads) => `${seedsBetter(result, one, other, kvHeads)} of ${seeds.length}`),
+  ]),
+])}`,
+    results: `*Error*: the mean distance of a head from what takes its place, relative to its length, of keys and of values. Losses are in nats a token: the mean of the seeds, and their range.
 
-/** The value of each seed. */
-function valuesOf(
-  { models }: GqaConversion,
-  method: Method,
-  kvHeads: number,
-  of: (model: Converted) => number,
-): number[] {
-  return models.filter((model) => model.method === method && model.kvHeads === kvHeads).map(of);
-}
+![Loss of converted models](losses.svg)
 
-const kvHeadsOf = ({ models }: GqaConversion) => [...new Set(models.map(({ kvHeads }) => kvHeads))];
-
-function drawLosses(result: GqaConversion): string {
-  const [all, ...fewer] = kvHeadsOf(result) as [number, ...number[]];
-  const lineOf = (method: (typeof METHODS)[number], of: Loss) => ({
-    name: MEANING[method],
-    points: [...fewer].reverse().map((kvHeads) => {
-      const values = valuesOf(result, method, kvHeads, (model) => model[of]);
-      return { x: kvHeads, y: mean(values), low: Math.min(...values), high: Math.max(...values) };
-    }),
-  });
-  const panel = (title: string, of: Loss) => {
-    const level = (name: string, y: number) => ({ name, points: [fewer.at(-1)!, fewer[0]!].map((x) => ({ x, y })) });
-    const lines: Line[] = [
-      ...METHODS.map((method) => lineOf(method, of)),
-      level(`all ${all} heads`, mean(valuesOf(result, "none", all, (model) => model[of]))),
-      level("frequencies alone", result.entropy),
-    ];
-    const most = Math.max(...lines.flatMap(({ points }) => points.map(({ y, high = y }) => high)));
-    const ticks = Array.from({ length: Math.ceil(most) + 1 }, (_, nats) => nats);
-    return {
-      ...{ title, lines, x: { title: `key-value heads of ${all}`, ticks: [...fewer].reverse(), log: true } },
-      y: { title: "nats a token", ticks },
-    };
-  };
-  return drawFigure({
-    title: "Loss of converted models, before and after some more training",
-    description: `Loss over the number of key-value heads for four ways of making them, on the left at once and on the right after ${result.upSteps} steps of training. Bands are the range of the seeds.`,
-    panels: [panel("converted", "loss"), panel(`after ${result.upSteps} more steps`, "uptrained")],
+${mainTable(result)}`,
+    method: `Decoders of ${layers} layers (Llama, d_model ${dModel}, ${heads} heads, as many key-value heads) learn sequences that repeat a segment of random tokens, for ${steps} steps of ${rows} sequences. They continue a segment by the heads of [induction-formation](../induction-formation/README.md). \`convertToGqa\` of headwise/weights makes ${listText(fewer)} key-value heads of the ${heads} by each method ([convert.md](../../../docs/guide/convert.md#from-mha-to-gqa-or-mqa)). Every model, the unconverted one too, is then trained on for ${upSteps} steps on the same new sequences. headwise measures the loss of all of them in the second copy of ${sequences} segments of ${segment} tokens, from its second token on. It is 0 for a model that copies without doubt, and ${entropy.toFixed(2)} for one that knows the frequencies of tokens only. The losses of PyTorch and headwise differ by at most ${difference} nats over the ${2 * models.length} models.`,
+    limits: `${layers} small layers without MLPs and one task, which a few heads do all of: the seeds differ by which of these share a group. Language models were not tried. The rate of the further steps (${upRate} after a rise, falling to 0, with a new optimiser) was not tuned for any method, and other numbers of steps were not tried.`,
+    minutes: 5,
+    torch,
   });
 }
+
+/** Nats: a model whose loss is so near to that of the frequencies of tokens does not copy. */
+const COPYLESS = 0.1;
 
 const nats = (values: readonly number[]) => mean(values).toFixed(3);
 
-/** A mean and its range. */
-const spread = (values: readonly number[]) =>
-  `${nats(values)} (${Math.min(...values).toFixed(3)} to ${Math.max(...values).toFixed(3)})`;
+/** What is best with a number of key-value heads, at once and after the further steps, and what becomes of the others. */
+function winner(result: GqaResult, kvHeads: number): string {
+  const loss = (method: Method, which: Loss) => mean(lossesOf(result, method, kvHeads, which));
+  const of = (method: Method, which: Loss) => `${loss(method, which).toFixed(3)} nats`;
+  const [now, later] = [bestOf(result, kvHeads, "loss"), bestOf(result, kvHeads, "uptrained")];
+  const least =
+    now === later
+      ? `the ${MEANING[now]} has the least loss, at once (${of(now, "loss")}) and after the further steps (${of(later, "uptrained")})`
+      : `the least loss at once is that of the ${MEANING[now]} (${of(now, "loss")}), and after the further steps that of the ${MEANING[later]} (${of(later, "uptrained")})`;
+  const others = METHODS.filter((method) => method !== later).map(
+    (method) => `${MEANING[method]} ${loss(method, "uptrained").toFixed(3)}`,
+  );
+  const [first, second, third] = (["mean", "first", "random"] as const).map((method) => loss(method, "uptrained"));
+  const order = first! < second! && second! < third! ? "is" : "is not";
+  const copyless = METHODS.filter((method) => loss(method, "uptrained") > result.entropy - COPYLESS);
+  const lost =
+    copyless.length === 0
+      ? ""
+      : ` No copying, a loss within ${COPYLESS} of that of frequencies alone: ${copyless.map((method) => MEANING[method]).join(", ")}.`;
+  return `- **With ${kvHeads} of ${result.setup.heads} key-value heads, ${least}.** The steps bring back ${percent(regained(result, kvHeads))} of what the best loses at once. After them the others have: ${others.join(", ")}; this ${order} the order of the paper.${lost}`;
+}
 
-function page(result: GqaConversion): string {
-  const [all, ...fewer] = kvHeadsOf(result) as [number, ...number[]];
-  const seeds = valuesOf(result, "none", all, ({ seed }) => seed);
-  const of = (method: Method, kvHeads: number, which: Loss) =>
-    valuesOf(result, method, kvHeads, (model) => model[which]);
+function mainTable(result: GqaResult): string {
+  const { setup, models } = result;
   const errorOf = (method: Method, kvHeads: number, part: "key" | "value") => {
     const errors = valuesOf(result, method, kvHeads, ({ error }) => error?.[part] ?? Number.NaN);
     return errors.every(Number.isFinite) ? mean(errors).toFixed(2) : "";
   };
-  const bytesOf = (kvHeads: number) => result.models.find((model) => model.kvHeads === kvHeads)!.cacheBytes;
-  const rows = [
-    [all, bytesOf(all), MEANING.none, "", "", spread(of("none", all, "loss")), spread(of("none", all, "uptrained"))],
-    ...fewer.flatMap((kvHeads) =>
-      METHODS.map((method) => [
-        ...[
-          kvHeads,
-          bytesOf(kvHeads),
-          MEANING[method],
-          errorOf(method, kvHeads, "key"),
-          errorOf(method, kvHeads, "value"),
-        ],
-        ...[spread(of(method, kvHeads, "loss")), spread(of(method, kvHeads, "uptrained"))],
-      ]),
-    ),
+  const row = (method: Method, kvHeads: number) => [
+    kvHeads,
+    models.find((model) => model.kvHeads === kvHeads)!.cacheBytes,
+    MEANING[method],
+    ...[errorOf(method, kvHeads, "key"), errorOf(method, kvHeads, "value")],
+    ...(["loss", "uptrained"] as const).map((which) => spread(lossesOf(result, method, kvHeads, which), 3)),
   ];
-  const pooled = METHODS.filter((method) => method !== "random");
-  /** The method with the least mean loss. */
-  const bestOf = (kvHeads: number, which: Loss) =>
-    [...pooled].sort((a, b) => mean(of(a, kvHeads, which)) - mean(of(b, kvHeads, which)))[0]!;
-  const wins = fewer.map((kvHeads) => {
-    const [now, later] = [bestOf(kvHeads, "loss"), bestOf(kvHeads, "uptrained")];
-    const [lossNow, lossLater] = [nats(of(now, kvHeads, "loss")), nats(of(later, kvHeads, "uptrained"))];
-    const least =
-      now === later
-        ? `the ${MEANING[now]} has the least loss, at once (${lossNow}) and after the further steps (${lossLater})`
-        : `the least loss at once is that of the ${MEANING[now]} (${lossNow}), and after the further steps that of the ${MEANING[later]} (${lossLater})`;
-    return `With ${kvHeads} of ${all} key-value heads, ${least}; random heads have ${nats(of("random", kvHeads, "uptrained"))} then.`;
-  });
-  const own = nats(of("none", all, "uptrained"));
-  const lost = (kvHeads: number, which: Loss) =>
-    mean(of(bestOf(kvHeads, which), kvHeads, which)) - mean(of("none", all, which));
-  const regained = fewer.map((kvHeads) => 1 - lost(kvHeads, "uptrained") / lost(kvHeads, "loss"));
-  /** In how many seeds a method has less loss than another after the further steps, for each number of heads. */
-  const better = (one: Method, other: Method) =>
-    fewer.map((kvHeads) => {
-      const [ours, theirs] = [of(one, kvHeads, "uptrained"), of(other, kvHeads, "uptrained")];
-      return `${ours.filter((loss, i) => loss < theirs[i]!).length} of ${ours.length} with ${kvHeads}`;
-    });
-  return `# GQA from MHA
-
-**Question.** Ainslie et al. (2023) turn a trained model of multi-head attention into one of fewer key-value heads: one head takes the place of each group, and ${Math.round((100 * result.upSteps) / result.steps)} % of the training's steps make up for what is lost. They found the mean of the heads better than the first of them, and both better than random heads. Does that hold for a small decoder, and does the third method of \`convertToGqa\`, which finds the best common basis of a group, do better?
-
-**Method.** Decoders of two layers (Llama, d_model 64, ${all} heads, as many key-value heads) learn sequences that repeat a segment of random tokens, for ${result.steps} steps, with ${seeds.length} seeds. They go on with a segment by the heads of [induction-formation](../induction-formation/README.md). \`convertToGqa\` of headwise/weights makes ${fewer.join(" and ")} key-value heads of the ${all} by each method ([convert.md](../../../docs/guide/convert.md#from-mha-to-gqa-or-mqa)). Every model, the unconverted one too, is then trained on for ${result.upSteps} steps on the same new sequences. headwise measures the loss of all of them in the second copy of ${result.sequences} segments of ${result.segment} tokens, from its second token on. It is 0 for a model that copies without doubt, and ${result.entropy.toFixed(2)} for one that knows the frequencies of tokens only.
-
-**Result.** *Error*: the mean distance of a head from what takes its place, relative to its length, of keys and of values. Losses are in nats a token: the mean of the seeds, and their range.
-
-![Loss of converted models](losses.svg)
-
-${table([["key-value heads", "cache bytes a token", "made from", "error of keys", "of values", "loss", `after ${result.upSteps} steps`], ...rows])}
-
-**Answer.** The models of ${all} key-value heads have ${nats(of("none", all, "loss"))} nats, and ${own} after the further steps. ${wins.join(" ")} Of what the best method loses at once, the further steps bring back ${regained.map((share) => `${Math.round(100 * share)} %`).join(" and ")}. After them, the common basis has less loss than the mean in ${better("svd", "mean").join(" and ")} key-value heads, the mean less than the first head in ${better("mean", "first").join(" and ")}, and the mean less than random heads in ${better("mean", "random").join(" and ")} (numbers of seeds).
-
-**Limits.** Two small layers without MLPs and one task, which a few heads do all of: the seeds differ by which of these share a group. Language models were not tried. The rate of the further steps (1e-3 after a rise, falling to 0, with a new optimiser) was not tuned for any method, and other numbers of steps were not tried.
-
-**Run.** \`npm run study -- gqa-conversion\`: with PyTorch, some five minutes of one core. \`--figures\` writes this page and the figure from result.json. The losses of PyTorch and headwise differ by at most ${result.difference} nats over the ${2 * result.models.length} models.
-`;
+  return table([
+    [
+      ...["key-value heads", "cache bytes a token", "made from", "error of keys", "of values", "loss"],
+      `after ${setup.upSteps} steps`,
+    ],
+    row("none", setup.heads),
+    ...fewerHeads(result).flatMap((kvHeads) => METHODS.map((method) => row(method, kvHeads))),
+  ]);
 }

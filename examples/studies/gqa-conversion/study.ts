@@ -1,5 +1,6 @@
 import type { Study } from "../study.ts";
-import { measureGqaConversion } from "./measure.ts";
-import { writeGqaConversion } from "./page.ts";
+import { drawFigures } from "./figures.ts";
+import { measure } from "./measure.ts";
+import { writePage } from "./page.ts";
 
-export const study = { run: measureGqaConversion, write: writeGqaConversion } satisfies Study;
+export const study = { measure, drawFigures, writePage } satisfies Study;

@@ -36,11 +36,20 @@ def train_base(out):
         train(model, torch.Generator().manual_seed(seed), STEPS, PEAK_RATE)
         write_model(out / f"{seed}/mha", model)
         print(f"seed {seed}: trained for {STEPS} steps")
-    described = {
+    setup = {
+        "torch": torch.__version__,
+        "seeds": SEEDS,
         "steps": STEPS,
         "upSteps": UP_STEPS,
-        "seeds": SEEDS,
+        "upRate": UP_RATE,
+        "layers": LAYERS,
+        "dModel": D_MODEL,
+        "heads": HEADS,
+        "rows": ROWS,
         "segment": LONGEST,
+    }
+    described = {
+        "setup": setup,
         "entropy": entropy(),
         "sequences": two_copies(MEASURED_ROWS, MEASURED_SEED).tolist(),
     }

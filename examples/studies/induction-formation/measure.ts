@@ -4,69 +4,13 @@ import { fileURLToPath } from "node:url";
 import { detectionPattern, type Edit, forwardWith, headScores, type Tensor } from "headwise/inspect";
 import type { Session } from "headwise/models";
 import { loadStudyKernels, readJson, withModel } from "../evaluate.ts";
-import { lossesOf } from "../losses.ts";
+import { lossesOf, nextOf } from "../losses.ts";
 import { runPython } from "../python.ts";
 import { mean, round } from "../study.ts";
+import { type Checkpoint, type Circuit, type FormationResult, type Measured, type Part, PLACES } from "./result.ts";
 
-/** Means over the measured sequences. */
-export interface Measured {
-  /** Nats a token, at all places but the first. */
-  readonly loss: number;
-  /** At the last PLACES places of the first copy of the segment, and of the second. */
-  readonly early: number;
-  readonly late: number;
-  /** [layer][head]: the weight of the previous token. */
-  readonly previous: readonly (readonly number[])[];
-  /** [layer][head]: the weight of what followed the same token before, where it came before. */
-  readonly induction: readonly (readonly number[])[];
-}
-
-export interface Checkpoint extends Measured {
-  readonly step: number;
-}
-
-/** The late loss, and the score of the induction head. */
-export interface Part {
-  readonly late: number;
-  readonly induction: number;
-}
-
-/** The best previous-token head of layer 0, the best induction head of layer 1, and what is left without a part of the circuit. */
-export interface Circuit {
-  readonly previousHead: number;
-  readonly inductionHead: number;
-  readonly all: Part;
-  readonly withoutPrevious: Part;
-  /** Without one other head of layer 0: the mean over these. */
-  readonly withoutOther: Part;
-  /** With keys, queries or values of layer 1 as they are without the previous-token head. */
-  readonly keys: Part;
-  readonly queries: Part;
-  readonly values: Part;
-}
-
-export interface Run {
-  readonly layers: number;
-  readonly seed: number;
-  readonly checkpoints: readonly Checkpoint[];
-  /** Of two layers. */
-  readonly circuit?: Circuit;
-}
-
-export interface InductionFormation {
-  readonly segment: number;
-  readonly sequences: number;
-  /** Nats of a token that only its frequency tells. */
-  readonly entropy: number;
-  /** The largest difference between the losses of PyTorch and of headwise over all checkpoints. */
-  readonly difference: number;
-  readonly runs: readonly Run[];
-}
-
-interface Training {
-  readonly segment: number;
+interface Training extends Pick<FormationResult, "setup" | "entropy"> {
   readonly sequences: readonly (readonly number[])[];
-  readonly entropy: number;
   readonly checkpoints: readonly {
     readonly layers: number;
     readonly seed: number;
@@ -75,18 +19,12 @@ interface Training {
   }[];
 }
 
-/** Places at the end of a copy of the segment. */
-export const PLACES = 24;
-
-export async function measureInductionFormation(
-  cache: URL,
-  report: (line: string) => void,
-): Promise<InductionFormation> {
+export async function measure(cache: URL, report: (line: string) => void): Promise<FormationResult> {
   await runPython(new URL("train.py", import.meta.url), ["--out", fileURLToPath(cache)], report);
-  const { segment, sequences, entropy, checkpoints }: Training = readJson(new URL("training.json", cache));
+  const { setup, sequences, entropy, checkpoints }: Training = readJson(new URL("training.json", cache));
   const lastStep = Math.max(...checkpoints.map(({ step }) => step));
   const kernels = await loadStudyKernels();
-  const texts = sequences.map((ids) => describeText(ids, segment));
+  const texts = sequences.map((ids) => describeText(ids, setup.segment));
   const runs: { layers: number; seed: number; checkpoints: Checkpoint[]; circuit?: Circuit }[] = [];
   let difference = 0;
   for (const { layers, seed, step, loss } of checkpoints) {
@@ -96,7 +34,7 @@ export async function measureInductionFormation(
     }
     const run = runs.at(-1)!;
     await withModel(kernels, new URL(`${layers}-${seed}-${step}/`, cache), (session) => {
-      const measured = measure(session, texts);
+      const measured = measureTexts(session, texts);
       difference = Math.max(difference, Math.abs(loss - measured.loss));
       run.checkpoints.push({ step, ...rounded(measured) });
       if (step === lastStep && layers === 2) run.circuit = dissect(session, texts, measured);
@@ -104,9 +42,7 @@ export async function measureInductionFormation(
   }
   kernels.release();
   return {
-    segment,
-    sequences: sequences.length,
-    entropy: round(entropy),
+    ...{ setup, sequences: sequences.length, entropy: round(entropy) },
     difference: Number(difference.toPrecision(2)),
     runs,
   };
@@ -116,35 +52,23 @@ function rounded({ loss, early, late, previous, induction }: Measured): Measured
   return { loss: round(loss), early: round(early), late: round(late), previous, induction };
 }
 
-/** A sequence, and what heads may look at in it. */
+/** A sequence, and what heads may look at in it: patterns [n, n]. */
 interface Text {
   readonly ids: readonly number[];
   readonly segment: number;
-  readonly previous: Detection;
-  readonly induction: Detection;
+  readonly previous: Tensor;
+  readonly induction: Tensor;
 }
 
-/** A pattern [n, n], and the tokens that have something to look at in it. */
-interface Detection {
-  readonly pattern: Tensor;
-  readonly rows: number;
-}
+const describeText = (ids: readonly number[], segment: number): Text => {
+  return { ids, segment, previous: detectionPattern("previous", ids), induction: detectionPattern("induction", ids) };
+};
 
-function describeText(ids: readonly number[], segment: number): Text {
-  const detect = (kind: "previous" | "induction"): Detection => {
-    const pattern = detectionPattern(kind, ids);
-    const rows = ids.filter((_, i) => pattern.data.subarray(i * ids.length, (i + 1) * ids.length).includes(1)).length;
-    return { pattern, rows };
-  };
-  return { ids, segment, previous: detect("previous"), induction: detect("induction") };
-}
-
-/** `headScores` shares all attention; what is asked for is that of the tokens that have something to look at. */
-const scoresOf = (pattern: Tensor, { pattern: detection, rows }: Detection) =>
-  headScores(pattern, detection).map((score) => (score * pattern.shape[1]!) / rows);
+/** The attention of the tokens that have something to look at. */
+const scoresOf = (pattern: Tensor, detection: Tensor) => headScores(pattern, detection, { measure: "overlap" });
 
 /** @param editsOf What to change in the pass of a text. */
-function measure(
+function measureTexts(
   session: Session,
   texts: readonly Text[],
   editsOf: (text: Text) => readonly Edit[] = () => [],
@@ -157,7 +81,7 @@ function measure(
       patterns: layers,
       edits: editsOf(text),
     });
-    const losses = lossesOf(logits, text.ids);
+    const losses = lossesOf(logits, nextOf(text.ids));
     const { segment } = text;
     return {
       loss: mean(losses),
@@ -196,7 +120,7 @@ function dissect(session: Session, texts: readonly Text[], whole: Measured): Cir
     late: round(mean(measured.map(({ late }) => late))),
     induction: round(mean(measured.map(({ induction }) => induction[1]![inductionHead]!))),
   });
-  const edited = (edits: (text: Text) => readonly Edit[]) => measure(session, texts, edits);
+  const edited = (edits: (text: Text) => readonly Edit[]) => measureTexts(session, texts, edits);
   return {
     ...{ previousHead, inductionHead, all: partOf([whole]) },
     withoutPrevious: partOf([edited(() => [without(previousHead)])]),

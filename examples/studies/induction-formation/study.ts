@@ -1,5 +1,6 @@
 import type { Study } from "../study.ts";
-import { measureInductionFormation } from "./measure.ts";
-import { writeInductionFormation } from "./page.ts";
+import { drawFigures } from "./figures.ts";
+import { measure } from "./measure.ts";
+import { writePage } from "./page.ts";
 
-export const study = { run: measureInductionFormation, write: writeInductionFormation } satisfies Study;
+export const study = { measure, drawFigures, writePage } satisfies Study;

@@ -12,7 +12,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from llama import Llama, Sizes, adamw, next_token_loss, rate_at, train_step, write_model
-from repeats import LENGTH, LONGEST, VOCAB, entropy, repeated, two_copies
+from repeats import LENGTH, LONGEST, SHORTEST, VOCAB, entropy, repeated, two_copies
 
 D_MODEL, HEADS = 64, 4
 ROWS, STEPS, PEAK_RATE = 32, 1000, 3e-3
@@ -54,12 +54,19 @@ def main():
                 checkpoints.append(each)
                 if each["step"] % 250 == 0:
                     print(f"{layers} layers, seed {seed}, step {each['step']:4}: loss {each['loss']:.3f}")
-    described = {
+    setup = {
+        "torch": torch.__version__,
+        "seeds": SEEDS,
+        "steps": STEPS,
+        "dModel": D_MODEL,
+        "heads": HEADS,
+        "rows": ROWS,
+        "length": LENGTH,
+        "tokens": VOCAB,
+        "shortest": SHORTEST,
         "segment": LONGEST,
-        "sequences": measured.tolist(),
-        "entropy": entropy(),
-        "checkpoints": checkpoints,
     }
+    described = {"setup": setup, "entropy": entropy(), "sequences": measured.tolist(), "checkpoints": checkpoints}
     (out / "training.json").write_text(json.dumps(described) + "\n")
 
 

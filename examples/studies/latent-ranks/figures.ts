@@ -1,25 +1,28 @@
 import { bandOf, drawFigure, type Line, type Panel } from "../chart.ts";
 import { mean } from "../study.ts";
-import { groupOf } from "./facts.ts";
-import { answer } from "./page.ts";
-import type { Group, RanksResult } from "./study.ts";
+import { answer, groupOf } from "./facts.ts";
+import type { Group, RanksResult } from "./result.ts";
 
 const BITS = { title: "validation loss, bits a token", ticks: [0, 1, 2, 3, 4, 5, 6] };
-/** Variants whose training is drawn: as many as lines can be told apart. */
+/** Variants whose training is drawn: as many as a chart has styles of lines. */
 const DRAWN = ["MHA", "MQA", "MLA 4", "MLA 6", "MLA 11", "MLA 32"];
 
+export const drawFigures = (result: RanksResult): Record<string, string> => {
+  return { "ranks.svg": drawRanks(result), "curves.svg": drawCurves(result) };
+};
+
 /** Loss against what a layer keeps of a token. */
-export function drawRanks(result: RanksResult): string {
+function drawRanks(result: RanksResult): string {
   const lineOf = (name: string, groups: readonly Group[], labels?: readonly string[]): Line => {
     const bytes = groups.map(({ floats }) => 4 * floats);
-    const seeds = result.seeds.map((_, seed) => groups.map(({ bits }) => bits[seed]!));
+    const seeds = result.setup.seeds.map((_, seed) => groups.map(({ bits }) => bits[seed]!));
     return bandOf(name, bytes, seeds, labels);
   };
-  const heads = result.groups.filter(({ rank }) => rank === null).toReversed();
+  const variants = result.groups.filter(({ rank }) => rank === null).toReversed();
   const latents = result.groups.filter(({ rank }) => rank !== null);
-  const eighth = (4 * groupOf(result, "MHA").floats) / 8;
+  const { floats, layers, heads } = groupOf(result, "MHA");
   const panel: Panel = {
-    title: "Two layers of 8 heads, width 64",
+    title: `${layers} layers of ${heads} heads, width ${result.setup.dModel}`,
     x: { title: "bytes of a token in a layer's cache, float32", ticks: [32, 64, 128, 256, 512], log: true },
     y: { title: "validation loss, bits a token", ticks: [0.001, 0.01, 0.1, 1, 10], log: true },
     lines: [
@@ -28,23 +31,23 @@ export function drawRanks(result: RanksResult): string {
         latents,
         latents.map(({ rank }) => String(rank)),
       ),
-      lineOf(heads.map(({ name }) => name).join(", "), heads),
+      lineOf(variants.map(({ name }) => name).join(", "), variants),
     ],
-    marks: [{ name: "1/8 of MHA", x: eighth }],
+    marks: [{ name: "1/8 of MHA", x: (4 * floats) / 8 }],
   };
   const losses = result.groups.map(
     ({ name, floats, bits }) => `${name}, ${4 * floats} bytes: ${mean(bits).toFixed(2)} bits`,
   );
   return drawFigure({
     title: "Loss on the copy task against the bytes of the cache",
-    description: `${answer(result).replaceAll("**", "")} Means of ${result.seeds.length} seeds: ${losses.join("; ")}.`,
+    description: `${answer(result).replaceAll("**", "")} Means of ${result.setup.seeds.length} seeds: ${losses.join("; ")}.`,
     panels: [panel],
   });
 }
 
 /** Loss while training. */
-export function drawCurves(result: RanksResult): string {
-  const { steps, every, seeds } = result;
+function drawCurves(result: RanksResult): string {
+  const { steps, every, seeds } = result.setup;
   const at = Array.from({ length: steps / every + 1 }, (_, i) => i * every);
   const panel: Panel = {
     title: "While training",

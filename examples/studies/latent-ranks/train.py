@@ -1,16 +1,12 @@
 """Trains the models of the study: python3 train.py FOLDER [--steps N]."""
 
-import argparse
-import json
 import sys
 import time
 from pathlib import Path
 
-import torch
-
 sys.path.append(str(Path(__file__).parent.parent))
 from decoder import Decoder, HeadAttention, LatentAttention  # noqa: E402
-from trainer import train, write_models, write_validation  # noqa: E402
+from trainer import read_options, train, write_models, write_trained, write_validation  # noqa: E402
 
 TASKS, SEEDS = ("varied",), (1, 2, 3)
 LAYERS, HEADS, ROPE_DIM = 2, 8, 4
@@ -27,11 +23,7 @@ def variants():
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=900)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
+    options = read_options(900)
     write_validation(options.folder, TASKS)
     groups, started = [], time.monotonic()
     for name, rank, attention in variants():
@@ -40,10 +32,9 @@ def main():
         )
         folders = [f"{name} {seed}".replace(" ", "-").lower() for seed in SEEDS]
         write_models(options.folder, decoder, TASKS, SEEDS, lambda _, seed: folders[SEEDS.index(seed)])
-        groups.append({"name": name, "rank": rank, "folders": folders, "curves": curves.tolist()})
+        groups.append({"task": TASKS[0], "name": name, "rank": rank, "folders": folders, "curves": curves.tolist()})
         print(f"{name}: {curves[:, -1].mean():.3f} bits  ({time.monotonic() - started:.0f} s)")
-    trained = {"torch": torch.__version__, "steps": options.steps, "every": EVERY, "seeds": SEEDS, "ropeDim": ROPE_DIM}
-    (options.folder / "trained.json").write_text(json.dumps(trained | {"groups": groups}))
+    write_trained(options.folder, SEEDS, options.steps, EVERY, groups)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 import { loadStudyKernels, withModel } from "../evaluate.ts";
 import { lookAt } from "./look-at.ts";
 import { describeLook, LOOKS, type Look, MODEL, readStories, type Story } from "./looks.ts";
-import type { LookResult, StoriesHeads } from "./result.ts";
+import type { LookResult, StoriesResult } from "./result.ts";
 import { askFor, withoutHeads } from "./without.ts";
 
-export async function measureStoriesHeads(_cache: URL, report: (line: string) => void): Promise<StoriesHeads> {
+export async function measure(_cache: URL, report: (line: string) => void): Promise<StoriesResult> {
   const kernels = await loadStudyKernels();
   const stories = readStories();
   const [looked, tested] = [stories.slice(0, stories.length / 2), stories.slice(stories.length / 2)];

@@ -42,12 +42,15 @@ export interface LookResult {
   readonly groups: readonly Group[];
 }
 
-export interface StoriesHeads {
+export interface StoriesResult {
   readonly stories: { readonly looked: number; readonly tested: number };
   /** Scores of heads by the name of the pattern. */
   readonly kinds: Readonly<Record<string, Grid>>;
   readonly looks: readonly LookResult[];
 }
+
+/** Stories that are read for each set of heads. */
+export const MOST_STORIES = 60;
 
 /** A head is needed alone if without it so much less is known. */
 export const NEEDED = 0.1;

@@ -1,5 +1,6 @@
 import type { Study } from "../study.ts";
-import { measureStoriesHeads } from "./measure.ts";
-import { writeStoriesHeads } from "./page.ts";
+import { drawFigures } from "./figures.ts";
+import { measure } from "./measure.ts";
+import { writePage } from "./page.ts";
 
-export const study = { run: measureStoriesHeads, write: writeStoriesHeads } satisfies Study;
+export const study = { measure, drawFigures, writePage } satisfies Study;

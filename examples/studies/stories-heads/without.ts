@@ -6,12 +6,10 @@ import { TorchRandom } from "../../seeds/torch-random.ts";
 import { mean, round } from "../study.ts";
 import type { Seen } from "./look-at.ts";
 import type { Look, Story } from "./looks.ts";
-import { byWeight, type Grid, type Group, type Head, NEEDED } from "./result.ts";
+import { byWeight, type Grid, type Group, type Head, MOST_STORIES, NEEDED } from "./result.ts";
 
 const COUNTS = [1, 2, 4, 6, 8];
 const OTHER_SETS = 5;
-/** Stories that are read for each set of heads. */
-const MOST_STORIES = 60;
 
 /** A story up to its last word that a look is asked for, and these words. */
 export interface Asked {

@@ -4,15 +4,12 @@ import { describe, expect, test } from "vitest";
 import { colourIndex, keysThatFit, type MapView, mapLines, scaleText } from "../../../src/cli/heat-map.ts";
 import { coloursOf, columnsOf } from "../../../src/cli/terminal.ts";
 import { widthOf } from "../../../src/cli/text.ts";
-import { weightColour } from "../../../src/inspect/svg.ts";
+import { rampColour } from "../../../src/inspect/colours.ts";
 
 /** Weights [3, 3]; those behind a query are such as no map may show. */
 const WEIGHTS = Float32Array.of(1, 0.5, 0.5, 0.25, 0.75, 0.5, 0, 0.09, 0.91);
 const LABELS = ["0 the", "1 cat", "2 sat"];
 const viewOf = (colours: MapView["colours"], columns = 80): MapView => ({ labels: LABELS, columns, colours });
-
-/** Red, green and blue of a weight in the figures of headwise/inspect. */
-const colourOf = (weight: number): number[] => (weightColour(weight).match(/\d+/g) as string[]).map(Number);
 
 const ESCAPES = new RegExp(`${String.fromCharCode(27)}\\[[\\d;]*m`, "g");
 const withoutColours = (line: string) => line.replace(ESCAPES, "");
@@ -37,7 +34,7 @@ describe("maps", () => {
 
   test("in colours have two queries a line, the upper one in the colour of text", () => {
     const [, first, second] = mapLines(WEIGHTS, 3, 0, viewOf("truecolor")) as [string, string, string];
-    const colour = (layer: number, weight: number) => `\x1b[${layer};2;${colourOf(weight).join(";")}m`;
+    const colour = (layer: number, weight: number) => `\x1b[${layer};2;${rampColour(weight).join(";")}m`;
     const lower = `${colour(38, 0.75)}▄\x1b[0m`;
     expect(first).toBe(`0 the 1 cat ${colour(38, 1)}${colour(48, 0.25)}▀\x1b[0m${lower}`);
     expect(withoutColours(second)).toBe("2 sat       ▀▀▀");
@@ -69,7 +66,7 @@ test("the 256 colours of the scale get lighter or darker all along, by a thirtie
     const [r, g, b] = [36, 6, 1].map((step) => levels[Math.floor((index - 16) / step) % 6] as number);
     return 0.2126 * r! + 0.7152 * g! + 0.0722 * b!;
   };
-  const indices = Array.from({ length: 101 }, (_, i) => colourIndex(colourOf(i / 100)));
+  const indices = Array.from({ length: 101 }, (_, i) => colourIndex(rampColour(i / 100)));
   const steps = indices.map(lightness);
   const direction = Math.sign(steps[100]! - steps[0]!);
   expect(Math.abs(steps[100]! - steps[0]!)).toBeGreaterThan(150);

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import type { Tensor } from "../../../src/entries/index.ts";
 import { drawHeads, drawProjections, drawShapes, drawSplit, shapeTrace } from "../../../src/entries/inspect.ts";
+import { contrast, luminance } from "../../support/luminance.ts";
 
 const SIZES = { batch: 2, seqLen: 10, dModel: 512, numHeads: 8 };
 const TOKENS = ["<the>", "cat\u0007", "&"];
@@ -89,28 +90,17 @@ test("cells have their weights, and are the darker the larger these are", () => 
     Array.from(maps.data, (weight, i) => [String(Math.floor(i / 3) % 3), String(i % 3), weight.toFixed(2)]),
   );
   const byWeight = cells.toSorted((a, b) => Number(a[6]) - Number(b[6]));
-  for (const [i, cell] of byWeight.slice(1).entries())
-    for (const channel of [1, 2, 3]) expect(Number(cell[channel])).toBeLessThanOrEqual(Number(byWeight[i]![channel]));
+  const lights = byWeight.map(([, ...channels]) => luminance(channels.slice(0, 3).map(Number)));
+  for (const [i, light] of lights.slice(1).entries()) expect(light).toBeLessThanOrEqual(lights[i]!);
 });
 
 test("text on the colour of a head has a contrast of 5 to 1", () => {
   const svg = drawShapes({ ...SIZES, numHeads: 8 });
-  const pairs = Array.from(svg.matchAll(/fill="(#\w{6})"><title>head \d<.*\n<text.*fill="(#\w{3})"/g));
-  expect(new Set(pairs.map(([, fill]) => fill)).size).toBe(8);
-  for (const [, fill, ink] of pairs) {
-    const [light, dark] = [brightness(fill!), ink === "#fff" ? 1 : 0].sort((a, b) => b - a) as [number, number];
-    expect((light + 0.05) / (dark + 0.05)).toBeGreaterThan(5);
-  }
+  const form = /fill="rgb\((\d+),(\d+),(\d+)\)"><title>head \d<.*\n<text.*fill="(#\w{3})"/g;
+  const pairs = Array.from(svg.matchAll(form), ([, ...fill]) => ({ ink: fill.pop(), fill: fill.map(Number) }));
+  expect(new Set(pairs.map(({ fill }) => String(fill))).size).toBe(8);
+  for (const { fill, ink } of pairs) expect(contrast(luminance(fill), ink === "#fff" ? 1 : 0)).toBeGreaterThan(5);
 });
-
-/** Relative luminance by WCAG 2. */
-function brightness(colour: string): number {
-  const [r, g, b] = [1, 3, 5].map((at) => {
-    const part = Number.parseInt(colour.slice(at, at + 2), 16) / 255;
-    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
-  }) as [number, number, number];
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-}
 
 test("figures as text are these", () => {
   expect(FIGURES.heads("text")).toBe(
