@@ -1,19 +1,19 @@
 // The inspector: a text, all heads of a model, and one of them large.
 
 import type { Attended, HeadAbout } from "../worker/inspect.ts";
-import { choice, createState, flag, integer, text } from "./address.ts";
 import { atRest, byId, make } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { type Cell, createHeatmap } from "./heatmap.ts";
 import { guessRows, visible } from "./inspector/bars.ts";
 import { createEditControls, readEdits } from "./inspector/edits.ts";
 import { exportButtons } from "./inspector/exports.ts";
-import { cellOf, sayGroup } from "./inspector/head.ts";
+import { cellOf, sayGroup, sayUnknown, UNCHANGED } from "./inspector/head.ts";
 import { createHeadsGrid, type Place, sayHead } from "./inspector/heads-grid.ts";
 import { createLines } from "./inspector/lines.ts";
 import { createStages } from "./inspector/stages.ts";
+import { changesOf, state } from "./inspector/state.ts";
 import { createStatistics } from "./inspector/statistics.ts";
-import { createSwitches, restrict } from "./inspector/switches.ts";
+import { createSwitches } from "./inspector/switches.ts";
 import { whyView } from "./inspector/why.ts";
 import { createModelPicker } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
@@ -22,29 +22,6 @@ const OFFERED = [
   { name: "stories.gguf", label: "Stories, 0.8 MB: 743,296 parameters, 8 bits" },
   { name: "stories", label: "Stories, 1.5 MB: the same, 16 bits" },
 ];
-
-const state = createState({
-  model: text("stories.gguf"),
-  text: text("the cat sat on the mat because it was"),
-  layer: integer(0),
-  head: integer(7),
-  /** The cell under the cursor; -1 is the last token, and the key that it looks at most. */
-  query: integer(-1, -1),
-  key: integer(-1, -1),
-  view: choice("map", "difference", "lines", "stages", "statistics"),
-  /** Tokens of the statistics. */
-  length: integer(1024),
-  stage: integer(0, 0, 8),
-  sort: choice("layer", "kind"),
-  /** Heads that are changed, and the text that they are patched from. */
-  edits: text(""),
-  from: text("the dog slept on the rug because it was"),
-  weights: choice("stored", "f32", "q8", "q4"),
-  cache: choice("f32", "f16", "q8", "q4"),
-  window: integer(0),
-  first: flag(true),
-  deterministic: choice("no", "yes"),
-});
 
 type OnReport = NonNullable<NonNullable<Parameters<typeof engine.run>[2]>["onReport"]>;
 
@@ -131,10 +108,9 @@ async function ask(): Promise<void> {
   while (isStale && isLoaded) {
     isStale = false;
     const { values } = state;
-    const { layer, head, from, weights, cache } = values;
-    const changes = { edits: readEdits(values.edits), from, weights, cache };
+    const { layer, head } = values;
     try {
-      show(narrow(await engine.run("attend", { text: field.value, changes, layer, head })));
+      show(await engine.run("attend", { text: field.value, changes: changesOf(values), layer, head }));
     } catch (error) {
       say((error as Error).message, true);
       markReady();
@@ -144,23 +120,18 @@ async function ask(): Promise<void> {
   studyLater();
 }
 
-/** A view with the window and the first token as they are switched; what it was before them is there to compare. */
-function narrow(view: Attended): Attended {
-  const weights = restrict(view.weights, view.words.length, state.values);
-  return weights === view.weights ? view : { ...view, weights, before: view.before ?? view.weights };
-}
-
 function show(view: Attended): void {
   const { words, layer, head } = view;
   shown = view;
   showHead(view);
   grid.show(view, isEdited);
+  switches.showLayer(view);
   byId("one-title", HTMLElement).textContent = `Layer ${layer}, head ${head}`;
   does.textContent = sayAbout(view);
   guesses.replaceChildren(...guessRows(view.guesses));
   const read = view.read === 0 ? "" : `; ${view.read} read in ${view.ms.toFixed(0)} ms`;
   const cut = view.cut === 0 ? "" : `; there is no room for ${view.cut} more`;
-  say(`${words.length} tokens${cut}${read}.`);
+  say(`${words.length} tokens${cut}${read}.${sayUnknown(view.unknown)}`);
 }
 
 const isEdited = (place: Place) =>
@@ -213,11 +184,14 @@ function showHead(view: Attended): void {
   isShowing = false;
 }
 
+const notesOf = ({ before }: Attended) => (before ? [UNCHANGED] : []);
+
 async function showStages(of: Attended, cell: Cell): Promise<void> {
   try {
     const list = await engine.run("stages", { layer: of.layer, head: of.head, ...cell });
     const word = (i: number) => `“${visible(of.words[i] as string)}” at ${i}`;
-    if (of === shown) stages.show(list, `${word(cell.query)} looks at ${word(cell.key)}`);
+    if (of === shown)
+      stages.show(list, [`${word(cell.query)} looks at ${word(cell.key)}, step by step.`, ...notesOf(of)]);
   } catch (error) {
     if (of === shown) stages.say((error as Error).message);
   }
@@ -232,14 +206,15 @@ const explain = async (): Promise<void> => {
   const place = byId("why", HTMLElement);
   const sayThere = (textContent: string) => place.replaceChildren(make("p", { className: "quiet small", textContent }));
   if (key > query) {
-    stages.say("A token sees none that come later.");
-    return sayThere("A token sees none that come later.");
+    const none = ["A token sees none that come later.", ...notesOf(of)].join(" ");
+    stages.say(none);
+    return sayThere(none);
   }
   if (state.values.view === "stages") await showStages(of, { query, key });
   try {
     const why = await engine.run("why", { layer, head, query, key });
     if (of === shown)
-      place.replaceChildren(whyView(why, visible(words[query] as string), visible(words[key] as string)));
+      place.replaceChildren(whyView(why, visible(words[query] as string), visible(words[key] as string), notesOf(of)));
   } catch (error) {
     if (of === shown) sayThere((error as Error).message);
   }
@@ -283,8 +258,7 @@ state.follow((values) => {
   for (const [name, element] of Object.entries(views))
     element.hidden = name !== (values.view === "difference" ? "map" : values.view);
   const { layer, head, text: words } = values;
-  const { weights, cache, window, first } = values;
-  const now = JSON.stringify([words, layer, head, values.edits, values.from, weights, cache, window, first]);
+  const now = JSON.stringify([words, layer, head, changesOf(values)]);
   const cell = `${values.query} ${values.key} ${values.view}`;
   stages.go(values.stage);
   if (now !== asked) void ask();
