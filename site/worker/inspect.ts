@@ -159,15 +159,18 @@ function shrink(patterns: readonly Float32Array[], n: number, side: number): Flo
   return small;
 }
 
-/** The likeliest next tokens, of two passes those of either. */
+/** The likeliest next tokens: of two passes, those that are likeliest in either. */
 function guess(logits: Float32Array, before: Float32Array | undefined): Guess[] {
   const { tokenizer } = loadedModel();
   const [now, then] = [probabilities(logits), before && probabilities(before)];
   const ids = new Set([...top(now), ...(then ? top(then) : [])]);
-  return [...ids].map((id) => {
+  const found = Array.from(ids, (id) => {
     const word = tokenizer.decode([id], { keepSpecial: true });
     return { word, probability: now[id] as number, ...(then && { before: then[id] as number }) };
   });
+  const most = ({ probability, before = 0 }: Guess) => Math.max(probability, before);
+  const kept = found.sort((a, b) => most(b) - most(a)).slice(0, GUESSES);
+  return kept.sort((a, b) => b.probability - a.probability);
 }
 
 function probabilities(logits: Float32Array): Float64Array {

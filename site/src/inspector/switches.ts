@@ -32,7 +32,7 @@ export function createSwitches(onChange: (change: Partial<Switched>) => void): S
     select("first", FIRST),
     select("kv", {}),
   ] as const;
-  const window = make("input", { id: "window", type: "number", min: "0", max: "4096", step: "1" });
+  const window = make("input", { id: "window", type: "number", min: "0", max: "4096", step: "1", placeholder: "none" });
   const causal = make("input", { id: "causal", type: "checkbox" });
   const labelled = (text: string, control: HTMLElement) =>
     make("div", {}, make("label", { htmlFor: control.id, textContent: text }), control);
@@ -53,7 +53,7 @@ export function createSwitches(onChange: (change: Partial<Switched>) => void): S
     make(
       "div",
       { className: "row" },
-      labelled("Window (0: none)", window),
+      labelled("Window", window),
       labelled("First token", first),
       labelled("Key-value heads", kv),
     ),
@@ -69,15 +69,18 @@ export function createSwitches(onChange: (change: Partial<Switched>) => void): S
     weights.value = values.weights;
     cache.value = values.cache;
     causal.checked = values.causal;
-    if (document.activeElement !== window) window.valueAsNumber = values.window;
+    if (document.activeElement !== window) window.value = values.window === 0 ? "" : String(values.window);
     first.value = values.first;
     if (!view) return;
     const { layer, heads, kvHeads } = view;
     const own = kvHeads[layer] as number;
     const divisors = Array.from({ length: own }, (_, i) => own - i).filter((count) => own % count === 0);
-    kv.replaceChildren(
-      ...divisors.map((count) => new Option(count === own ? `${own}, as trained` : String(count), String(count % own))),
-    );
+    if (kv.dataset.own !== String(own)) {
+      kv.dataset.own = String(own);
+      kv.replaceChildren(
+        ...divisors.map((count) => new Option(count === own ? `${own}, as trained` : `${count}`, `${count % own}`)),
+      );
+    }
     kv.value = String(divisors.includes(values.kv) ? values.kv % own : 0);
     kv.disabled = own < 2;
     title.textContent = `Attention of layer ${layer}`;

@@ -35,6 +35,6 @@ export function whyView(
     list([...byKey, ...more]),
     title(`by what wrote to the query “${query}”`),
     list(byQuery),
-    make("p", { className: "quiet small" }, `The largest parts, query × key: ${largest}.`),
+    ...(largest ? [make("p", { className: "quiet small" }, `The largest parts, query × key: ${largest}.`)] : []),
   );
 }

@@ -131,7 +131,7 @@ export const scenarios = {
       async (page) => {
         const plain = await expected(TEXT);
         await page.focus("#causal");
-        await page.keyboard.press("Space");
+        await page.keyboard.press(" ");
         await page.waitForFunction(() => location.search.includes("causal=0"));
         await page.waitForFunction(
           (digest) => document.getElementById("digest").textContent !== digest,
@@ -143,7 +143,7 @@ export const scenarios = {
         await page.waitForFunction(() => location.search.includes("kv=1"));
         await page.keyboard.press("ArrowUp");
         await page.focus("#causal");
-        await page.keyboard.press("Space");
+        await page.keyboard.press(" ");
         await digestIs(page, plain.digest);
       },
       `${QUERY}&layer=1&head=6`,

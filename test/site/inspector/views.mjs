@@ -130,4 +130,27 @@ export const scenarios = {
       },
       `${QUERY}&layer=1&head=6&view=statistics`,
     ),
+  "statistics at 16,384 tokens, without the matrix": (given) =>
+    open(
+      given,
+      async (page) => {
+        const status = ".statistics [role=status]";
+        await page.select("#length", "16384");
+        await press(page, "Measure");
+        await press(page, "Stop measuring");
+        await textIs(page, status, "Stopped.");
+        await press(page, "Measure");
+        await page.waitForFunction(
+          (where) => document.querySelector(where).textContent.startsWith("16,384 tokens in "),
+          { timeout: 110_000 },
+          status,
+        );
+        // 32 heads · 16384² weights · 4 bytes; the session has keys and values of 4 layers of 2 heads of 16 floats.
+        const sentence = await textOf(page, status);
+        expect("bytes", sentence, /The weights of all heads would take 34\.4 GB; the session took 16\.8 MB\./);
+        expect("a row for each head", await page.$$eval(".statistics tbody tr", (all) => all.length), 32);
+        return sentence;
+      },
+      `${QUERY}&layer=1&head=6&view=statistics`,
+    ),
 };

@@ -51,6 +51,7 @@ export const scenarios = {
       given,
       async (page) => {
         const node = await expected(TEXT);
+        await page.setViewport({ width: 1280, height: 1600 });
         const { x, y, width, height } = await (await page.$(".heatmap .plot")).boundingBox();
         const n = node.words.length;
         await page.mouse.move(x + (width * 6.5) / n, y + (height * 16.5) / n);
@@ -91,12 +92,18 @@ export const scenarios = {
       }
       expect("all heads", shown.flatMap(({ heads }) => heads).length, found.length);
       expect("more than two kinds", shown.length > 2, true);
-      const local = found.find(({ layer, head }) => layer === 0 && head === 7);
-      const { score, tokens } = local.scores[local.kind];
+      const { layer, head, kind, scores } = found.find((each) => each.kind === "local");
+      await page.evaluate((place) => {
+        [...document.querySelectorAll(".groups button")]
+          .find(({ textContent }) => textContent.startsWith(place))
+          .click();
+      }, `${layer}.${head} `);
+      await textIs(page, "#one-title", `Layer ${layer}, head ${head}`);
+      const { score, tokens } = scores[kind];
       expect(
-        "what the large head does",
+        "what the head does",
         await textOf(page, "#does"),
-        RegExp(`: ${(100 * score).toFixed(0)} % of the attention of ${tokens} tokens\\.`),
+        RegExp(`the last four tokens: ${(100 * score).toFixed(0)} % of the attention of ${tokens} tokens\\.`),
       );
       return shown.map(({ kind, heads }) => `${kind} ${heads.length}`).join(", ");
     }),
