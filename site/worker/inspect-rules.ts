@@ -21,7 +21,7 @@ export interface Rules {
 /** What a layer does under other rules. */
 export interface RuledLayer {
   /** [heads, tokens, tokens]. */
-  readonly weights: Float32Array;
+  readonly weights: Tensor;
   /** Puts what its heads then give in the place of what they gave. */
   readonly edit: Edit;
 }
@@ -60,7 +60,7 @@ export function ruledLayer(model: Model, ids: readonly number[], rules: Rules, r
       scores: "weights",
     },
   );
-  return { weights: (found as Tensor).data, edit: { at: "z", layer, set: besideEachOther(output, n) } };
+  return { weights: found as Tensor, edit: { at: "z", layer, set: besideEachOther(output, n) } };
 }
 
 /** Which keys each query sees, [tokens, tokens]: what the layer's own rules allow and, without causal order, what comes later. */

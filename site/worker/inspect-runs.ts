@@ -2,6 +2,7 @@
 
 import { type Edit, forwardWith, type Site } from "headwise/inspect";
 import { createSession, type Model, type Session, type SessionOptions } from "headwise/models";
+import { addRows, type HeadMaps, mapOf } from "./inspect-maps.ts";
 import { type Rules, ruledLayer } from "./inspect-rules.ts";
 import { encodeText } from "./inspect-text.ts";
 import type { WeightFormat } from "./load.ts";
@@ -31,8 +32,8 @@ export const PLAIN: Changes = { edits: [], from: "", weights: "stored", cache: "
 /** What a pass left. */
 export interface Reading {
   readonly ids: readonly number[];
-  /** By layer: [heads, tokens, tokens]. */
-  readonly patterns: readonly Float32Array[];
+  /** By layer. The next reading of the same run may change them. */
+  readonly patterns: readonly HeadMaps[];
   /** Of the last token. */
   readonly logits: Float32Array;
   /** Tokens that were read in this call; those before were known. */
@@ -82,7 +83,10 @@ export function readText(name: "plain" | "edited", model: Model, text: string, g
     runs.set(name, run);
     run.reading = readOn(run, ids, 0, ruled ? [ruled.edit, ...made] : made, cut);
     if (rules && ruled)
-      run.reading = { ...run.reading, patterns: run.reading.patterns.with(rules.layer, ruled.weights) };
+      run.reading = {
+        ...run.reading,
+        patterns: run.reading.patterns.with(rules.layer, addRows(undefined, ruled.weights, 0)),
+      };
     return run.reading;
   }
   run.reading = readOn(run, ids, same, made, cut);
@@ -111,21 +115,8 @@ function readOn(
 ): Reading {
   const layers = Array.from({ length: model.layers }, (_, layer) => layer);
   const { patterns, logits } = forwardWith(session, ids.slice(same), { patterns: layers, edits });
-  const n = ids.length;
-  const old = reading.ids.length;
-  const whole = patterns.map(({ data, shape: [heads = 0, rows = 0] }, layer) => {
-    const known = reading.patterns[layer];
-    const maps = new Float32Array(heads * n * n);
-    for (let head = 0; head < heads; head++) {
-      for (let i = 0; known && i < same; i++) {
-        const at = (head * old + i) * old;
-        maps.set(known.subarray(at, at + same), (head * n + i) * n);
-      }
-      maps.set(data.subarray(head * rows * n, (head + 1) * rows * n), (head * n + same) * n);
-    }
-    return maps;
-  });
-  return { ids, patterns: whole, logits, read: n - same, cut };
+  const maps = patterns.map((rows, layer) => addRows(reading.patterns[layer], rows, same));
+  return { ids, patterns: maps, logits, read: ids.length - same, cut };
 }
 
 /** Edits as the package takes them. */
@@ -156,13 +147,22 @@ function rowsOf(model: Model, count: number, from: string, capture: readonly Sit
 }
 
 /** A digest of the weights of all heads and the logits: two engines that show the same one show the same bits. */
-export async function digestOf({ patterns, logits }: Reading): Promise<string> {
+export async function digestOf({ ids, patterns, logits }: Reading): Promise<string> {
   if (!globalThis.crypto?.subtle) return "none: this page did not come by https";
   const parts = await Promise.all(
-    [...patterns, logits].map((floats) => crypto.subtle.digest("SHA-256", floats as Float32Array<ArrayBuffer>)),
+    [...patterns.map((maps) => wholeOf(maps, ids.length)), logits].map((floats) =>
+      crypto.subtle.digest("SHA-256", floats as Float32Array<ArrayBuffer>),
+    ),
   );
   const whole = new Uint8Array(32 * parts.length);
   for (const [i, part] of parts.entries()) whole.set(new Uint8Array(part), 32 * i);
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", whole));
   return Array.from(digest.subarray(0, 8), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** [heads, n, n]. */
+function wholeOf(maps: HeadMaps, n: number): Float32Array {
+  const whole = new Float32Array(maps.heads * n * n);
+  for (let head = 0; head < maps.heads; head++) whole.set(mapOf(maps, head, n), head * n * n);
+  return whole;
 }

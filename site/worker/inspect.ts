@@ -2,6 +2,7 @@
 
 import { detectHeads, sitesOf } from "headwise/inspect";
 import type { Model } from "headwise/models";
+import { type HeadMaps, mapOf, shrink } from "./inspect-maps.ts";
 import { type Changes, digestOf, PLAIN, type Reading, readText, release } from "./inspect-runs.ts";
 import { type Unknown, unknownIn } from "./inspect-text.ts";
 import { loadedModel, modelAs } from "./load.ts";
@@ -93,13 +94,13 @@ export async function attendTask({ text, changes, layer, head }: AttendRequest):
   shown = edited ?? plain;
   const { ids, patterns, cut } = shown;
   const n = ids.length;
-  const mapOf = (reading: Reading) => reading.patterns[at.layer]?.slice(at.head * n * n, (at.head + 1) * n * n);
+  const large = (reading: Reading) => mapOf(reading.patterns[at.layer] as HeadMaps, at.head, n);
   const side = Math.min(SIDE, n);
   return {
     ...{ words: ids.map((id) => tokenizer.decode([id], { keepSpecial: true })), cut, unknown: unknownIn(text, ids) },
     ...{ heads, kvHeads: headsOf(model, "k") },
-    ...{ small: shrink(patterns, n, side), side, ...at, weights: mapOf(shown) as Float32Array },
-    ...(edited && { before: mapOf(plain) as Float32Array }),
+    ...{ small: shrink(patterns, n, side), side, ...at, weights: large(shown) },
+    ...(edited && { before: large(plain) }),
     guesses: guess(shown.logits, edited && plain.logits),
     read: plain.read + (edited?.read ?? 0),
     ms: performance.now() - begin,
@@ -110,14 +111,14 @@ export async function attendTask({ text, changes, layer, head }: AttendRequest):
 export async function studyTask(): Promise<Studied> {
   const { model } = loadedModel();
   const reading = shownReading();
-  const { ids, patterns } = reading;
-  if (studied?.patterns === patterns) return studied.result;
+  const { ids } = reading;
+  if (studied?.ids === ids) return studied.result;
   const result = study(model, ids, await digestOf(reading));
-  studied = { patterns, result };
+  studied = { ids, result };
   return result;
 }
 
-let studied: { readonly patterns: Reading["patterns"]; readonly result: Studied } | undefined;
+let studied: { readonly ids: Reading["ids"]; readonly result: Studied } | undefined;
 
 function study(model: Model, ids: readonly number[], digest: string): Studied {
   try {
@@ -139,24 +140,6 @@ function headsOf(model: Model, at: "z" | "k"): number[] {
   const counts = new Array<number>(model.layers).fill(0);
   for (const { layer = 0 } of sitesOf(model, at)) counts[layer]!++;
   return counts;
-}
-
-/** The largest weight in each field of a raster of side · side, of all heads. */
-function shrink(patterns: readonly Float32Array[], n: number, side: number): Float32Array {
-  const count = patterns.reduce((sum, { length }) => sum + length / (n * n), 0);
-  const small = new Float32Array(count * side * side);
-  const fields = Uint32Array.from({ length: n }, (_, i) => Math.floor((i * side) / n));
-  let at = 0;
-  for (const pattern of patterns)
-    for (let from = 0; from < pattern.length; from += n * n, at += side * side)
-      for (let i = 0; i < n; i++) {
-        const row = at + (fields[i] as number) * side;
-        for (let j = 0; j < n; j++) {
-          const [field, weight] = [row + (fields[j] as number), pattern[from + i * n + j] as number];
-          if (weight > (small[field] as number)) small[field] = weight;
-        }
-      }
-  return small;
 }
 
 /** The likeliest next tokens: of two passes, those that are likeliest in either. */

@@ -5,18 +5,18 @@ import { expect } from "../../examples/given.mjs";
 import { textOf } from "../../examples/pages.mjs";
 import { open } from "./given.mjs";
 
-/** 192 tokens are what the model reads: the text that is typed comes on top. */
+/** 177 tokens of the 192 that the model reads: what is typed comes on top. */
 const LONG = "the cat sat on the mat because it was soft . ".repeat(16);
 const TYPED = " the cat sat .";
 const MOST_MS = 50;
+/** From a key to the map: a frame or two on a machine of one's own, and what many programs on one processor may make of it. */
+const MOST_ANSWER_MS = 250;
 
 /** The longest task of the page's main thread while `work` runs, by its time on the processor and by the clock, in ms. */
 async function longestTask(page, work) {
   await page.tracing.start({ categories: ["-*", "toplevel", "disabled-by-default-lighthouse"] });
   await work();
   const { traceEvents } = JSON.parse(new TextDecoder().decode(await page.tracing.stop()));
-  const client = await page.createCDPSession();
-  await client.detach();
   const isMain = ({ name, args }) => name === "thread_name" && args.name === "CrRendererMain";
   const threads = new Set(traceEvents.filter(isMain).map(({ pid, tid }) => `${pid} ${tid}`));
   const tasks = traceEvents.filter(
@@ -36,6 +36,7 @@ async function typeAndWait(page, text) {
         let begin;
         document.getElementById("text").addEventListener("input", () => (begin = performance.now()), { once: true });
         const answered = new MutationObserver(() => {
+          if (begin === undefined) return; // the answer to an earlier key
           answered.disconnect();
           requestAnimationFrame(() => done(performance.now() - begin));
         });
@@ -58,7 +59,8 @@ const typing = (view) => (given) =>
       };
       const isChrome = given.kind === "chrome";
       const found = isChrome ? await longestTask(page, work) : await work();
-      const [median, slowest] = [times[times.length >> 1], times.at(-1)].map((ms) => ms.toFixed(0));
+      const [median, slowest] = [times[times.length >> 1], times.at(-1)].map(Math.round);
+      expect(`${median} ms from key to map: at most ${MOST_ANSWER_MS}`, median <= MOST_ANSWER_MS, true);
       const answer = `${await textOf(page, "#status")} from key to map ${median} ms, at most ${slowest} ms`;
       if (!isChrome) return `${answer}; Firefox measures no tasks: what is asserted in Chromium`;
       const { tasks, cpu, clock } = found;
@@ -71,6 +73,6 @@ const typing = (view) => (given) =>
   );
 
 export const scenarios = {
-  "no task above 50 ms while one types at 183 tokens": typing("map"),
+  "no task above 50 ms while one types at 180 tokens": typing("map"),
   "no task above 50 ms while one types beside lines": typing("lines"),
 };
