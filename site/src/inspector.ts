@@ -154,7 +154,7 @@ const studyLater = atRest(async () => {
   if (!studied || of !== shown) return;
   abouts = studied.heads;
   grid.tell(abouts);
-  does.textContent = sayAbout(of);
+  does.textContent = studied.reason || sayAbout(of);
   digest.textContent = studied.digest;
   await explain();
   markReady();

@@ -1,13 +1,12 @@
 // Passes of the inspector: their tokens, the weights of all heads and the logits, each with the session that goes on with it.
 
 import { type Edit, forwardWith, type Site } from "headwise/inspect";
-import { createSession, type Model, type Session, type SessionOptions } from "headwise/models";
+import { createSession, type Model, type Session } from "headwise/models";
 import { addRows, type HeadMaps, mapOf } from "./inspect-maps.ts";
 import { type Rules, ruledLayer } from "./inspect-rules.ts";
 import { encodeText } from "./inspect-text.ts";
+import type { CacheFormat } from "./inspect-trace.ts";
 import type { WeightFormat } from "./load.ts";
-
-export type CacheFormat = Extract<NonNullable<SessionOptions["format"]>, string>;
 
 /** A change of what a head gives: `scale` times as much, or what it gives in another text. */
 export type HeadEdit = { readonly layer: number; readonly head: number } & (

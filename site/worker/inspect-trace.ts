@@ -1,8 +1,9 @@
 // The stages of a layer, on what attention reads there when the model runs a text.
 
-import { type AttentionStage, type Edit, forwardWith, traceAttention } from "headwise/inspect";
-import { createSession, type Model } from "headwise/models";
-import type { CacheFormat } from "./inspect-runs.ts";
+import { type AttentionStage, type Edit, forwardWith, sitesOf, traceAttention } from "headwise/inspect";
+import { createSession, type Model, type SessionOptions } from "headwise/models";
+
+export type CacheFormat = Extract<NonNullable<SessionOptions["format"]>, string>;
 
 /** How the text is run. */
 export interface TraceRun {
@@ -23,6 +24,10 @@ export function traceLayer(
   layer: number,
   { edits, cache }: TraceRun,
 ): LayerTrace {
+  if (!hasValues(model, layer))
+    throw new Error(
+      `Layer ${layer} has latent attention, whose heads have no keys: no stages and no switches of rules.`,
+    );
   const session = createSession(model, { format: cache });
   try {
     const { captured } = forwardWith(session, ids, { edits, capture: [{ at: "attnIn", layer }] });
@@ -30,5 +35,14 @@ export function traceLayer(
     return { x, stages: traceAttention({ model, layer }, x) };
   } finally {
     session.release();
+  }
+}
+
+/** Whether heads of the layer have values, as all but those of latent attention. */
+function hasValues(model: Model, layer: number): boolean {
+  try {
+    return sitesOf(model, "v").some((site) => site.layer === layer);
+  } catch {
+    return false; // no layer has any
   }
 }

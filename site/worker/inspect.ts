@@ -58,7 +58,7 @@ export interface HeadAbout {
 
 /** What takes longer than a view, once the text rests. */
 export interface Studied {
-  /** Layer by layer; or why there are none. */
+  /** Layer by layer; none where `reason` says why. */
   readonly heads: readonly HeadAbout[];
   readonly reason: string;
   /** Of all weights of all heads and the logits. */
