@@ -11,7 +11,7 @@ import { cellOf, sayGroup, sayUnknown, UNCHANGED } from "./inspector/head.ts";
 import { createHeadsGrid, type Place, sayHead } from "./inspector/heads-grid.ts";
 import { createLines } from "./inspector/lines.ts";
 import { createStages } from "./inspector/stages.ts";
-import { changesOf, state } from "./inspector/state.ts";
+import { changesOf, state, type Values } from "./inspector/state.ts";
 import { createStatistics } from "./inspector/statistics.ts";
 import { createSwitches } from "./inspector/switches.ts";
 import { whyView } from "./inspector/why.ts";
@@ -100,6 +100,9 @@ function say(message: string, isError = false): void {
 
 /** One question at a time: what was typed meanwhile is asked next. */
 let [isAsking, isStale] = [false, false];
+/** The question that was asked last, as text. */
+let asked = "";
+const questionOf = (values: Values) => JSON.stringify([field.value, values.layer, values.head, changesOf(values)]);
 async function ask(): Promise<void> {
   if (!isLoaded) return;
   isStale = true;
@@ -109,6 +112,7 @@ async function ask(): Promise<void> {
     isStale = false;
     const { values } = state;
     const { layer, head } = values;
+    asked = questionOf(values);
     try {
       show(await engine.run("attend", { text: field.value, changes: changesOf(values), layer, head }));
     } catch (error) {
@@ -248,7 +252,7 @@ segments("views", "view", {
 });
 segments("sorts", "sort", { layer: "By layer", kind: "By what they do" });
 
-let [asked, explained] = ["", ""];
+let explained = "";
 state.follow((values) => {
   if (document.activeElement !== field && field.value !== values.text) field.value = values.text;
   edits.show(values.edits, values.from, values);
@@ -257,11 +261,9 @@ state.follow((values) => {
   grid.sort(values.sort);
   for (const [name, element] of Object.entries(views))
     element.hidden = name !== (values.view === "difference" ? "map" : values.view);
-  const { layer, head, text: words } = values;
-  const now = JSON.stringify([words, layer, head, changesOf(values)]);
   const cell = `${values.query} ${values.key} ${values.view}`;
   stages.go(values.stage);
-  if (now !== asked) void ask();
+  if (questionOf(values) !== asked) void ask();
   else if (cell !== explained) {
     void explain();
     if (shown) {
@@ -269,5 +271,5 @@ state.follow((values) => {
       does.textContent = sayAbout(shown);
     }
   }
-  [asked, explained] = [now, cell];
+  explained = cell;
 });

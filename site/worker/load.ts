@@ -114,7 +114,7 @@ function releaseOther(): void {
   other = undefined;
 }
 
-/** Throws a sentence that names the files of safetensors that are missing. What holds bytes of a GGUF has any name. */
+/** Throws a sentence that names the files of safetensors that are missing. A lone file of any other name may be a GGUF. */
 async function expectWhole(files: readonly File[]): Promise<void> {
   const names = new Set(files.map(({ name }) => name));
   const isLone = files.length === 1 && !files.some(({ name }) => PART_OF_FOLDER.test(name));
@@ -138,11 +138,13 @@ const PART_OF_FOLDER = /\.(?:safetensors|json|jinja)$/i;
 
 /** The shards that an index names. What is wrong with an index, loading says. */
 async function shardsOf(index: File): Promise<string[]> {
-  const { weight_map: map } = await index
+  const read: unknown = await index
     .text()
     .then(JSON.parse)
-    .catch(() => ({}));
-  return Object.values(Object(map)).filter((name, i, all): name is string => all.indexOf(name) === i);
+    .catch(() => undefined);
+  return Object.values(Object(Object(read).weight_map)).filter(
+    (name, i, all): name is string => all.indexOf(name) === i,
+  );
 }
 
 /** Where a source lies; what is read of a visitor's URL is kept for the next visit, where pages may keep files. */

@@ -52,7 +52,7 @@ export function createLines(onMove: (cell: Cell) => void): LinesView {
     const context = canvas.getContext("2d");
     if (!context) return;
     const style = getComputedStyle(plot);
-    const top = scroll.scrollTop;
+    const top = canvas.getBoundingClientRect().top - queries.getBoundingClientRect().top;
     const place = (i: number) => (i + 0.5) * LINE - top;
     const isSeen = (query: number, key: number) =>
       place(Math.max(query, key)) > 0 && place(Math.min(query, key)) < height;
