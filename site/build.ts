@@ -125,7 +125,7 @@ function writeDocuments(
     const root = "../".repeat(path.split("/").length - 1);
     const content = html.replace(/data-example="(\w+)"/g, (_, id: string) => `data-example="${scripts.get(id)}"`);
     const aside = `<aside class="documents" aria-label="Documents">${SEARCH}<nav aria-label="Documents">${list(root, path).join("\n")}</nav></aside>`;
-    const whole = `<div class="sides">\n${aside}\n<article>\n${content}</article>\n</div>`;
+    const whole = `<div class="sides">\n${aside}\n<article class="document">\n${content}</article>\n</div>`;
     write(path, { title, about: group === "API" ? "API reference" : group, menu: "docs", script, content: whole });
   }
   const parts = documents.flatMap(({ path, title: document, parts }) =>

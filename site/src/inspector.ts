@@ -1,19 +1,19 @@
 // The inspector: a text, all heads of a model, and one of them large.
 
 import type { Attended, HeadAbout } from "../worker/inspect.ts";
-import { choice, createState, flag, integer, text } from "./address.ts";
 import { atRest, byId, make } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { type Cell, createHeatmap } from "./heatmap.ts";
 import { guessRows, visible } from "./inspector/bars.ts";
 import { createEditControls, readEdits } from "./inspector/edits.ts";
 import { exportButtons } from "./inspector/exports.ts";
-import { cellOf, sayGroup } from "./inspector/head.ts";
+import { cellOf, sayGroup, sayUnknown, UNCHANGED } from "./inspector/head.ts";
 import { createHeadsGrid, type Place, sayHead } from "./inspector/heads-grid.ts";
 import { createLines } from "./inspector/lines.ts";
 import { createStages } from "./inspector/stages.ts";
+import { changesOf, state, type Values } from "./inspector/state.ts";
 import { createStatistics } from "./inspector/statistics.ts";
-import { createSwitches, restrict } from "./inspector/switches.ts";
+import { createSwitches } from "./inspector/switches.ts";
 import { whyView } from "./inspector/why.ts";
 import { createModelPicker } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
@@ -23,29 +23,6 @@ const OFFERED = [
   { name: "stories", label: "Stories, 1.5 MB: the same, 16 bits" },
   { name: "induction", label: "Induction, 0.2 MB: 45,248 parameters, characters" },
 ];
-
-const state = createState({
-  model: text("stories.gguf"),
-  text: text("the cat sat on the mat because it was"),
-  layer: integer(0),
-  head: integer(7),
-  /** The cell under the cursor; -1 is the last token, and the key that it looks at most. */
-  query: integer(-1, -1),
-  key: integer(-1, -1),
-  view: choice("map", "difference", "lines", "stages", "statistics"),
-  /** Tokens of the statistics. */
-  length: integer(1024),
-  stage: integer(0, 0, 8),
-  sort: choice("layer", "kind"),
-  /** Heads that are changed, and the text that they are patched from. */
-  edits: text(""),
-  from: text("the dog slept on the rug because it was"),
-  weights: choice("stored", "f32", "q8", "q4"),
-  cache: choice("f32", "f16", "q8", "q4"),
-  window: integer(0),
-  first: flag(true),
-  deterministic: choice("no", "yes"),
-});
 
 type OnReport = NonNullable<NonNullable<Parameters<typeof engine.run>[2]>["onReport"]>;
 
@@ -124,6 +101,9 @@ function say(message: string, isError = false): void {
 
 /** One question at a time: what was typed meanwhile is asked next. */
 let [isAsking, isStale] = [false, false];
+/** The question that was asked last, as text. */
+let asked = "";
+const questionOf = (values: Values) => JSON.stringify([field.value, values.layer, values.head, changesOf(values)]);
 async function ask(): Promise<void> {
   if (!isLoaded) return;
   isStale = true;
@@ -132,10 +112,10 @@ async function ask(): Promise<void> {
   while (isStale && isLoaded) {
     isStale = false;
     const { values } = state;
-    const { layer, head, from, weights, cache } = values;
-    const changes = { edits: readEdits(values.edits), from, weights, cache };
+    const { layer, head } = values;
+    asked = questionOf(values);
     try {
-      show(narrow(await engine.run("attend", { text: field.value, changes, layer, head })));
+      show(await engine.run("attend", { text: field.value, changes: changesOf(values), layer, head }));
     } catch (error) {
       say((error as Error).message, true);
       markReady();
@@ -145,23 +125,18 @@ async function ask(): Promise<void> {
   studyLater();
 }
 
-/** A view with the window and the first token as they are switched; what it was before them is there to compare. */
-function narrow(view: Attended): Attended {
-  const weights = restrict(view.weights, view.words.length, state.values);
-  return weights === view.weights ? view : { ...view, weights, before: view.before ?? view.weights };
-}
-
 function show(view: Attended): void {
   const { words, layer, head } = view;
   shown = view;
   showHead(view);
   grid.show(view, isEdited);
+  switches.showLayer(view);
   byId("one-title", HTMLElement).textContent = `Layer ${layer}, head ${head}`;
   does.textContent = sayAbout(view);
   guesses.replaceChildren(...guessRows(view.guesses));
   const read = view.read === 0 ? "" : `; ${view.read} read in ${view.ms.toFixed(0)} ms`;
   const cut = view.cut === 0 ? "" : `; there is no room for ${view.cut} more`;
-  say(`${words.length} tokens${cut}${read}.`);
+  say(`${words.length} tokens${cut}${read}.${sayUnknown(view.unknown)}`);
 }
 
 const isEdited = (place: Place) =>
@@ -184,7 +159,7 @@ const studyLater = atRest(async () => {
   if (!studied || of !== shown) return;
   abouts = studied.heads;
   grid.tell(abouts);
-  does.textContent = sayAbout(of);
+  does.textContent = studied.reason || sayAbout(of);
   digest.textContent = studied.digest;
   await explain();
   markReady();
@@ -214,11 +189,14 @@ function showHead(view: Attended): void {
   isShowing = false;
 }
 
+const notesOf = ({ before }: Attended) => (before ? [UNCHANGED] : []);
+
 async function showStages(of: Attended, cell: Cell): Promise<void> {
   try {
     const list = await engine.run("stages", { layer: of.layer, head: of.head, ...cell });
     const word = (i: number) => `“${visible(of.words[i] as string)}” at ${i}`;
-    if (of === shown) stages.show(list, `${word(cell.query)} looks at ${word(cell.key)}`);
+    if (of === shown)
+      stages.show(list, [`${word(cell.query)} looks at ${word(cell.key)}, step by step.`, ...notesOf(of)]);
   } catch (error) {
     if (of === shown) stages.say((error as Error).message);
   }
@@ -233,14 +211,15 @@ const explain = async (): Promise<void> => {
   const place = byId("why", HTMLElement);
   const sayThere = (textContent: string) => place.replaceChildren(make("p", { className: "quiet small", textContent }));
   if (key > query) {
-    stages.say("A token sees none that come later.");
-    return sayThere("A token sees none that come later.");
+    const none = ["A token sees none that come later.", ...notesOf(of)].join(" ");
+    stages.say(none);
+    return sayThere(none);
   }
   if (state.values.view === "stages") await showStages(of, { query, key });
   try {
     const why = await engine.run("why", { layer, head, query, key });
     if (of === shown)
-      place.replaceChildren(whyView(why, visible(words[query] as string), visible(words[key] as string)));
+      place.replaceChildren(whyView(why, visible(words[query] as string), visible(words[key] as string), notesOf(of)));
   } catch (error) {
     if (of === shown) sayThere((error as Error).message);
   }
@@ -274,7 +253,7 @@ segments("views", "view", {
 });
 segments("sorts", "sort", { layer: "By layer", kind: "By what they do" });
 
-let [asked, explained] = ["", ""];
+let explained = "";
 state.follow((values) => {
   if (document.activeElement !== field && field.value !== values.text) field.value = values.text;
   edits.show(values.edits, values.from, values);
@@ -283,12 +262,9 @@ state.follow((values) => {
   grid.sort(values.sort);
   for (const [name, element] of Object.entries(views))
     element.hidden = name !== (values.view === "difference" ? "map" : values.view);
-  const { layer, head, text: words } = values;
-  const { weights, cache, window, first } = values;
-  const now = JSON.stringify([words, layer, head, values.edits, values.from, weights, cache, window, first]);
   const cell = `${values.query} ${values.key} ${values.view}`;
   stages.go(values.stage);
-  if (now !== asked) void ask();
+  if (questionOf(values) !== asked) void ask();
   else if (cell !== explained) {
     void explain();
     if (shown) {
@@ -296,5 +272,5 @@ state.follow((values) => {
       does.textContent = sayAbout(shown);
     }
   }
-  [asked, explained] = [now, cell];
+  explained = cell;
 });

@@ -26,16 +26,27 @@ export interface PickerOptions {
   onUnloaded(): void;
 }
 
+/** What may be chosen. */
+const HINTS: Readonly<Record<string, string>> = {
+  file: "A GGUF file or all of its parts; or config.json, tokenizer.json and the safetensors of a model.",
+  folder: "With config.json, tokenizer.json, and model.safetensors or its shards with their index.",
+  url: "Of a GGUF file, or of a folder of safetensors. Its server must allow other pages to read it (CORS).",
+};
+
 const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
 
 /** Makes the controls, and loads the first choice. */
 export function createModelPicker(options: PickerOptions): HTMLElement {
   const { engine, offered } = options;
   const select = make("select", { id: "model" }, ...offered.map(({ name, label }) => new Option(label, name)));
-  select.append(new Option("Files of yours …", "file"), new Option("A URL …", "url"));
+  select.append(new Option("Files of yours …", "file"), new Option("A folder of yours …", "folder"));
+  select.append(new Option("A URL …", "url"));
   const file = make("input", { id: "model-file", type: "file", multiple: true, hidden: true });
   file.accept = ".gguf,.safetensors,.json,.jinja";
   file.ariaLabel = "A GGUF file, or config.json, tokenizer.json and the safetensors of a folder";
+  const folder = make("input", { id: "model-folder", type: "file", webkitdirectory: true, hidden: true });
+  folder.ariaLabel = "A folder with config.json, tokenizer.json and safetensors";
+  const hint = make("p", { className: "quiet small", hidden: true });
   const url = make("input", { id: "model-url", type: "url", placeholder: "https://…/model.gguf", required: true });
   url.ariaLabel = "The URL of a GGUF file, or of a folder of safetensors";
   const open = make("button", { textContent: "Load" });
@@ -88,28 +99,35 @@ export function createModelPicker(options: PickerOptions): HTMLElement {
     status.textContent = text;
     status.className = isError ? "error" : "quiet";
   };
+  /** Files of folders in a folder may have the same names, and belong to something else. */
+  const isDirect = ({ webkitRelativePath }: File) => webkitRelativePath.split("/").length <= 2;
   const loadFiles = (chosen: FileList): void => {
-    select.value = "file";
-    form.hidden = true;
-    file.hidden = false;
-    const files = Array.from(chosen);
+    const files = Array.from(chosen).filter(isDirect);
     void load({ files }, files.map(({ name }) => name).join(", "), "");
   };
   const choose = (): void => {
     file.hidden = select.value !== "file";
+    folder.hidden = select.value !== "folder";
     form.hidden = select.value !== "url";
+    hint.textContent = HINTS[select.value] ?? "";
+    hint.hidden = hint.textContent === "";
     const one = offered.find(({ name }) => name === select.value);
     if (one) void load({ model: one.name }, one.label, one.name);
   };
 
   select.addEventListener("change", choose);
   stop.addEventListener("click", () => abort?.abort());
-  file.addEventListener("change", () => file.files?.length && loadFiles(file.files));
+  for (const input of [file, folder])
+    input.addEventListener("change", () => input.files?.length && loadFiles(input.files));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     void load({ url: url.value }, url.value, url.value);
   });
-  followDrops(loadFiles);
+  followDrops((files) => {
+    select.value = "file";
+    choose();
+    loadFiles(files);
+  });
 
   if (offered.some(({ name }) => name === options.first)) {
     select.value = options.first;
@@ -120,7 +138,7 @@ export function createModelPicker(options: PickerOptions): HTMLElement {
     choose();
     void load({ url: options.first }, options.first, options.first);
   }
-  return make("div", { className: "picker" }, label, select, file, form, bar, stop, status);
+  return make("div", { className: "picker" }, label, select, file, folder, form, hint, bar, stop, status);
 }
 
 /** Calls `take` with files that are dropped on the page. */

@@ -40,8 +40,16 @@ export const ABOUT: Readonly<Record<Scheme, { readonly name: string; readonly ab
 const percent = (share: number): string => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 const nearest = (count: number): string => (count === 1 ? "itself" : `the ${count} nearest`);
 
+/** LongRoPE has factors that are found by search for each model, which this page's heads are not. */
+const MADE_UP = "The factors are made up for this page: a model's own are found by search.";
+
 /** What the numbers say. */
 export function sentence(scheme: Scheme, setting: Setting, pattern: Pattern): string {
+  const says = sentenceOf(scheme, setting, pattern);
+  return scheme === "scaled" && setting.scaling === "longrope" ? `${says} ${MADE_UP}` : says;
+}
+
+function sentenceOf(scheme: Scheme, setting: Setting, pattern: Pattern): string {
   const { trained, context } = setting;
   const { half, far } = reach(pattern, trained);
   const last = `Half of the last token's weight is on ${nearest(half)}`;

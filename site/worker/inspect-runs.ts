@@ -1,10 +1,12 @@
 // Passes of the inspector: their tokens, the weights of all heads and the logits, each with the session that goes on with it.
 
-import { type Edit, forwardWith, type Site, sitesOf } from "headwise/inspect";
-import { createSession, type Model, type Session, type SessionOptions } from "headwise/models";
-import { loadedModel, type WeightFormat } from "./load.ts";
-
-export type CacheFormat = Extract<NonNullable<SessionOptions["format"]>, string>;
+import { type Edit, forwardWith, type Site } from "headwise/inspect";
+import { createSession, type Model, type Session } from "headwise/models";
+import { addRows, type HeadMaps, mapOf } from "./inspect-maps.ts";
+import { type Rules, ruledLayer } from "./inspect-rules.ts";
+import { encodeText } from "./inspect-text.ts";
+import type { CacheFormat } from "./inspect-trace.ts";
+import type { WeightFormat } from "./load.ts";
 
 /** A change of what a head gives: `scale` times as much, or what it gives in another text. */
 export type HeadEdit = { readonly layer: number; readonly head: number } & (
@@ -20,6 +22,8 @@ export interface Changes {
   /** Formats of matrices and of caches; "stored" and "f32" are those of the plain run. */
   readonly weights: "stored" | WeightFormat;
   readonly cache: CacheFormat;
+  /** Rules of a layer that are not its own. */
+  readonly rules?: Rules | undefined;
 }
 
 export const PLAIN: Changes = { edits: [], from: "", weights: "stored", cache: "f32" };
@@ -27,8 +31,8 @@ export const PLAIN: Changes = { edits: [], from: "", weights: "stored", cache: "
 /** What a pass left. */
 export interface Reading {
   readonly ids: readonly number[];
-  /** By layer: [heads, tokens, tokens]. */
-  readonly patterns: readonly Float32Array[];
+  /** By layer. The next reading of the same run may change them. */
+  readonly patterns: readonly HeadMaps[];
   /** Of the last token. */
   readonly logits: Float32Array;
   /** Tokens that were read in this call; those before were known. */
@@ -47,9 +51,6 @@ interface Run {
 
 const runs = new Map<"plain" | "edited", Run>();
 
-/** Bytes that the weights of all heads may take. */
-const MOST_BYTES = 2 ** 27;
-
 /** Ends a run. */
 export function release(name: "plain" | "edited"): void {
   const run = runs.get(name);
@@ -57,22 +58,12 @@ export function release(name: "plain" | "edited"): void {
   if (run && !run.model.released) run.session.release();
 }
 
-/** The tokens of a text, as many as all maps have room for. */
-export function tokensOf(text: string): { readonly ids: readonly number[]; readonly cut: number } {
-  const { model, tokenizer } = loadedModel();
-  const all = tokenizer.encode(text);
-  if (all.length === 0) throw new Error("Type a text.");
-  const fit = Math.floor(Math.sqrt(MOST_BYTES / 4 / sitesOf(model, "z").length));
-  const ids = all.slice(0, Math.min(fit, model.maxSeqLen ?? fit));
-  return { ids, cut: all.length - ids.length };
-}
-
 /** Reads a text as the run of a name, from where it differs from the last one. */
 export function readText(name: "plain" | "edited", model: Model, text: string, given: Changes): Reading {
-  const { edits, from, cache } = given;
-  const { ids, cut } = tokensOf(text);
+  const { edits, from, cache, rules } = given;
+  const { ids, cut } = encodeText(text);
   const hasPatch = edits.some((edit) => "patch" in edit);
-  const changes = JSON.stringify([edits, hasPatch ? from : "", cache]);
+  const changes = JSON.stringify([edits, hasPatch ? from : "", cache, rules]);
   let run = runs.get(name);
   const last = run?.model === model && run.changes === changes ? run.reading.ids : [];
   let same = 0;
@@ -81,18 +72,23 @@ export function readText(name: "plain" | "edited", model: Model, text: string, g
     run.reading = { ...run.reading, read: 0, cut };
     return run.reading;
   }
-  // The logits are those of a token that is read; patches have a row for each token of the text.
-  same = hasPatch ? 0 : Math.min(same, ids.length - 1);
+  // The logits are those of a token that is read; patches and rules have a row for each token of the text.
+  same = hasPatch || rules ? 0 : Math.min(same, ids.length - 1);
+  const made = editsOf(model, edits, ids, from);
   if (!run || same === 0 || !truncates(run.session, same)) {
-    const made = editsOf(model, edits, ids, from);
+    const ruled = rules && ruledLayer(model, ids, rules, { edits: made, cache });
     release(name);
     run = { model, session: createSession(model, { format: cache }), changes, reading: NOTHING };
     runs.set(name, run);
-    same = 0;
-    run.reading = readOn(run, ids, 0, made, cut);
+    run.reading = readOn(run, ids, 0, ruled ? [ruled.edit, ...made] : made, cut);
+    if (rules && ruled)
+      run.reading = {
+        ...run.reading,
+        patterns: run.reading.patterns.with(rules.layer, addRows(undefined, ruled.weights, 0)),
+      };
     return run.reading;
   }
-  run.reading = readOn(run, ids, same, editsOf(model, edits, ids, from), cut);
+  run.reading = readOn(run, ids, same, made, cut);
   return run.reading;
 }
 
@@ -118,21 +114,8 @@ function readOn(
 ): Reading {
   const layers = Array.from({ length: model.layers }, (_, layer) => layer);
   const { patterns, logits } = forwardWith(session, ids.slice(same), { patterns: layers, edits });
-  const n = ids.length;
-  const old = reading.ids.length;
-  const whole = patterns.map(({ data, shape: [heads = 0, rows = 0] }, layer) => {
-    const known = reading.patterns[layer];
-    const maps = new Float32Array(heads * n * n);
-    for (let head = 0; head < heads; head++) {
-      for (let i = 0; known && i < same; i++) {
-        const at = (head * old + i) * old;
-        maps.set(known.subarray(at, at + same), (head * n + i) * n);
-      }
-      maps.set(data.subarray(head * rows * n, (head + 1) * rows * n), (head * n + same) * n);
-    }
-    return maps;
-  });
-  return { ids, patterns: whole, logits, read: n - same, cut };
+  const maps = patterns.map((rows, layer) => addRows(reading.patterns[layer], rows, same));
+  return { ids, patterns: maps, logits, read: ids.length - same, cut };
 }
 
 /** Edits as the package takes them. */
@@ -149,7 +132,7 @@ function editsOf(model: Model, edits: readonly HeadEdit[], ids: readonly number[
 
 /** What heads give in another text of as many tokens. */
 function rowsOf(model: Model, count: number, from: string, capture: readonly Site[]) {
-  const { ids } = tokensOf(from);
+  const { ids } = encodeText(from);
   if (ids.length !== count)
     throw new Error(
       `Patching needs texts of the same length: the text has ${count} tokens, the other one ${ids.length}.`,
@@ -163,13 +146,22 @@ function rowsOf(model: Model, count: number, from: string, capture: readonly Sit
 }
 
 /** A digest of the weights of all heads and the logits: two engines that show the same one show the same bits. */
-export async function digestOf({ patterns, logits }: Reading): Promise<string> {
+export async function digestOf({ ids, patterns, logits }: Reading): Promise<string> {
   if (!globalThis.crypto?.subtle) return "none: this page did not come by https";
   const parts = await Promise.all(
-    [...patterns, logits].map((floats) => crypto.subtle.digest("SHA-256", floats as Float32Array<ArrayBuffer>)),
+    [...patterns.map((maps) => wholeOf(maps, ids.length)), logits].map((floats) =>
+      crypto.subtle.digest("SHA-256", floats as Float32Array<ArrayBuffer>),
+    ),
   );
   const whole = new Uint8Array(32 * parts.length);
   for (const [i, part] of parts.entries()) whole.set(new Uint8Array(part), 32 * i);
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", whole));
   return Array.from(digest.subarray(0, 8), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** [heads, n, n]. */
+function wholeOf(maps: HeadMaps, n: number): Float32Array {
+  const whole = new Float32Array(maps.heads * n * n);
+  for (let head = 0; head < maps.heads; head++) whole.set(mapOf(maps, head, n), head * n * n);
+  return whole;
 }

@@ -24,6 +24,8 @@ export interface Why {
 
 /** Parts that have a bar; the others are one together. */
 const [BARS, PAIRS] = [7, 4];
+/** The least part of a pair that is named. */
+const LEAST = 0.005;
 
 let run: { readonly model: Model; readonly ids: readonly number[]; readonly captured: CapturedRun } | undefined;
 
@@ -45,7 +47,10 @@ export function whyTask(place: ScorePlace): Why {
     byQuery: largest(components.query, byQuery),
     byKey: largest(components.key, byKey),
     more: more.filter(({ part }) => part !== 0),
-    pairs: named.sort(bySize).slice(0, PAIRS),
+    pairs: named
+      .filter(({ part }) => Math.abs(part) >= LEAST)
+      .sort(bySize)
+      .slice(0, PAIRS),
   };
 }
 

@@ -1,8 +1,10 @@
 // The inspector: attention of every head for a text. A text that goes on is read on; only what is behind a change is read again.
 
-import { detectHeads, detectionPattern, HEAD_KINDS, type HeadKind, sitesOf } from "headwise/inspect";
+import { detectHeads, sitesOf } from "headwise/inspect";
 import type { Model } from "headwise/models";
+import { type HeadMaps, mapOf, shrink } from "./inspect-maps.ts";
 import { type Changes, digestOf, PLAIN, type Reading, readText, release } from "./inspect-runs.ts";
+import { type Unknown, unknownIn } from "./inspect-text.ts";
 import { loadedModel, modelAs } from "./load.ts";
 
 /** What is asked for: a text, what is changed, and which head is large. */
@@ -25,6 +27,7 @@ export interface Attended {
   readonly words: readonly string[];
   /** Tokens of the text that are not shown, because the maps of all heads would not fit. */
   readonly cut: number;
+  readonly unknown: Unknown | undefined;
   /** Heads of queries, and of keys and values, by layer. */
   readonly heads: readonly number[];
   readonly kvHeads: readonly number[];
@@ -46,15 +49,16 @@ export interface Attended {
 /** What a head does in the text that is shown. */
 export interface HeadAbout {
   readonly kind: string;
-  /** Of the kind, from 0 to 1; of "mixed", 0. */
+  /** Of the kind, from 0 to 1, and the tokens that it is a mean of; of "mixed", 0. */
   readonly score: number;
+  readonly tokens: number;
   /** How far back, of the kind "offset". */
   readonly by: number;
 }
 
 /** What takes longer than a view, once the text rests. */
 export interface Studied {
-  /** Layer by layer; or why there are none. */
+  /** Layer by layer; none where `reason` says why. */
   readonly heads: readonly HeadAbout[];
   readonly reason: string;
   /** Of all weights of all heads and the logits. */
@@ -63,8 +67,6 @@ export interface Studied {
 
 /** Pixels of a small map, and tokens that the kinds of heads are found by. */
 const [SIDE, STUDIED] = [48, 256];
-/** Tokens that a kind must be able to match in a text. */
-const EVIDENCE = 4;
 /** Next tokens that are shown. */
 const GUESSES = 8;
 
@@ -78,25 +80,27 @@ export function shownReading(): Reading {
 
 /** Reads a text, with and without changes. */
 export async function attendTask({ text, changes, layer, head }: AttendRequest): Promise<Attended> {
-  const { edits, weights, cache } = changes;
+  const { edits, weights, cache, rules } = changes;
   const changed = await modelAs(weights);
   const { model, tokenizer } = loadedModel();
-  const begin = performance.now();
-  const plain = readText("plain", model, text, PLAIN);
-  const isChanged = edits.length > 0 || weights !== PLAIN.weights || cache !== PLAIN.cache;
-  if (!isChanged) release("edited");
-  const edited = isChanged ? readText("edited", changed, text, changes) : undefined;
-  shown = edited ?? plain;
-  const { ids, patterns, cut } = shown;
   const heads = headsOf(model, "z");
   const at = { layer: within(layer, heads.length), head: within(head, heads[within(layer, heads.length)] as number) };
+  const begin = performance.now();
+  const plain = readText("plain", model, text, PLAIN);
+  const isChanged = edits.length > 0 || weights !== PLAIN.weights || cache !== PLAIN.cache || rules !== undefined;
+  if (!isChanged) release("edited");
+  const given = { ...changes, rules: rules && { ...rules, layer: at.layer } };
+  const edited = isChanged ? readText("edited", changed, text, given) : undefined;
+  shown = edited ?? plain;
+  const { ids, patterns, cut } = shown;
   const n = ids.length;
-  const mapOf = (reading: Reading) => reading.patterns[at.layer]?.slice(at.head * n * n, (at.head + 1) * n * n);
+  const large = (reading: Reading) => mapOf(reading.patterns[at.layer] as HeadMaps, at.head, n);
   const side = Math.min(SIDE, n);
   return {
-    ...{ words: ids.map((id) => tokenizer.decode([id], { keepSpecial: true })), cut, heads, kvHeads: kvHeadsOf(model) },
-    ...{ small: shrink(patterns, n, side), side, ...at, weights: mapOf(shown) as Float32Array },
-    ...(edited && { before: mapOf(plain) as Float32Array }),
+    ...{ words: ids.map((id) => tokenizer.decode([id], { keepSpecial: true })), cut, unknown: unknownIn(text, ids) },
+    ...{ heads, kvHeads: headsOf(model, "k") },
+    ...{ small: shrink(patterns, n, side), side, ...at, weights: large(shown) },
+    ...(edited && { before: large(plain) }),
     guesses: guess(shown.logits, edited && plain.logits),
     read: plain.read + (edited?.read ?? 0),
     ms: performance.now() - begin,
@@ -107,82 +111,49 @@ export async function attendTask({ text, changes, layer, head }: AttendRequest):
 export async function studyTask(): Promise<Studied> {
   const { model } = loadedModel();
   const reading = shownReading();
-  const { ids, patterns } = reading;
-  if (studied?.patterns === patterns) return studied.result;
+  const { ids } = reading;
+  if (studied?.ids === ids) return studied.result;
   const result = study(model, ids, await digestOf(reading));
-  studied = { patterns, result };
+  studied = { ids, result };
   return result;
 }
 
-let studied: { readonly patterns: Reading["patterns"]; readonly result: Studied } | undefined;
+let studied: { readonly ids: Reading["ids"]; readonly result: Studied } | undefined;
 
 function study(model: Model, ids: readonly number[], digest: string): Studied {
   try {
-    const text = ids.slice(0, STUDIED);
-    const found = detectHeads(model, [text], { kinds: kindsOf(text), copying: false });
-    const heads = found.map(({ kind, scores, offset }) => ({
-      ...{ kind, by: offset.by },
-      score: kind === "offset" ? offset.score : (scores[kind]?.score ?? 0),
-    }));
+    const found = detectHeads(model, [ids.slice(0, STUDIED)], { copying: false });
+    const heads = found.map(({ kind, scores, offset }): HeadAbout => {
+      const { score, tokens } = (kind === "offset" ? offset : scores[kind]) ?? { score: 0, tokens: 0 };
+      return { kind, by: offset.by, score, tokens };
+    });
     return { heads, reason: "", digest };
   } catch (error) {
     return { heads: [], reason: (error as Error).message, digest };
   }
 }
 
-/** The kinds that enough tokens of a text can match: one repeated word makes no induction head. */
-function kindsOf(ids: readonly number[]): typeof HEAD_KINDS {
-  const n = ids.length;
-  const matches = (kind: HeadKind): boolean => {
-    const { data } = detectionPattern(kind, ids);
-    let rows = 0;
-    for (let i = 0; i < n; i++) rows += Number(data.subarray(i * n, i * n + i + 1).some((share) => share > 0));
-    return rows >= EVIDENCE;
-  };
-  return Object.fromEntries(Object.entries(HEAD_KINDS).filter(([, kind]) => matches(kind)));
-}
-
 const within = (i: number, count: number): number => Math.min(count - 1, Math.max(0, i));
 
-/** Heads by layer. */
+/** Heads by layer: of queries, or of keys and values; in latent attention all queries share one latent. */
 function headsOf(model: Model, at: "z" | "k"): number[] {
   const counts = new Array<number>(model.layers).fill(0);
   for (const { layer = 0 } of sitesOf(model, at)) counts[layer]!++;
   return counts;
 }
 
-/** Heads of keys and values: in latent attention all queries share one latent. */
-function kvHeadsOf(model: Model): number[] {
-  return headsOf(model, "k");
-}
-
-/** The largest weight in each field of a raster of side · side, of all heads. */
-function shrink(patterns: readonly Float32Array[], n: number, side: number): Float32Array {
-  const count = patterns.reduce((sum, { length }) => sum + length / (n * n), 0);
-  const small = new Float32Array(count * side * side);
-  const fields = Uint32Array.from({ length: n }, (_, i) => Math.floor((i * side) / n));
-  let at = 0;
-  for (const pattern of patterns)
-    for (let from = 0; from < pattern.length; from += n * n, at += side * side)
-      for (let i = 0; i < n; i++) {
-        const row = at + (fields[i] as number) * side;
-        for (let j = 0; j <= i; j++) {
-          const [field, weight] = [row + (fields[j] as number), pattern[from + i * n + j] as number];
-          if (weight > (small[field] as number)) small[field] = weight;
-        }
-      }
-  return small;
-}
-
-/** The likeliest next tokens, of two passes those of either. */
+/** The likeliest next tokens: of two passes, those that are likeliest in either. */
 function guess(logits: Float32Array, before: Float32Array | undefined): Guess[] {
   const { tokenizer } = loadedModel();
   const [now, then] = [probabilities(logits), before && probabilities(before)];
   const ids = new Set([...top(now), ...(then ? top(then) : [])]);
-  return [...ids].map((id) => {
+  const found = Array.from(ids, (id) => {
     const word = tokenizer.decode([id], { keepSpecial: true });
     return { word, probability: now[id] as number, ...(then && { before: then[id] as number }) };
   });
+  const most = ({ probability, before = 0 }: Guess) => Math.max(probability, before);
+  const kept = found.sort((a, b) => most(b) - most(a)).slice(0, GUESSES);
+  return kept.sort((a, b) => b.probability - a.probability);
 }
 
 function probabilities(logits: Float32Array): Float64Array {

@@ -102,6 +102,7 @@ export async function loadTask(
   current?.model.release();
   current = undefined;
   const own = await startKernels(deterministic);
+  if ("files" in source) await expectWhole(source.files);
   const { place, store } = placeOf(source);
   const tokenizer = await loadTokenizer(place, { library: tokenizers, signal, store });
   const onProgress = (done: number, all: number) => report({ kind: "progress", done, all });
@@ -132,6 +133,39 @@ export async function modelAs(weights: "stored" | WeightFormat): Promise<Model> 
 function releaseOther(): void {
   other?.model.release();
   other = undefined;
+}
+
+/** Throws a sentence that names the files of safetensors that are missing. A lone file of any other name may be a GGUF. */
+async function expectWhole(files: readonly File[]): Promise<void> {
+  const names = new Set(files.map(({ name }) => name));
+  const isLone = files.length === 1 && !files.some(({ name }) => PART_OF_FOLDER.test(name));
+  if (isLone || files.some(({ name }) => /\.gguf$/i.test(name))) return;
+  const index = files.find(({ name }) => name === INDEX);
+  const hasShards = files.some(({ name }) => SHARD.test(name));
+  const tensors = index ? await shardsOf(index) : [hasShards ? INDEX : "model.safetensors"];
+  const missing = ["config.json", "tokenizer.json", ...tensors].filter((name) => !names.has(name));
+  if (missing.length === 0) return;
+  const [shown, more] = [missing.slice(0, 3).join(", "), missing.length - 3];
+  const list = more > 0 ? `${shown} and ${more} more are` : missing.length > 1 ? `${shown} are` : `${shown} is`;
+  throw new Error(
+    `${list} missing. Choose a GGUF file, or config.json, tokenizer.json and model.safetensors, or its shards with their index.`,
+  );
+}
+
+const INDEX = "model.safetensors.index.json";
+const SHARD = /-\d+-of-\d+\.safetensors$/;
+/** Names of files that are no model by themselves. */
+const PART_OF_FOLDER = /\.(?:safetensors|json|jinja)$/i;
+
+/** The shards that an index names. What is wrong with an index, loading says. */
+async function shardsOf(index: File): Promise<string[]> {
+  const read: unknown = await index
+    .text()
+    .then(JSON.parse)
+    .catch(() => undefined);
+  return Object.values(Object(Object(read).weight_map)).filter(
+    (name, i, all): name is string => all.indexOf(name) === i,
+  );
 }
 
 /** Where a source lies; what is read of a visitor's URL is kept for the next visit, where pages may keep files. */

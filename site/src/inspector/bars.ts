@@ -22,7 +22,7 @@ export function barRows(bars: readonly Bar[]): HTMLLIElement[] {
     const track = make("span", { className: "track", ariaHidden: "true" }, fill(share, "fill"));
     if (before !== undefined) track.append(fill(before, "before"));
     const number = make("span", { className: "value", textContent: value });
-    return make("li", {}, make("span", { className: "word", textContent: word }), track, number);
+    return make("li", {}, make("span", { className: "label", textContent: word }), track, number);
   });
 }
 
@@ -31,7 +31,7 @@ export const visible = (word: string): string => word.replace(/^ /, "·").replac
 
 /** The likeliest next tokens, with what they were without the changes. */
 export function guessRows(list: readonly Guess[]): HTMLLIElement[] {
-  const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
+  const percent = (share: number) => (share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(1)} %`);
   return barRows(
     list.map(({ word, probability, before }) => ({
       word: visible(word),

@@ -1,7 +1,11 @@
 // What a view says about the head that is large.
 
 import type { Attended } from "../../worker/inspect.ts";
+import type { Unknown } from "../../worker/inspect-text.ts";
 import type { Cell } from "../heatmap.ts";
+
+/** Beside what is shown of the pass without changes, while there are some. */
+export const UNCHANGED = "Your changes are left out here: this is the pass of the model as it is.";
 
 /** Which heads share keys and values with the one that is large. */
 export function sayGroup({ heads, kvHeads, layer, head }: Attended): string {
@@ -11,6 +15,18 @@ export function sayGroup({ heads, kvHeads, layer, head }: Attended): string {
   const first = Math.floor(head / size) * size;
   return `It shares its keys and values with heads ${first} to ${first + size - 1}: ${keys} heads of them serve ${queries} heads of queries.`;
 }
+
+/** Which words the model does not know, and what it reads instead. */
+export function sayUnknown(unknown: Unknown | undefined): string {
+  if (!unknown) return "";
+  const { words, token } = unknown;
+  const shown = words.slice(0, MOST_WORDS).map((word) => `“${word}”`);
+  const more = words.length > MOST_WORDS ? ` and ${words.length - MOST_WORDS} more` : "";
+  return ` The vocabulary lacks ${shown.join(", ")}${more}: the model reads ${token} instead.`;
+}
+
+/** Unknown words that are named. */
+const MOST_WORDS = 4;
 
 /** The cell of the address; -1 is the last token, and the key that it looks at most. */
 export function cellOf({ words, weights }: Pick<Attended, "words" | "weights">, { query: q, key: k }: Cell): Cell {

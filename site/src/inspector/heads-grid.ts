@@ -14,13 +14,14 @@ const KINDS: Readonly<Record<string, string>> = {
   first: "the first token, where heads rest that have nothing to do",
   local: "the last four tokens",
   uniform: "all tokens alike",
-  mixed: "several things: no kind describes them",
+  mixed: "several things: no kind describes them, or too few tokens show one",
 };
 
 /** What a head does, in words. */
 export function sayHead(about: HeadAbout | undefined): string {
   if (!about) return "";
-  const share = about.kind === "mixed" ? "" : ` (${(100 * about.score).toFixed(0)} %)`;
+  const share =
+    about.kind === "mixed" ? "" : `: ${(100 * about.score).toFixed(0)} % of the attention of ${about.tokens} tokens`;
   const what = about.kind === "offset" ? `the token ${about.by} before` : (KINDS[about.kind] ?? about.kind);
   return `In this text it looks at ${what.replace("their own", "its own")}${share}.`;
 }

@@ -13,8 +13,11 @@ export interface LinesView {
 
 /** Pixels of a line of words; weights below the least one have no line. */
 const [LINE, LEAST] = [22, 0.01];
-/** How much fainter the lines of other queries are than those of the cursor's. */
-const FAINT = 0.35;
+/** The lines of other queries than the cursor's: how much fainter, the least weight, and strengths that are told apart. */
+const [FAINT, LEAST_FAINT, STRENGTHS] = [0.35, 0.05, 8];
+
+/** The height of `.token-lines .scroll`. */
+const MOST_HEIGHT = "36rem";
 
 const MOVES: Readonly<Record<string, (cell: Cell) => Cell>> = {
   ArrowUp: ({ query, key }) => ({ query: query - 1, key }),
@@ -27,44 +30,59 @@ const MOVES: Readonly<Record<string, (cell: Cell) => Cell>> = {
 
 export function createLines(onMove: (cell: Cell) => void): LinesView {
   const canvas = make("canvas", { ariaHidden: "true" });
-  const queries = make("div", { className: "words", ariaHidden: "true" });
-  const keys = make("div", { className: "words", ariaHidden: "true" });
+  const queries = make("div", { className: "tokens", ariaHidden: "true" });
+  const keys = make("div", { className: "tokens", ariaHidden: "true" });
   const plot = make("div", { className: "plot", tabIndex: 0, role: "application" }, queries, canvas, keys);
   plot.setAttribute("aria-roledescription", "lines");
   const output = make("output", { className: "cell" });
-  const element = make("div", { className: "lines" }, make("div", { className: "scroll" }, plot), output);
+  const scroll = make("div", { className: "scroll" }, plot);
+  const element = make("div", { className: "token-lines" }, scroll, output);
   let data: MapData | undefined;
   let at: Cell = { query: 0, key: 0 };
 
+  /** Draws the lines that pass the part which is scrolled to: those of other queries in a few strokes, as each costs time. */
   const draw = oncePerFrame(() => {
-    if (!data || canvas.clientWidth === 0) return;
+    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+    if (!data || width === 0) return;
     const { weights, keys: words } = data;
     const n = words.length;
     const scale = Math.min(devicePixelRatio, 2);
-    const width = canvas.clientWidth;
     canvas.width = width * scale;
-    canvas.height = n * LINE * scale;
+    canvas.height = height * scale;
     const context = canvas.getContext("2d");
     if (!context) return;
     const style = getComputedStyle(plot);
-    context.scale(scale, scale);
-    const middle = (i: number) => (i + 0.5) * LINE;
-    const drawQuery = (query: number, strength: number) => {
-      for (let key = 0; key <= query; key++) {
-        const weight = weights[query * n + key] as number;
-        if (weight < LEAST) continue;
-        context.globalAlpha = weight * strength;
-        context.lineWidth = 1 + 2 * weight;
-        context.beginPath();
-        context.moveTo(0, middle(query));
-        context.bezierCurveTo(width / 2, middle(query), width / 2, middle(key), width, middle(key));
-        context.stroke();
-      }
+    const top = canvas.getBoundingClientRect().top - queries.getBoundingClientRect().top;
+    const place = (i: number) => (i + 0.5) * LINE - top;
+    const isSeen = (query: number, key: number) =>
+      place(Math.max(query, key)) > 0 && place(Math.min(query, key)) < height;
+    const strokes = Array.from({ length: STRENGTHS + 1 }, () => new Path2D());
+    const addLine = (path: Path2D, query: number, key: number) => {
+      path.moveTo(0, place(query));
+      path.bezierCurveTo(width / 2, place(query), width / 2, place(key), width, place(key));
     };
+    const stroke = (path: Path2D, weight: number, strength: number) => {
+      context.globalAlpha = weight * strength;
+      context.lineWidth = 1 + 2 * weight;
+      context.stroke(path);
+    };
+    context.scale(scale, scale);
+    for (let query = 0; query < n; query++)
+      for (let key = 0; query !== at.query && key < n; key++) {
+        const weight = weights[query * n + key] as number;
+        if (weight >= LEAST_FAINT && isSeen(query, key))
+          addLine(strokes[Math.round(weight * STRENGTHS)] as Path2D, query, key);
+      }
     context.strokeStyle = style.getPropertyValue("--quiet");
-    for (let query = 0; query < n; query++) if (query !== at.query) drawQuery(query, FAINT);
+    for (const [i, path] of strokes.entries()) stroke(path, Math.max(LEAST_FAINT, i / STRENGTHS), FAINT);
     context.strokeStyle = style.getPropertyValue("--accent");
-    drawQuery(at.query, 1);
+    for (let key = 0; key < n; key++) {
+      const weight = weights[at.query * n + key] as number;
+      if (weight < LEAST || !isSeen(at.query, key)) continue;
+      const path = new Path2D();
+      addLine(path, at.query, key);
+      stroke(path, weight, 1);
+    }
   });
 
   const point = (cell: Cell): void => {
@@ -100,6 +118,7 @@ export function createLines(onMove: (cell: Cell) => void): LinesView {
     point(move(at));
     queries.children[at.query]?.scrollIntoView({ block: "nearest" });
   });
+  scroll.addEventListener("scroll", () => draw(), { passive: true });
   new ResizeObserver(() => draw()).observe(plot);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
 
@@ -114,7 +133,7 @@ export function createLines(onMove: (cell: Cell) => void): LinesView {
           column.replaceChildren(
             ...given.keys.map((word, i) => make("span", { textContent: visible(word), dataset: { token: String(i) } })),
           );
-      canvas.style.height = `${given.keys.length * LINE}px`;
+      canvas.style.height = `min(${given.keys.length * LINE}px, ${MOST_HEIGHT})`;
       draw();
     },
     point,

@@ -1,12 +1,12 @@
-// The nine stages of a head, one at a time: what it does, shapes, and values as bars that one can also read as numbers.
+// The stages of a head, one at a time: what each does, shapes, and values as bars that one can also read as numbers.
 
 import type { Stage, StageRow } from "../../worker/inspect-stages.ts";
 import { make } from "../dom.ts";
 
 export interface StagesView {
   readonly element: HTMLElement;
-  /** Shows the stages of a cell; `cell` says in words of which. */
-  show(stages: readonly Stage[], cell: string): void;
+  /** Shows the stages of a cell, of which `notes` say what they are. */
+  show(stages: readonly Stage[], notes: readonly string[]): void;
   /** Goes to a stage. */
   go(stage: number): void;
   /** Says why there are none. */
@@ -25,20 +25,22 @@ export function createStages(onGo: (stage: number) => void): StagesView {
   let at = 0;
 
   const show = (): void => {
-    const stage = stages[at];
-    for (const [i, button] of [...list.children].entries()) button.ariaPressed = String(i === at);
+    const shown = Math.min(at, stages.length - 1);
+    const stage = stages[shown];
+    for (const [i, button] of [...list.children].entries()) button.ariaPressed = String(i === shown);
     if (!stage) return;
-    const { text, shapes, rows } = stage;
+    const { text, formula, shapes, rows } = stage;
     panel.replaceChildren(
       make("p", { textContent: text }),
-      make("p", { className: "quiet small" }, ...shapes.map((shape) => make("code", { textContent: shape }))),
+      make("p", { className: "formula" }, make("code", { textContent: formula })),
+      make("p", { className: "shapes quiet small" }, ...shapes.map((shape) => make("code", { textContent: shape }))),
       ...rows.map(rowView),
     );
   };
   list.addEventListener("keydown", ({ key }) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
     if (step === undefined) return;
-    const next = list.children[at + step];
+    const next = list.children[Math.min(at, stages.length - 1) + step];
     if (next instanceof HTMLElement) {
       next.focus();
       next.click();
@@ -47,9 +49,9 @@ export function createStages(onGo: (stage: number) => void): StagesView {
 
   return {
     element,
-    show(given, cell) {
-      about.textContent = `${cell}, step by step; the map and the lines choose another cell.`;
-      if (list.children.length !== given.length)
+    show(given, notes) {
+      about.textContent = [...notes, "The map and the lines choose another cell."].join(" ");
+      if (given.some(({ name }, i) => name !== stages[i]?.name) || given.length !== stages.length)
         list.replaceChildren(
           ...given.map(({ name }, i) => {
             const button = make("button", { type: "button", textContent: `${i + 1} ${name}` });
@@ -70,22 +72,28 @@ export function createStages(onGo: (stage: number) => void): StagesView {
   };
 }
 
-/** A row: bars above and below a line, the smallest and largest value, and all of them on request. */
+const numberOf = (value: number, digits: number): string =>
+  (Number.isFinite(value) ? value.toFixed(digits) : String(value).replace("Infinity", "∞")).replace("-", "−");
+
+/** A row: bars above and below a line, the smallest and largest value, and all of them on request. What is infinite has no bar. */
 function rowView({ name, values }: StageRow): HTMLElement {
-  const [least, most] = [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))];
-  const canvas = make("canvas", { width: Math.max(2, values.length * 4), height: HEIGHT });
+  const [only] = values;
+  if (values.length === 1)
+    return make("p", { className: "small", textContent: `${name}: ${numberOf(only as number, 3)}` });
+  const finite = values.filter(Number.isFinite);
+  const [least, most] = [finite.reduce((a, b) => Math.min(a, b)), finite.reduce((a, b) => Math.max(a, b))];
+  const range = `${values.length} values, ${numberOf(least, 3)} to ${numberOf(most, 3)}`;
+  const canvas = make("canvas", { width: values.length * 4, height: HEIGHT });
   canvas.setAttribute("role", "img");
-  canvas.ariaLabel = `${values.length} values from ${least.toFixed(3)} to ${most.toFixed(3)}`;
+  canvas.ariaLabel = range;
   queueMicrotask(() => drawBars(canvas, values, Math.max(most, 0), Math.min(least, 0)));
   const numbers = make("details", { className: "small" }, make("summary", { textContent: "Numbers" }));
   numbers.addEventListener("toggle", () => {
     if (numbers.children.length > 1) return;
-    const text = Array.from(values.subarray(0, MOST_NUMBERS), (value) => value.toFixed(4)).join(" ");
+    const text = Array.from(values.subarray(0, MOST_NUMBERS), (value) => numberOf(value, 4)).join(" ");
     numbers.append(make("p", { className: "numbers", textContent: text }));
   });
-  const range =
-    values.length === 1 ? most.toFixed(3) : `${values.length} values, ${least.toFixed(3)} to ${most.toFixed(3)}`;
-  return make("figure", {}, canvas, make("figcaption", {}, `${name}: ${range.replaceAll("-", "−")}`), numbers);
+  return make("figure", {}, canvas, make("figcaption", {}, `${name}: ${range}`), numbers);
 }
 
 function drawBars(canvas: HTMLCanvasElement, values: Float32Array, most: number, least: number): void {
@@ -96,6 +104,7 @@ function drawBars(canvas: HTMLCanvasElement, values: Float32Array, most: number,
   const zero = (most / range) * HEIGHT;
   const width = canvas.width / values.length;
   for (const [i, value] of values.entries()) {
+    if (!Number.isFinite(value)) continue;
     context.fillStyle = style.getPropertyValue(value < 0 ? "--quiet" : "--accent");
     const size = (Math.abs(value) / range) * HEIGHT;
     context.fillRect(i * width, value < 0 ? zero : zero - size, Math.max(1, width - 1), Math.max(size, 0.5));

@@ -21,6 +21,8 @@ export interface StatisticsView {
   setLength(length: number): void;
 }
 
+const count = (tokens: number): string => tokens.toLocaleString("en");
+
 const LENGTHS = [256, 1024, 4096, 16384];
 /** Pixels of a chart's own coordinates. */
 const [WIDTH, HEIGHT] = [400, 90];
@@ -30,7 +32,11 @@ export function createStatistics(
   measure: (length: number, onProgress: (share: number) => void, signal: AbortSignal) => Promise<Measured>,
   onLength: (length: number) => void,
 ): StatisticsView {
-  const select = make("select", { id: "length" }, ...LENGTHS.map((each) => new Option(`${each} tokens`, String(each))));
+  const select = make(
+    "select",
+    { id: "length" },
+    ...LENGTHS.map((each) => new Option(`${count(each)} tokens`, String(each))),
+  );
   const label = make("label", { htmlFor: "length", textContent: "The text, repeated up to" });
   const go = make("button", { type: "button", textContent: "Measure" });
   const stop = make("button", { type: "button", textContent: "Stop measuring", hidden: true });
@@ -99,9 +105,9 @@ export function createStatistics(
         bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
       const beyond =
         trained !== undefined && tokens > trained
-          ? ` The model was made for ${trained} tokens: what its heads do beyond them it never learned.`
+          ? ` The model was made for ${count(trained)} tokens: beyond them its heads do what they never learned.`
           : "";
-      status.textContent = `${tokens} tokens in ${(ms / 1000).toFixed(1)} s. The weights of all heads would take ${size(matrixBytes)}; the session took ${size(sessionBytes)}.${beyond}`;
+      status.textContent = `${count(tokens)} tokens in ${(ms / 1000).toFixed(1)} s. The weights of all heads would take ${size(matrixBytes)}; the session took ${size(sessionBytes)}.${beyond}`;
       draw();
     } catch (error) {
       const { name, message } = error as Error;
@@ -152,6 +158,6 @@ function chart(title: string, values: Float32Array, digits: number, tokens: numb
   });
   line.setAttribute("points", points.join(" "));
   svg.append(line);
-  const caption = `${title}. ${most.toFixed(digits)} at most; ${last.toFixed(digits)} at token ${tokens}.`;
+  const caption = `${title}. ${most.toFixed(digits)} at most; ${last.toFixed(digits)} at token ${count(tokens)}.`;
   return make("figure", {}, svg as unknown as Node, make("figcaption", { textContent: caption }));
 }

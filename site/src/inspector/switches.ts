@@ -1,81 +1,120 @@
-// Switches: number formats of the whole model, and what one head would do in a narrower view.
+// Switches: the rules of one layer's attention, and number formats of the whole model.
 
+import type { Attended } from "../../worker/inspect.ts";
+import type { Rules } from "../../worker/inspect-rules.ts";
 import { make } from "../dom.ts";
+import type { Values } from "./state.ts";
 
-export interface Switched {
-  readonly weights: "stored" | "f32" | "q8" | "q4";
-  readonly cache: "f32" | "f16" | "q8" | "q4";
-  /** Tokens that a query sees, its own among them; 0 for all. */
-  readonly window: number;
-  /** Whether the first token, where heads rest, may be seen. */
-  readonly first: boolean;
-}
+export type Switched = Pick<Values, "weights" | "cache" | "causal" | "window" | "first" | "kv">;
 
-const WEIGHTS = { stored: "as stored", f32: "32 bits", q8: "8 bits", q4: "4 bits" };
-const CACHE = { f32: "32 bits", f16: "16 bits", q8: "8 bits", q4: "4 bits" };
+const WEIGHTS: Record<Switched["weights"], string> = {
+  stored: "as stored",
+  f32: "32 bits",
+  q8: "8 bits",
+  q4: "4 bits",
+};
+const CACHE: Record<Switched["cache"], string> = { f32: "32 bits", f16: "16 bits", q8: "8 bits", q4: "4 bits" };
+const FIRST: Record<Rules["first"], string> = { seen: "as any other", kept: "always: a sink", hidden: "never seen" };
 
 export interface SwitchControls {
   readonly element: HTMLElement;
   show(values: Switched): void;
+  /** The layer that the rules are of. */
+  showLayer(view: Attended): void;
 }
 
 export function createSwitches(onChange: (change: Partial<Switched>) => void): SwitchControls {
   const select = (id: string, options: Record<string, string>) =>
     make("select", { id }, ...Object.entries(options).map(([value, label]) => new Option(label, value)));
-  const [weights, cache] = [select("weights", WEIGHTS), select("cache", CACHE)];
-  const window = make("input", { id: "window", type: "number", min: "0", max: "4096", step: "1" });
-  const first = make("input", { id: "first", type: "checkbox" });
+  const [weights, cache, first, kv] = [
+    select("weights", WEIGHTS),
+    select("cache", CACHE),
+    select("first", FIRST),
+    select("kv", {}),
+  ] as const;
+  const window = make("input", { id: "window", type: "number", min: "0", max: "4096", step: "1", placeholder: "none" });
+  const causal = make("input", { id: "causal", type: "checkbox" });
   const labelled = (text: string, control: HTMLElement) =>
     make("div", {}, make("label", { htmlFor: control.id, textContent: text }), control);
   weights.addEventListener("change", () => onChange({ weights: weights.value as Switched["weights"] }));
   cache.addEventListener("change", () => onChange({ cache: cache.value as Switched["cache"] }));
+  causal.addEventListener("change", () => onChange({ causal: causal.checked }));
   window.addEventListener("change", () => window.checkValidity() && onChange({ window: window.valueAsNumber || 0 }));
-  first.addEventListener("change", () => onChange({ first: first.checked }));
+  first.addEventListener("change", () => onChange({ first: first.value as Switched["first"] }));
+  kv.addEventListener("change", () => onChange({ kv: Number(kv.value) }));
+
+  const title = make("h3");
+  const says = make("p", { className: "quiet small" });
   const element = make(
     "div",
-    {},
+    { className: "switches" },
+    title,
+    make("label", { className: "check" }, causal, "causal order: later tokens are hidden"),
     make(
       "div",
       { className: "row" },
-      labelled("Weights", weights),
-      labelled("Cache", cache),
       labelled("Window", window),
+      labelled("First token", first),
+      labelled("Key-value heads", kv),
     ),
-    make("label", { className: "check" }, first, "sees the first token"),
-    make("p", {
-      className: "quiet small",
-      textContent:
-        "Formats run the whole model anew. The window (0: none) and the first token change what this head's softmax sees, and nothing before it.",
-    }),
+    says,
+    make("h3", { textContent: "Precision of the whole model" }),
+    make("div", { className: "row" }, labelled("Weights", weights), labelled("Cache", cache)),
   );
+  let values: Switched | undefined;
+  let view: Attended | undefined;
+
+  const show = (): void => {
+    if (!values) return;
+    weights.value = values.weights;
+    cache.value = values.cache;
+    causal.checked = values.causal;
+    if (document.activeElement !== window) window.value = values.window === 0 ? "" : String(values.window);
+    first.value = values.first;
+    if (!view) return;
+    const { layer, heads, kvHeads } = view;
+    const own = kvHeads[layer] as number;
+    const divisors = Array.from({ length: own }, (_, i) => own - i).filter((count) => own % count === 0);
+    if (kv.dataset.own !== String(own)) {
+      kv.dataset.own = String(own);
+      kv.replaceChildren(
+        ...divisors.map((count) => new Option(count === own ? `${own}, as trained` : `${count}`, `${count % own}`)),
+      );
+    }
+    kv.value = String(divisors.includes(values.kv) ? values.kv % own : 0);
+    kv.disabled = own < 2;
+    title.textContent = `Attention of layer ${layer}`;
+    says.textContent = sayRules(values, { layer, heads: heads[layer] as number, kvHeads: own });
+  };
   return {
     element,
-    show(values) {
-      weights.value = values.weights;
-      cache.value = values.cache;
-      if (document.activeElement !== window) window.valueAsNumber = values.window;
-      first.checked = values.first;
+    show(given) {
+      values = given;
+      show();
+    },
+    showLayer(given) {
+      view = given;
+      show();
     },
   };
 }
 
-/**
- * Weights [n, n] with keys taken out of the softmax: those that stay have the same ratios, and sum to 1. A query always sees itself;
- * where the others had all of its weight, it has 1.
- */
-export function restrict(
-  weights: Float32Array,
-  n: number,
-  { window, first }: Pick<Switched, "window" | "first">,
-): Float32Array {
-  if (window === 0 && first) return weights;
-  const kept = new Float32Array(n * n);
-  for (let i = 0; i < n; i++) {
-    const from = Math.max(window > 0 ? i - window + 1 : 0, first ? 0 : 1);
-    let sum = 0;
-    for (let j = Math.min(i, from); j <= i; j++) sum += weights[i * n + j] as number;
-    for (let j = Math.min(i, from); j <= i; j++)
-      kept[i * n + j] = sum > 0 ? (weights[i * n + j] as number) / sum : Number(j === i);
-  }
-  return kept;
+/** What the switches change, in a sentence each. */
+function sayRules(
+  { causal, window, first, kv }: Switched,
+  { layer, heads, kvHeads }: { readonly layer: number; readonly heads: number; readonly kvHeads: number },
+): string {
+  const near = window === 1 ? "itself alone" : `itself and the ${window - 1} before it${causal ? "" : " and after it"}`;
+  const active = [
+    causal ? "" : "Each token also sees those that come later, for which no head was trained.",
+    window === 0 ? "" : `Each token sees ${near}.`,
+    first === "hidden" ? "No other token sees the first one, where heads rest." : "",
+    first === "kept" && window > 0 ? "The first token is seen from beyond the window, too." : "",
+    kv > 0 && kvHeads % kv === 0 && kv < kvHeads
+      ? `${kv === 1 ? "One head" : `${kv} heads`} of keys and values for ${heads} of queries: each is the mean of ${kvHeads / kv}, as in a grouped model before any retraining.`
+      : "",
+  ].filter(Boolean);
+  if (active.length === 0)
+    return `These switches change layer ${layer} alone: its queries, keys and values stay, and the layers behind it read what its heads then give.`;
+  return `${active.join(" ")} Only layer ${layer} is changed; the layers behind it read what its heads then give.`;
 }

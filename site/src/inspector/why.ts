@@ -6,8 +6,13 @@ import { barRows } from "./bars.ts";
 
 const signed = (value: number): string => value.toFixed(2).replace("-", "−");
 
-/** A score as two lists of bars, of the same scale. */
-export function whyView({ score, byQuery, byKey, more, pairs }: Why, query: string, key: string): HTMLElement {
+/** A score as two lists of bars, of the same scale; `notes` stand first. */
+export function whyView(
+  { score, byQuery, byKey, more, pairs }: Why,
+  query: string,
+  key: string,
+  notes: readonly string[],
+): HTMLElement {
   const most = Math.max(1e-9, ...[...byQuery, ...byKey, ...more].map(({ part }) => Math.abs(part)));
   const list = (sources: readonly Source[]) =>
     make(
@@ -20,6 +25,7 @@ export function whyView({ score, byQuery, byKey, more, pairs }: Why, query: stri
   return make(
     "div",
     { className: "why" },
+    ...notes.map((textContent) => make("p", { className: "quiet small", textContent })),
     make(
       "p",
       { className: "small" },
@@ -29,6 +35,6 @@ export function whyView({ score, byQuery, byKey, more, pairs }: Why, query: stri
     list([...byKey, ...more]),
     title(`by what wrote to the query “${query}”`),
     list(byQuery),
-    make("p", { className: "quiet small" }, `The largest parts, query × key: ${largest}.`),
+    ...(largest ? [make("p", { className: "quiet small" }, `The largest parts, query × key: ${largest}.`)] : []),
   );
 }

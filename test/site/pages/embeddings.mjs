@@ -322,10 +322,10 @@ export const scenarios = {
     open(given, async (page, errors) => {
       const folder = join(tmpdir(), "headwise-wrong");
       mkdirSync(folder, { recursive: true });
-      writeFileSync(join(folder, "config.json"), '{ "model_type": "none" }');
-      writeFileSync(join(folder, "tokenizer.json"), "{}");
+      const wrong = { "config.json": '{ "model_type": "none" }', "tokenizer.json": "{}", "model.safetensors": "none" };
+      for (const [name, text] of Object.entries(wrong)) writeFileSync(join(folder, name), text);
       await page.select("#model", "file");
-      await (await page.$("#model-file")).uploadFile(join(folder, "config.json"), join(folder, "tokenizer.json"));
+      await (await page.$("#model-file")).uploadFile(...Object.keys(wrong).map((name) => join(folder, name)));
       await page.waitForFunction(() => document.querySelector(".picker .error"));
       expect("the sentence", await textOf(page, ".picker .error"), /^The model could not be loaded: \w+: /);
       await page.select("#model", "url");

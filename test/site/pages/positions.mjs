@@ -77,6 +77,8 @@ export const scenarios = {
         await page.select("#scaling", scaling);
         await frame(page);
         await expectWeight("scaled", { rope: { ...rope, scaling: scalingOf({ ...SETTING, scaling }) } });
+        const says = (await textOf(page, "[data-scheme=scaled]")).includes("The factors are made up for this page");
+        expect(`made-up factors of ${scaling}`, says, scaling === "longrope");
       }
       return `${SCALINGS.length} scalings, to four decimals`;
     }),

@@ -2,25 +2,26 @@
 
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { loadKernels } from "../../dist/index.js";
-import { forwardWith } from "../../dist/inspect.js";
-import { createSession, gguf, loadModel, models } from "../../dist/models.js";
-import { quantized } from "../../dist/quantized.js";
-import { loadTokenizer } from "../../dist/text.js";
-import { expect } from "../examples/given.mjs";
-import { visit } from "../examples/pages.mjs";
-import { ready } from "./every-page.mjs";
+import { loadKernels } from "../../../dist/index.js";
+import { forwardWith } from "../../../dist/inspect.js";
+import { createSession, gguf, loadModel, models } from "../../../dist/models.js";
+import { quantized } from "../../../dist/quantized.js";
+import { loadTokenizer } from "../../../dist/text.js";
+import { expect } from "../../examples/given.mjs";
+import { visit } from "../../examples/pages.mjs";
+import { ready } from "../every-page.mjs";
 
-export const FILE = join(import.meta.dirname, "../../model/stories/stories.gguf");
+export const FOLDER = join(import.meta.dirname, "../../../model/stories");
+export const FILE = join(FOLDER, "stories.gguf");
 export const TEXT = "the dog slept on the rug because it was soft . what was soft ? the";
 /** The build that has the same bits in every engine. */
 export const QUERY = `?deterministic=yes&text=${encodeURIComponent(TEXT)}`;
 
 /** A pass in Node: its words, the weights of all heads, the likeliest next token, and the digest of its bits. */
-export async function expected(text, edits = [], { weights, cache = "f32" } = {}) {
+export async function expected(text, edits = [], { weights, cache = "f32", from = FILE } = {}) {
   const kernels = await loadKernels({ models, quantized, deterministic: true });
-  const model = await loadModel(kernels, FILE, { gguf, weights });
-  const tokenizer = await loadTokenizer(FILE);
+  const model = await loadModel(kernels, from, { gguf, weights });
+  const tokenizer = await loadTokenizer(from);
   const ids = tokenizer.encode(text);
   const layers = Array.from({ length: model.layers }, (_, layer) => layer);
   const { patterns, logits } = forwardWith(createSession(model, { format: cache }), ids, { patterns: layers, edits });
@@ -61,7 +62,7 @@ export const press = (page, text) =>
 export const open = (given, look, query = QUERY) =>
   visit(given.browser, `${given.url}inspector.html${query}`, async (page, errors) => {
     await ready(page);
-    const found = await look(page);
+    const found = await look(page, errors);
     expect("errors of the page", errors.join("; "), "");
     return found;
   });

@@ -1,0 +1,156 @@
+// The views of a head besides its map: why, stages, lines, statistics; and that each fits.
+
+import { loadKernels } from "../../../dist/index.js";
+import { captureRun, explainScore, forwardWith, statistics, traceAttention } from "../../../dist/inspect.js";
+import { createSession, gguf, loadModel, models } from "../../../dist/models.js";
+import { quantized } from "../../../dist/quantized.js";
+import { loadTokenizer } from "../../../dist/text.js";
+import { expect } from "../../examples/given.mjs";
+import { textOf } from "../../examples/pages.mjs";
+import { expectAccessible, expectNoOverflow } from "../every-page.mjs";
+import { cell, expected, FILE, open, press, QUERY, TEXT, textIs } from "./given.mjs";
+
+const shownTexts = (all) => all.map((each) => each.textContent).join();
+
+export const scenarios = {
+  "every view fits, and axe finds nothing": (given) =>
+    open(given, async (page) => {
+      for (const view of ["Map", "Difference", "Lines", "Stages", "Statistics"]) {
+        await press(page, view);
+        if (view === "Stages") await page.waitForSelector(".stage p");
+        if (view === "Statistics") {
+          await press(page, "Measure");
+          await page.waitForSelector(".statistics tbody tr");
+        }
+        for (const width of [360, 768, 1440]) {
+          await page.setViewport({ width, height: 900 });
+          await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+          await expectNoOverflow(page, width);
+        }
+        await expectAccessible(page, view);
+      }
+    }),
+  "why, in parts, and the stages of the same cell": (given) =>
+    open(
+      given,
+      async (page) => {
+        const kernels = await loadKernels({ models, quantized, deterministic: true });
+        const model = await loadModel(kernels, FILE, { gguf });
+        const ids = (await loadTokenizer(FILE)).encode(TEXT);
+        using run = captureRun(createSession(model), ids);
+        const { score, byKey } = explainScore(run, { layer: 1, head: 6, query: 16, key: 6 });
+        const { captured } = forwardWith(createSession(model), ids, { capture: [{ at: "attnIn", layer: 1 }] });
+        const stages = traceAttention({ model, layer: 1 }, captured[0].data);
+        kernels.release();
+        expect(
+          "the score",
+          await textOf(page, "#why p"),
+          `The score before the softmax is ${score.toFixed(2)}. It is a sum, split in two ways:`,
+        );
+        const largest = byKey.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a));
+        expect("the largest part", await textOf(page, "#why li .value"), largest.toFixed(2));
+        await press(page, "Stages");
+        await page.waitForSelector(".stage p");
+        const named = await page.$$eval(".stages .segments button", (all) => all.map((each) => each.textContent));
+        expect("stages", named.join(), stages.map(({ name }, i) => `${i + 1} ${name}`).join());
+        expect("stages that all layers have", named.length >= 9, true);
+        // Each stage by the arrow keys: its formula, its shapes, and a row of its last tensor.
+        const row = (data, at, width) =>
+          Array.from(data.subarray(at * width, (at + 1) * width), (value) =>
+            Number.isFinite(value) ? value.toFixed(4).replace("-", "−") : "−∞",
+          ).join(" ");
+        await page.focus(".stages .segments button");
+        for (const [i, { formula, tensors }] of stages.entries()) {
+          if (i > 0) await page.keyboard.press("ArrowRight");
+          await textIs(page, ".stage .formula", formula);
+          const shapes = Object.entries(tensors).map(([letter, { shape }]) => `${letter} [${shape.join(", ")}]`);
+          expect("shapes", await page.$$eval(".stage .shapes code", shownTexts), shapes.join());
+          const [letter, { data, shape }] = Object.entries(tensors).at(-1);
+          const token = letter === "k" || letter === "v" ? 6 : 16;
+          const own = shape.length < 3 ? 0 : Math.floor((6 * shape[0]) / 8); // head 6 of 8
+          await page.$$eval(".stage summary", (all) => all.at(-1).click());
+          await page.waitForSelector(".stage .numbers");
+          expect(
+            `values of stage ${i + 1}`,
+            await page.$$eval(".stage .numbers", (all) => all.at(-1).textContent),
+            row(data, own * ids.length + token, shape.at(-1)),
+          );
+        }
+        await page.waitForFunction((last) => location.search.includes(`stage=${last}`), {}, stages.length - 1);
+        return named.join(", ");
+      },
+      `${QUERY}&layer=1&head=6&query=16&key=6`,
+    ),
+  "lines have the cursor of the map": (given) =>
+    open(
+      given,
+      async (page) => {
+        const node = await expected(TEXT);
+        await page.focus(".token-lines .plot");
+        for (const key of ["ArrowUp", "Home", "ArrowRight"]) await page.keyboard.press(key);
+        await textIs(page, ".token-lines output", cell(node, 1, 6, 15, 1));
+        const drawn = await page.$eval(".token-lines canvas", (canvas) => {
+          const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          return new Set(new Uint32Array(data.buffer)).size;
+        });
+        expect("lines of many strengths", drawn > 10, true);
+        await page.waitForFunction(() => location.search.includes("query=15"));
+        await press(page, "Map");
+        await textIs(page, ".heatmap output", cell(node, 1, 6, 15, 1));
+      },
+      `${QUERY}&layer=1&head=6&view=lines`,
+    ),
+  "statistics of a long text": (given) =>
+    open(
+      given,
+      async (page) => {
+        const kernels = await loadKernels({ models, quantized, statistics, deterministic: true });
+        const model = await loadModel(kernels, FILE, { gguf });
+        const own = (await loadTokenizer(FILE)).encode(TEXT);
+        const ids = Array.from({ length: 1024 }, (_, i) => own[i % own.length]);
+        const session = createSession(model, { maxSeqLen: 1024 });
+        const rows = [0, 1, 2, 3].flatMap((i) => {
+          const slice = ids.slice(256 * i, 256 * (i + 1));
+          const measured = forwardWith(session, slice, { statistics: { layers: [1], first: 1 } }).statistics[0];
+          return Array.from(measured.effectiveKeys.data.subarray(6 * 256, 7 * 256));
+        });
+        kernels.release();
+        await press(page, "Measure");
+        await page.waitForSelector(".statistics tbody tr");
+        const mean = rows.reduce((sum, keys) => sum + keys) / rows.length;
+        const shown = await page.$$eval(".statistics tbody tr", (all) =>
+          [...all[14].children].map((each) => each.textContent),
+        );
+        expect("the head", shown[0], "1.6");
+        expect("its effective keys", shown[1], mean.toFixed(1));
+        expect("charts", await page.$$eval(".charts svg", (all) => all.length), 4);
+        await press(page, "Lines");
+        await page.waitForSelector(".token-lines:not([hidden])");
+        return textOf(page, ".statistics [role=status]");
+      },
+      `${QUERY}&layer=1&head=6&view=statistics`,
+    ),
+  "statistics at 16,384 tokens, without the matrix": (given) =>
+    open(
+      given,
+      async (page) => {
+        const status = ".statistics [role=status]";
+        await page.select("#length", "16384");
+        await press(page, "Measure");
+        await press(page, "Stop measuring");
+        await textIs(page, status, "Stopped.");
+        await press(page, "Measure");
+        await page.waitForFunction(
+          (where) => document.querySelector(where).textContent.startsWith("16,384 tokens in "),
+          { timeout: 110_000 },
+          status,
+        );
+        // 32 heads · 16384² weights · 4 bytes; the session has keys and values of 4 layers of 2 heads of 16 floats.
+        const sentence = await textOf(page, status);
+        expect("bytes", sentence, /The weights of all heads would take 34\.4 GB; the session took 16\.8 MB\./);
+        expect("a row for each head", await page.$$eval(".statistics tbody tr", (all) => all.length), 32);
+        return sentence;
+      },
+      "?view=statistics",
+    ),
+};

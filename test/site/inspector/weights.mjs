@@ -1,0 +1,122 @@
+// The weights that the inspector shows are those of Node, whatever the way to them: typing, links, keys, the pointer, the grid.
+
+import { loadKernels } from "../../../dist/index.js";
+import { detectHeads } from "../../../dist/inspect.js";
+import { gguf, loadModel, models } from "../../../dist/models.js";
+import { quantized } from "../../../dist/quantized.js";
+import { loadTokenizer } from "../../../dist/text.js";
+import { expect } from "../../examples/given.mjs";
+import { textOf } from "../../examples/pages.mjs";
+import { cell, digestIs, expected, FILE, open, press, QUERY, setText, TEXT, textIs } from "./given.mjs";
+
+export const scenarios = {
+  "the weights of Node, and of a text that goes on": (given) =>
+    open(given, async (page) => {
+      const node = await expected(TEXT);
+      await digestIs(page, node.digest);
+      await page.type("#text", " rug . kate");
+      const longer = await expected(`${TEXT} rug . kate`);
+      await digestIs(page, longer.digest);
+      // A change in the middle, and back.
+      await setText(page, TEXT.replace("slept", "sat"));
+      await digestIs(page, (await expected(TEXT.replace("slept", "sat"))).digest);
+      await setText(page, TEXT);
+      await digestIs(page, node.digest);
+      return node.digest;
+    }),
+  "a view is a link, and the keyboard alone makes it": (given) =>
+    open(given, async (page) => {
+      const node = await expected(TEXT);
+      await page.focus('.groups button[aria-pressed="true"]');
+      for (const key of ["Home", "ArrowRight", "ArrowRight"]) await page.keyboard.press(key);
+      await textIs(page, "#one-title", "Layer 0, head 2");
+      await page.focus(".plot");
+      for (const key of ["Home", "ArrowRight", "ArrowUp"]) await page.keyboard.press(key);
+      const wanted = cell(node, 0, 2, node.words.length - 2, 1);
+      await textIs(page, "output.cell", wanted);
+      await page.waitForFunction(() => location.search.includes("key=1"));
+      const link = page.url();
+      return open(
+        given,
+        async (other) => {
+          expect("the cell of the link", await textOf(other, "output.cell"), wanted);
+          expect("the title of the link", await textOf(other, "#one-title"), "Layer 0, head 2");
+          return link.slice(link.indexOf("?"));
+        },
+        link.slice(link.indexOf("?")),
+      );
+    }),
+  "the pointer reads weights": (given) =>
+    open(
+      given,
+      async (page) => {
+        const node = await expected(TEXT);
+        await page.setViewport({ width: 1280, height: 1600 });
+        const { x, y, width, height } = await (await page.$(".heatmap .plot")).boundingBox();
+        const n = node.words.length;
+        await page.mouse.move(x + (width * 6.5) / n, y + (height * 16.5) / n);
+        await textIs(page, ".heatmap output", cell(node, 1, 6, 16, 6));
+        await page.waitForFunction(() => /query=16&key=6/.test(location.search));
+        // In the lines, a word on the left is a query, and one on the right a key.
+        await press(page, "Lines");
+        const hover = async (column, i) => {
+          const word = await page.$(`.token-lines .tokens:${column} span:nth-child(${i + 1})`);
+          await word.scrollIntoView();
+          const box = await word.boundingBox();
+          await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+        };
+        await hover("first-child", 13);
+        await hover("last-child", 3);
+        await textIs(page, ".token-lines output", cell(node, 1, 6, 13, 3));
+      },
+      `${QUERY}&layer=1&head=6`,
+    ),
+  "heads by what they do": (given) =>
+    open(given, async (page) => {
+      const kernels = await loadKernels({ models, quantized, deterministic: true });
+      const model = await loadModel(kernels, FILE, { gguf });
+      const found = detectHeads(model, [(await loadTokenizer(FILE)).encode(TEXT)], { copying: false });
+      kernels.release();
+      await press(page, "By what they do");
+      await page.waitForFunction(() => location.search.includes("sort=kind"));
+      const shown = await page.$$eval(".groups section", (all) =>
+        all.map((group) => {
+          const heads = [...group.querySelectorAll("button")].map(({ textContent }) => textContent.split(" ")[0]);
+          return { kind: group.querySelector("h3").firstChild.textContent, heads };
+        }),
+      );
+      for (const { kind, heads } of shown) {
+        const score = (each) => (kind === "offset" ? each.offset.score : (each.scores[kind]?.score ?? 0));
+        const wanted = found.filter((each) => each.kind === kind).sort((a, b) => score(b) - score(a));
+        expect(kind, heads.join(" "), wanted.map(({ layer, head }) => `${layer}.${head}`).join(" "));
+      }
+      expect("all heads", shown.flatMap(({ heads }) => heads).length, found.length);
+      expect("more than two kinds", shown.length > 2, true);
+      const { layer, head, kind, scores } = found.find((each) => each.kind === "local");
+      await page.evaluate((place) => {
+        [...document.querySelectorAll(".groups button")]
+          .find(({ textContent }) => textContent.startsWith(place))
+          .click();
+      }, `${layer}.${head} `);
+      await textIs(page, "#one-title", `Layer ${layer}, head ${head}`);
+      const { score, tokens } = scores[kind];
+      expect(
+        "what the head does",
+        await textOf(page, "#does"),
+        RegExp(`the last four tokens: ${(100 * score).toFixed(0)} % of the attention of ${tokens} tokens\\.`),
+      );
+      return shown.map(({ kind, heads }) => `${kind} ${heads.length}`).join(", ");
+    }),
+  "words that the vocabulary lacks are named": (given) =>
+    open(given, async (page) => {
+      const status = (wanted) =>
+        page.waitForFunction((text) => document.getElementById("status").textContent.includes(text), {}, wanted);
+      await setText(page, "the zyzzyva sat on the quokka.");
+      await status("The vocabulary lacks “zyzzyva”, “quokka”: the model reads <unk> instead.");
+      await digestIs(page, (await expected("the zyzzyva sat on the quokka.")).digest);
+      await setText(page, TEXT);
+      await page.waitForFunction(() => !/vocabulary/.test(document.getElementById("status").textContent));
+      await setText(page, "");
+      await status("tokens");
+    }),
+};
