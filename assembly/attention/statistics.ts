@@ -3,6 +3,7 @@ import { bias_row, head_of, is_excluded, keep_row, token_of } from "../mask";
 import { ex2_f32, ln_f64 } from "../math/exp";
 import { madd } from "../math/simd";
 import { AttentionShape, StatisticsShape } from "../types";
+import { key_of, score_of } from "./best_keys";
 import { reduced, row_from, row_to, STATE_BYTES, STATE_SUMS, STRIP_BYTES } from "./state";
 
 // Statistics of rows of attention, from the weights that the online softmax makes. A row's weights are e = 2^(s - m),
@@ -18,14 +19,14 @@ import { reduced, row_from, row_to, STATE_BYTES, STATE_SUMS, STRIP_BYTES } from 
 // these sums in float64. Rows come in ascending order, so that no cut between them changes a bit. The float32 sums
 // stay in memory between tiles, behind the float64 ones.
 //
-// In scratch, from StatisticsShape.work on: TILE_ROWS rows as below; where `received` is wanted, room for a list of 8
+// In scratch, from StatisticsShape.work on: the lists of best_keys.ts; TILE_ROWS rows as below; where `received` is wanted, room for a list of 8
 // bytes a row; strips in which scores become weights and stay, STRIP_BYTES for each of KEPT_ROWS rows of each page of
 // the tile, with KEPT_END bytes behind the last for what a strip has behind its rows; then the max that each of these
 // rows is relative to. Tiles then have KEPT_ROWS rows.
 
 /**
- * A row: S, X, Q, D, first and last; what is not of keys; the max; the row's position; Infinity, then the best scores,
- * topK of them rounded up to whole QUADs, descending; four words, then their keys.
+ * A row: S, X, Q, D, first and last; what is not of keys; the max; the row's position; Infinity behind 8 bytes; then the
+ * best keys, topK of them rounded up to whole QUADs, descending: see best_keys.ts.
  */
 export const ROW_WEIGHTS: usize = 0;
 const ROW_SCORES: usize = 8;
@@ -35,7 +36,7 @@ export const ROW_ENDS: usize = 32;
 export const ROW_OTHERS: usize = 48;
 export const ROW_SHIFT: usize = 56;
 export const ROW_POSITION: usize = 60;
-const ROW_ABOVE: usize = 76;
+const ROW_ABOVE: usize = 72;
 export const ROW_TOP: usize = 80;
 /** Of a row that is finished: 1 / Z as float32. */
 const ROW_INVERSE: usize = ROW_OTHERS;
@@ -60,13 +61,6 @@ export function row_bytes(statistics: StatisticsShape): usize {
 @inline
 function whole_quads(k: i32): i32 {
   return (k + QUAD - 1) & -QUAD;
-}
-
-/** Bytes from a row's score to its key. */
-// @ts-ignore: decorator
-@inline
-export function keys_behind(k: i32): usize {
-  return 16 + (<usize>whole_quads(k) << 2);
 }
 
 /** The most rows of a tile. */
@@ -117,11 +111,8 @@ export function start_statistics(
     store<f64>(row, <f64>load<f32>(state, STATE_SUMS), ROW_OTHERS);
     store<f32>(row, reduced(load<f32>(state)), ROW_SHIFT);
     store<i32>(row, shape.qStart + token_of(shape, r + i), ROW_POSITION);
-    store<f32>(row, f32.POSITIVE_INFINITY, ROW_ABOVE);
-    for (let at = row; at < row + (<usize>k << 2); at += 16) {
-      v128.store(at, f32x4.splat(f32.NEGATIVE_INFINITY), ROW_TOP);
-      v128.store(at + keys_behind(k), i32x4.splat(-1), ROW_TOP);
-    }
+    store<f64>(row, Infinity, ROW_ABOVE);
+    for (let at = row; at < row + (<usize>k << 3); at += 16) v128.store(at, f64x2.splat(-Infinity), ROW_TOP);
   }
   const fits = !statistics.received || pages <= statistics.keptPages;
   assert(fits, "attention_statistics: rows must not have more than keptPages pages");
@@ -175,10 +166,10 @@ function finish_row(row: usize, to: usize, k: i32): void {
   store_number(to + 24, nothing ? 0 : (weights * weights) / load<f64>(row, ROW_SQUARES));
   store<f32>(to, 0, 28);
   for (let i = 0; i < k; i++) {
-    const score = row + (<usize>i << 2);
+    const entry = load<f64>(row + (<usize>i << 3), ROW_TOP);
     const weight = to + (<usize>(STATISTICS + i) << 2);
-    const id = load<i32>(score + keys_behind(k), ROW_TOP);
-    store_number(weight, id < 0 ? 0 : <f64>ex2_f32(load<f32>(score, ROW_TOP) - shift) * inverse);
+    const id = key_of(entry);
+    store_number(weight, id < 0 ? 0 : <f64>ex2_f32(score_of(entry) - shift) * inverse);
     store<i32>(weight + (<usize>k << 2), id);
   }
   store<f32>(row, <f32>inverse, ROW_INVERSE);

@@ -153,20 +153,31 @@ function readRows(
   results: Measured,
 ): void {
   const { topK } = wanted;
+  const tokens = end - begin;
   const size = rowFloats(wanted);
-  const rows = memory.f32(at, numHeads * (end - begin) * size);
+  const rows = memory.f32(at, numHeads * tokens * size);
   const keys = new Int32Array(rows.buffer, rows.byteOffset, rows.length);
-  const ofRows = OF_ROWS.map((name) => results[name].data);
-  const [topWeights, topKeys] = [results.topWeights.data, results.topKeys.data];
-  for (let head = 0, from = 0; head < numHeads; head++)
-    for (let token = begin; token < end; token++, from += size) {
-      const to = (batchRow * numHeads + head) * qLen + token;
-      for (let i = 0; i < ofRows.length; i++) ofRows[i]![to] = rows[from + i]!;
-      for (let i = 0; i < topK; i++) {
-        topWeights[to * topK + i] = rows[from + STATISTICS + i]!;
-        topKeys[to * topK + i] = keys[from + STATISTICS + topK + i]!;
-      }
-    }
+  for (let head = 0; head < numHeads; head++) {
+    const from = head * tokens * size;
+    const to = (batchRow * numHeads + head) * qLen + begin;
+    for (const [i, name] of OF_ROWS.entries()) copyColumns(results[name].data, to, 1, rows, from + i, size, tokens);
+    copyColumns(results.topWeights.data, to, topK, rows, from + STATISTICS, size, tokens);
+    copyColumns(results.topKeys.data, to, topK, keys, from + STATISTICS + topK, size, tokens);
+  }
+}
+
+/** Copies `columns` neighbours of each of so many rows of `size` to rows of their own, from row `row` on. */
+function copyColumns<T extends Float32Array | Int32Array>(
+  to: T,
+  row: number,
+  columns: number,
+  rows: T,
+  from: number,
+  size: number,
+  count: number,
+): void {
+  for (let i = 0, at = row * columns; i < count; i++, from += size)
+    for (let column = 0; column < columns; column++) to[at++] = rows[from + column]!;
 }
 
 /** Copies the sums [batch] of [numHeads][wholePages(kvLen)] in float64, then in float32. */
