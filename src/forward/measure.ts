@@ -78,7 +78,7 @@ export function measureCalls(
   const base = memory.allocate(where, layout.bytes);
   try {
     for (const [i, { target }] of calls.entries())
-      if (wanted.received) memory.u8(base + (receivedAt[i] as number), RECEIVED_BYTES * receivedIn(target)).fill(0);
+      if (wanted.received) clearReceived(kernels, base + (receivedAt[i] as number), target);
     work(
       calls.map((call, i): Measure => {
         const { numHeads, kvLen } = call.target;
@@ -180,19 +180,32 @@ function copyColumns<T extends Float32Array | Int32Array>(
     for (let column = 0; column < columns; column++) to[at++] = rows[from + column]!;
 }
 
-/** Copies the sums [batch] of [numHeads][wholePages(kvLen)] in float64, then in float32. */
-function readReceived(
-  { memory }: Kernels,
-  at: number,
-  { batch, numHeads, kvLen }: MaskTarget,
-  received: Tensor | undefined,
-): void {
-  const stride = wholePages(kvLen);
-  for (let batchRow = 0; received && batchRow < batch; batchRow++, at += RECEIVED_BYTES * numHeads * stride) {
-    const sums = new Float64Array(memory.view().buffer, at, numHeads * stride);
-    const parts = memory.f32(at + 8 * numHeads * stride, numHeads * stride);
-    for (let head = 0, to = batchRow * numHeads * kvLen; head < numHeads; head++)
-      for (let key = head * stride; key < head * stride + kvLen; key++, to++)
-        received.data[to] = (sums[key] as number) + (parts[key] as number);
+/** The sums of a batch row: [numHeads][wholePages(kvLen)] in float64, which one token has no part in, then in float32. */
+function sumsOf({ memory }: Kernels, at: number, { numHeads, qLen, kvLen }: MaskTarget, batchRow: number) {
+  const count = numHeads * wholePages(kvLen);
+  const from = at + RECEIVED_BYTES * batchRow * count;
+  return {
+    sums: qLen > 1 ? new Float64Array(memory.view().buffer, from, count) : undefined,
+    parts: memory.f32(from + 8 * count, count),
+  };
+}
+
+function clearReceived(kernels: Kernels, at: number, target: MaskTarget): void {
+  for (let batchRow = 0; batchRow < target.batch; batchRow++) {
+    const { sums, parts } = sumsOf(kernels, at, target, batchRow);
+    sums?.fill(0);
+    parts.fill(0);
+  }
+}
+
+function readReceived(kernels: Kernels, at: number, target: MaskTarget, received: Tensor | undefined): void {
+  const { batch, numHeads, kvLen } = target;
+  for (let batchRow = 0, to = 0; received && batchRow < batch; batchRow++) {
+    const { sums, parts } = sumsOf(kernels, at, target, batchRow);
+    for (let head = 0; head < numHeads; head++, to += kvLen) {
+      const from = head * wholePages(kvLen);
+      if (!sums) received.data.set(parts.subarray(from, from + kvLen), to);
+      else for (let key = 0; key < kvLen; key++) received.data[to + key] = sums[from + key]! + parts[from + key]!;
+    }
   }
 }
