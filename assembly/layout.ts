@@ -60,11 +60,12 @@ export const QUAD = 4;
 export const STATISTICS = 8;
 
 /**
- * Bytes of scratch of attention_statistics behind that of attention_pages: for each of TILE_ROWS rows STATISTICS_ROW, and 8 for each
- * of topK keys, rounded up to whole QUADs; where `received` is wanted, also 8, then KEPT_ROW for each of KEPT_ROWS rows and each
+ * Bytes of scratch of attention_statistics behind that of attention_pages: STATISTICS_LISTS; for each of TILE_ROWS rows
+ * STATISTICS_ROW, and 8 for each of topK keys, rounded up to whole QUADs; where `received` is wanted, also 8, then KEPT_ROW for each of KEPT_ROWS rows and each
  * of keptPages pages, and KEPT_END. KEPT_ROWS are then the rows of a tile: what they keep is read again from a CPU cache.
  */
-export const STATISTICS_ROW = 96;
+export const STATISTICS_LISTS = 512;
+export const STATISTICS_ROW = 80;
 export const KEPT_ROW = 516;
 export const KEPT_ROWS = 24;
 export const KEPT_END = 3200;

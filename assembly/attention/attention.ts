@@ -1,5 +1,5 @@
 import { key_format, key_scales, keys_of, page_entry, value_format, value_scales, values_of } from "../cache/page";
-import { FORMAT_F16, FORMAT_Q4, PAGE, PANEL, PANEL_BYTES_16, QUAD, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../layout";
+import { FORMAT_F16, FORMAT_Q4, PAGE, PANEL, PANEL_BYTES_16, QUAD, ROW_STATE, SCRATCH_STRIP, STATISTICS_LISTS, TILE_ROWS } from "../layout";
 import { end_key, first_key, is_masked, token_of } from "../mask";
 import { has_many_subnormals } from "../math/half";
 import { MADD_FUSES } from "../math/simd";
@@ -145,7 +145,8 @@ function attend_tile<P, S>(
     i += height;
   }
   if (isInteger<P>() && apart != 0 && !scaled) return false;
-  const measured = isVoid<S>() ? 0 : scratch + (<usize>statistics.work << 2);
+  const lists = isVoid<S>() ? 0 : scratch + (<usize>statistics.work << 2);
+  const measured = isVoid<S>() ? 0 : lists + STATISTICS_LISTS;
   let many = false;
   // Both ends of a row's keys move with its token.
   const low = first_key(shape, token_of(shape, r)) & -PAGE;
@@ -208,6 +209,7 @@ function attend_tile<P, S>(
         r + i,
         key,
         statistics,
+        lists,
         strips,
         kept,
       );

@@ -22,7 +22,7 @@ import { softmax_measured } from "./statistics_page";
  * Scores, rules, online softmax and PV product. k and v are the kv head's keys and values, floats where their scales are 0
  * and bytes where not, which is what `queries` are too; or halves where kWide and vWide are not 0, rooms to widen them in.
  * s is the strip's scores. Where `apart` is not 0, the rows are one of each of four kv heads, which lie so far apart. The last
- * three are for S other than void alone: what is measured, and where it is kept (statistics.ts).
+ * four are for S other than void alone: what is measured, and where it is kept (statistics.ts).
  */
 export function attend_page<P, S>(
   s: F32Ptr,
@@ -41,6 +41,7 @@ export function attend_page<P, S>(
   r: i32,
   key: i32,
   statistics: StatisticsShape,
+  lists: usize,
   measured: usize,
   kept: usize,
 ): void {
@@ -56,7 +57,7 @@ export function attend_page<P, S>(
   else qk_page<P>(rows, s, queries, k, apart, shape.headDim, start, end);
   apply_rules(rows, s, states, shape, r, key, start, end);
   if (isVoid<S>()) softmax_scores(s, rows, start, end, states);
-  else softmax_measured(s, rows, start, end, states, statistics, measured, kept, key);
+  else softmax_measured(s, rows, start, end, states, statistics, lists, measured, kept, key);
   if (isInteger<P>() && vScales != 0) {
     quantize_rows_of_weights(rows, s, states, vScales, shape, r, key, start, end);
     pv_page_int(rows, o, states, s, v, shape.valueDim, first, last);

@@ -2,7 +2,8 @@ import { KEPT_END, KEPT_ROWS, PAGE, QUAD, STATISTICS, STATISTICS_ROW, TILE_ROWS 
 import { bias_row, head_of, is_excluded, keep_row, token_of } from "../mask";
 import { ex2_f32, ln_f64 } from "../math/exp";
 import { madd } from "../math/simd";
-import { AttentionShape, StatisticsShape } from "../types";
+import { AttentionShape, F32Ptr, StatisticsShape } from "../types";
+import { key_of, score_of } from "./best_keys";
 import { reduced, row_from, row_to, STATE_BYTES, STATE_SUMS, STRIP_BYTES } from "./state";
 
 // Statistics of rows of attention, from the weights that the online softmax makes. A row's weights are e = 2^(s - m),
@@ -15,17 +16,18 @@ import { reduced, row_from, row_to, STATE_BYTES, STATE_SUMS, STRIP_BYTES } from 
 // weights.
 //
 // What a key receives from SUMMED tokens, whose positions begin with a multiple of that, is summed in float32, and
-// these sums in float64. Rows come in ascending order, so that no cut between them changes a bit. The float32 sums
-// stay in memory between tiles, behind the float64 ones.
+// these sums in float64 when the next tokens begin: not before, so that a call of one token has none. Rows come in
+// ascending order, so that no cut between them changes a bit. The float32 sums stay in memory between tiles, behind the
+// float64 ones.
 //
-// In scratch, from StatisticsShape.work on: TILE_ROWS rows as below; where `received` is wanted, room for a list of 8
-// bytes a row; strips in which scores become weights and stay, STRIP_BYTES for each of KEPT_ROWS rows of each page of
-// the tile, with KEPT_END bytes behind the last for what a strip has behind its rows; then the max that each of these
-// rows is relative to. Tiles then have KEPT_ROWS rows.
+// In scratch, from StatisticsShape.work on: the lists of best_keys.ts; TILE_ROWS rows as below; where `received` is
+// wanted, room for a list of 8 bytes a row; strips in which scores become weights and stay, STRIP_BYTES for each of
+// KEPT_ROWS rows of each page of the tile, with KEPT_END bytes behind the last for what a strip has behind its rows;
+// then the max that each of these rows is relative to. Tiles then have KEPT_ROWS rows.
 
 /**
- * A row: S, X, Q, D, first and last; what is not of keys; the max; the row's position; Infinity, then the best scores,
- * topK of them rounded up to whole QUADs, descending; four words, then their keys.
+ * A row: S, X, Q, D, first and last; what is not of keys; the max; the row's position; Infinity behind 8 bytes; then the
+ * best keys, topK of them rounded up to whole QUADs, descending: see best_keys.ts.
  */
 export const ROW_WEIGHTS: usize = 0;
 const ROW_SCORES: usize = 8;
@@ -35,7 +37,7 @@ export const ROW_ENDS: usize = 32;
 export const ROW_OTHERS: usize = 48;
 export const ROW_SHIFT: usize = 56;
 export const ROW_POSITION: usize = 60;
-const ROW_ABOVE: usize = 76;
+const ROW_ABOVE: usize = 72;
 export const ROW_TOP: usize = 80;
 /** Of a row that is finished: 1 / Z as float32. */
 const ROW_INVERSE: usize = ROW_OTHERS;
@@ -60,13 +62,6 @@ export function row_bytes(statistics: StatisticsShape): usize {
 @inline
 function whole_quads(k: i32): i32 {
   return (k + QUAD - 1) & -QUAD;
-}
-
-/** Bytes from a row's score to its key. */
-// @ts-ignore: decorator
-@inline
-export function keys_behind(k: i32): usize {
-  return 16 + (<usize>whole_quads(k) << 2);
 }
 
 /** The most rows of a tile. */
@@ -117,11 +112,8 @@ export function start_statistics(
     store<f64>(row, <f64>load<f32>(state, STATE_SUMS), ROW_OTHERS);
     store<f32>(row, reduced(load<f32>(state)), ROW_SHIFT);
     store<i32>(row, shape.qStart + token_of(shape, r + i), ROW_POSITION);
-    store<f32>(row, f32.POSITIVE_INFINITY, ROW_ABOVE);
-    for (let at = row; at < row + (<usize>k << 2); at += 16) {
-      v128.store(at, f32x4.splat(f32.NEGATIVE_INFINITY), ROW_TOP);
-      v128.store(at + keys_behind(k), i32x4.splat(-1), ROW_TOP);
-    }
+    store<f64>(row, Infinity, ROW_ABOVE);
+    for (let at = row; at < row + (<usize>k << 3); at += 16) v128.store(at, f64x2.splat(-Infinity), ROW_TOP);
   }
   const fits = !statistics.received || pages <= statistics.keptPages;
   assert(fits, "attention_statistics: rows must not have more than keptPages pages");
@@ -175,10 +167,10 @@ function finish_row(row: usize, to: usize, k: i32): void {
   store_number(to + 24, nothing ? 0 : (weights * weights) / load<f64>(row, ROW_SQUARES));
   store<f32>(to, 0, 28);
   for (let i = 0; i < k; i++) {
-    const score = row + (<usize>i << 2);
+    const entry = load<f64>(row + (<usize>i << 3), ROW_TOP);
     const weight = to + (<usize>(STATISTICS + i) << 2);
-    const id = load<i32>(score + keys_behind(k), ROW_TOP);
-    store_number(weight, id < 0 ? 0 : <f64>ex2_f32(load<f32>(score, ROW_TOP) - shift) * inverse);
+    const id = key_of(entry);
+    store_number(weight, id < 0 ? 0 : <f64>ex2_f32(score_of(entry) - shift) * inverse);
     store<i32>(weight + (<usize>k << 2), id);
   }
   store<f32>(row, <f32>inverse, ROW_INVERSE);
@@ -201,25 +193,28 @@ function receive_page(
   const at = <usize>(head_of(shape, r + first) * statistics.receivedStride + key);
   const to = statistics.received + (at << 3);
   const parts = statistics.received + (<usize>(shape.numHeads * statistics.receivedStride) << 3) + (at << 2);
+  const rowBytes = row_bytes(statistics);
+  const kept = kept_row(rows, statistics, page, 0);
+  const maxima = kept_max(rows, statistics, page, 0);
   // The rows that attend the page: where their weights are, and what these are multiplied by.
-  const list = rows + row_bytes(statistics) * TILE_ROWS;
+  const list = rows + rowBytes * TILE_ROWS;
   let end = list;
   for (let i = first; i < n; i += apart) {
     const state = states + STATE_BYTES * i;
-    const row = rows + row_bytes(statistics) * i;
-    if (row_from(state, key) < row_to(state, key)) {
-      const before = load<f32>(kept_max(rows, statistics, page, i));
-      const factor = ex2_f32(before - load<f32>(row, ROW_SHIFT)) * load<f32>(row, ROW_INVERSE);
-      if (factor == factor) {
-        store<u32>(end, <u32>kept_row(rows, statistics, page, i));
-        store<f32>(end, factor, 4);
-        end += 8;
-      } else receive_nan(to, state, shape, r + i, key);
-    }
-    if (((load<i32>(row, ROW_POSITION) + 1) & (SUMMED - 1)) == 0) {
+    const row = rows + rowBytes * i;
+    if ((load<i32>(row, ROW_POSITION) & (SUMMED - 1)) == 0) {
       add_rows(parts, list, end);
       add_parts(to, parts);
       end = list;
+    }
+    if (row_from(state, key) < row_to(state, key)) {
+      const before = load<f32>(maxima + (<usize>i << 2));
+      const factor = ex2_f32(before - load<f32>(row, ROW_SHIFT)) * load<f32>(row, ROW_INVERSE);
+      if (factor == factor) {
+        store<u32>(end, <u32>(kept + STRIP_BYTES * i));
+        store<f32>(end, factor, 4);
+        end += 8;
+      } else receive_nan(parts, state, shape, r + i, key);
     }
   }
   add_rows(parts, list, end);
@@ -272,11 +267,11 @@ function add_parts(to: usize, parts: usize): void {
 }
 
 /** Row r has a score that is NaN, or Infinity: what the keys that it attends receive is NaN. */
-function receive_nan(to: usize, state: usize, shape: AttentionShape, r: i32, key: i32): void {
+function receive_nan(to: F32Ptr, state: usize, shape: AttentionShape, r: i32, key: i32): void {
   const keep = keep_row(shape, head_of(shape, r), token_of(shape, r));
   const bias = bias_row(shape, head_of(shape, r), token_of(shape, r));
   for (let j = row_from(state, key); j < row_to(state, key); j++)
-    if (!is_excluded(keep, bias, key + j)) store<f64>(to + (<usize>j << 3), NaN);
+    if (!is_excluded(keep, bias, key + j)) store<f32>(to + (<usize>j << 2), NaN);
 }
 
 /** Lanes 2 and 3 in front. */

@@ -1,10 +1,11 @@
-import { PAGE, QUAD } from "../layout";
+import { PAGE } from "../layout";
 import { ex2_clamped, ex2_f32x4, ex2_term } from "../math/exp";
 import { madd } from "../math/simd";
 import { F32Ptr, StatisticsShape } from "../types";
+import { exclude_scores } from "./online_softmax";
+import { last_of_best, least_of_best, list_row, take_keys } from "./best_keys";
 import { reduced, STATE_ALPHA, STATE_BYTES, STATE_HIGH, STATE_SUMS, STRIP_BYTES } from "./state";
 import {
-  keys_behind,
   ROW_ENDS,
   ROW_OTHERS,
   ROW_POSITION,
@@ -29,6 +30,7 @@ export function softmax_measured(
   last: i32,
   states: usize,
   statistics: StatisticsShape,
+  lists: usize,
   measured: usize,
   kept: usize,
   key: i32,
@@ -36,12 +38,21 @@ export function softmax_measured(
   const k = statistics.topK;
   const rowBytes = row_bytes(statistics);
   const bytes = <usize>(last - first) << 2;
+  // The best keys are searched in whole blocks of 32.
+  const low = first & -32;
+  const high = (last + 31) & -32;
+  const wide = <usize>(high - low) << 2;
+  let listed = lists;
   for (let i = 0; i < rows; i++) {
-    const from = s + STRIP_BYTES * i + (<usize>first << 2);
+    const scores = s + STRIP_BYTES * i;
+    if (wide > bytes) {
+      exclude_scores(scores, low, first);
+      exclude_scores(scores, last, high);
+    }
     const row = measured + rowBytes * i;
-    const top = raise_max(from, from + bytes, states + STATE_BYTES * i);
-    if (top > load<f32>(row + (<usize>(k - 1) << 2), ROW_TOP)) take_keys(row, k, top, from, from + bytes, key + first);
+    listed = raise_max(scores + (<usize>low << 2), wide, states + STATE_BYTES * i, listed, row + ROW_TOP, k);
   }
+  if (listed != lists) take_keys(lists, listed, k, wide, key + low);
 
   const k0 = ex2_term(0);
   const k1 = ex2_term(1);
@@ -55,6 +66,7 @@ export function softmax_measured(
   const two = f32x4.add(one, one);
   const four = f32x4.add(two, two);
   const eight = f32x4.add(four, four);
+  const lanes = f32x4(0, 1, 2, 3);
   for (let i = 0; i < rows; i++) {
     const from = s + STRIP_BYTES * i + (<usize>first << 2);
     const state = states + STATE_BYTES * i;
@@ -84,28 +96,30 @@ export function softmax_measured(
     // What needs weights alone: one loop would have more than V8's 15 registers.
     let both = f32x4.splat(0);
     let squares = f32x4.splat(0);
-    // The sum of weights times their keys; those of `odd` are 4 more.
-    let keys = f32x4.splat(0);
-    let j = f32x4.add(f32x4.splat(<f32>first), f32x4(0, 1, 2, 3));
+    let oddSquares = f32x4.splat(0);
+    // The sum of `both` after each step has each weight once for every step from its own to the page's end, which no cut
+    // of the rows moves.
+    let steps = f32x4.splat(0);
     for (let at = from; at < end; at += 32) {
       const w0 = v128.load(at);
       const w1 = v128.load(at, 16);
       squares = madd(w0, w0, squares);
-      squares = madd(w1, w1, squares);
-      const w = f32x4.add(w0, w1);
-      both = f32x4.add(both, w);
-      keys = madd(w, j, keys);
-      j = f32x4.add(j, eight);
+      oddSquares = madd(w1, w1, oddSquares);
+      both = f32x4.add(both, f32x4.add(w0, w1));
+      steps = f32x4.add(steps, both);
     }
+    for (let j = last; j < PAGE; j += 8) steps = f32x4.add(steps, both);
+    // Weights times the keys from their own to the page's end; those of `odd` have 4 less.
+    const ahead = f32x4.sub(f32x4.mul(steps, eight), madd(odd, four, f32x4.mul(both, lanes)));
     const first_two = sums_of(both, scores);
-    const other_two = sums_of(squares, madd(odd, four, keys));
+    const other_two = sums_of(f32x4.add(squares, oddSquares), ahead);
     add_two(row + ROW_WEIGHTS, first_two);
 
     const weights = s + STRIP_BYTES * i;
     const position = load<i32>(row, ROW_POSITION) - key;
     const high = load<i32>(state, STATE_HIGH) - key;
     // What a row attends of the page lies before it, behind it, or on both sides.
-    let distance = <f64>position * f64x2.extract_lane(first_two, 0) - f64x2.extract_lane(other_two, 1);
+    let distance = <f64>(position - PAGE) * f64x2.extract_lane(first_two, 0) + f64x2.extract_lane(other_two, 1);
     if (high > position + 1 && position < PAGE)
       distance = position < 0 ? -distance : distance_around(weights, first, last, position);
     add_two(row + ROW_SQUARES, f64x2.replace_lane(other_two, 1, distance));
@@ -116,14 +130,26 @@ export function softmax_measured(
   }
 }
 
-/** Takes the scores from `at` to `end` into a row's max, as softmax_scores does. Returns the largest of them. */
+/**
+ * Takes the scores from `at` on into a row's max, as softmax_scores does, and lists the row if they are better than its
+ * best. Returns the end of the list.
+ */
 // @ts-ignore: decorator
 @inline
-function raise_max(at: usize, end: usize, state: usize): f32 {
-  let top = f32x4.splat(f32.NEGATIVE_INFINITY);
-  for (; at < end; at += 32) top = f32x4.pmax(top, f32x4.pmax(v128.load(at), v128.load(at, 16)));
-  top = f32x4.pmax(top, i8x16.shuffle(top, top, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-  top = f32x4.pmax(top, i8x16.shuffle(top, top, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+function raise_max(at: usize, bytes: usize, state: usize, listed: usize, best: usize, k: i32): usize {
+  let m0 = f32x4.splat(f32.NEGATIVE_INFINITY);
+  let m1 = m0;
+  let m2 = m0;
+  let m3 = m0;
+  for (let from = at; from < at + bytes; from += 128) {
+    m0 = f32x4.pmax(m0, f32x4.pmax(v128.load(from), v128.load(from, 16)));
+    m1 = f32x4.pmax(m1, f32x4.pmax(v128.load(from, 32), v128.load(from, 48)));
+    m2 = f32x4.pmax(m2, f32x4.pmax(v128.load(from, 64), v128.load(from, 80)));
+    m3 = f32x4.pmax(m3, f32x4.pmax(v128.load(from, 96), v128.load(from, 112)));
+  }
+  let top = f32x4.pmax(f32x4.pmax(m0, m1), f32x4.pmax(m2, m3));
+  top = f32x4.pmax(top, v128.shuffle<f32>(top, top, 2, 3, 0, 1));
+  top = f32x4.pmax(top, v128.shuffle<f32>(top, top, 1, 0, 3, 2));
   const before = load<f32>(state);
   // A branch would often be mispredicted.
   const m = f32x4.extract_lane(f32x4.pmax(f32x4.splat(before), top), 0);
@@ -131,7 +157,10 @@ function raise_max(at: usize, end: usize, state: usize): f32 {
   store<f32>(state, m);
   v128.store(state, f32x4.mul(v128.load(state, STATE_SUMS), alpha), STATE_SUMS);
   v128.store_lane<f32>(state, alpha, 0, STATE_ALPHA);
-  return f32x4.extract_lane(top, 0);
+
+  let least = last_of_best(best, k);
+  if (least == f32.NEGATIVE_INFINITY) least = least_of_best(k, m0, m1, m2, m3);
+  return list_row(listed, at, best, least, f32x4.extract_lane(top, 0));
 }
 
 /** Makes a row's sums relative to a new max. */
@@ -196,78 +225,4 @@ function keep_weights(to: usize, weights: F32Ptr, first: i32, last: i32): void {
   for (let at: usize = 0; at < from; at += 16) v128.store(to + at, f32x4.splat(0));
   if (to != weights) for (let at = from; at < end; at += 16) v128.store(to + at, v128.load(weights + at));
   for (let at = end; at < STRIP_BYTES; at += 16) v128.store(to + at, f32x4.splat(0));
-}
-
-/**
- * Takes the scores from `at` to `end`, those of the keys from `key` on, into the best of a row. The largest of them is
- * `top`.
- */
-function take_keys(row: usize, k: i32, top: f32, at: usize, end: usize, key: i32): void {
-  const lowest = row + ROW_TOP + (<usize>(k - 1) << 2);
-  // Few scores of a row's first page are as large as this, where all are larger than none.
-  let known = top;
-  if (k > 1) known = load<f32>(lowest) == f32.NEGATIVE_INFINITY ? least_of_best(k, at, end) : f32.NEGATIVE_INFINITY;
-  while (at < end) {
-    // Hits of 64 keys, one branch for all of them. A score that is as large as the last of the best changes nothing.
-    const least = f32x4.splat(max<f32>(known, load<f32>(lowest)));
-    const stop = min(at + 256, end);
-    let hits: u64 = 0;
-    let bit: u64 = 0;
-    for (let from = at; from < stop; from += 32) {
-      const low = f32x4.ge(v128.load(from), least);
-      const high = f32x4.ge(v128.load(from, 16), least);
-      hits |= <u64>i16x8.bitmask(i16x8.narrow_i32x4_s(low, high)) << bit;
-      bit += 8;
-    }
-    for (; hits != 0; hits &= hits - 1) {
-      const hit = <i32>ctz(hits);
-      insert_key(row + ROW_TOP, k, v128.load32_splat(at + (<usize>hit << 2)), i32x4.splat(key + hit));
-    }
-    at = stop;
-    key += 64;
-  }
-}
-
-/**
- * A score that at least k of those from `at` to `end` reach: the least of the maxima of 4 or 8 parts; -Infinity for
- * more than 8.
- */
-function least_of_best(k: i32, at: usize, end: usize): f32 {
-  if (k > 8) return f32.NEGATIVE_INFINITY;
-  let even = f32x4.splat(f32.NEGATIVE_INFINITY);
-  let odd = even;
-  for (; at < end; at += 32) {
-    even = f32x4.pmax(even, v128.load(at));
-    odd = f32x4.pmax(odd, v128.load(at, 16));
-  }
-  const four = k > 4 ? f32x4.pmin(even, odd) : f32x4.pmax(even, odd);
-  const two = f32x4.pmin(four, v128.shuffle<f32>(four, four, 2, 3, 0, 1));
-  return f32x4.extract_lane(f32x4.pmin(two, v128.shuffle<f32>(two, two, 1, 0, 3, 2)), 0);
-}
-
-/**
- * Inserts a score, in all lanes, behind those that are as large. Each place takes what it has, or the new one, or what
- * the place before has: from the last four to the first, without a branch.
- */
-// @ts-ignore: decorator
-@inline
-function insert_key(top: usize, k: i32, score: v128, id: v128): void {
-  const ids = keys_behind(k);
-  for (let at = top + (<usize>((k - 1) & -QUAD) << 2); at >= top; at -= 16) {
-    const own = v128.load(at);
-    const before = place_before(v128.load(at - 16), own);
-    const stays = f32x4.ge(own, score);
-    const follows = f32x4.ge(before, score);
-    v128.store(at, v128.bitselect(own, v128.bitselect(score, before, follows), stays));
-    const ownId = v128.load(at + ids);
-    const moved = v128.bitselect(id, place_before(v128.load(at + ids - 16), ownId), follows);
-    v128.store(at + ids, v128.bitselect(ownId, moved, stays));
-  }
-}
-
-/** The last lane of four, then the first three of the next: a load of them would wait for the stores of both. */
-// @ts-ignore: decorator
-@inline
-function place_before(four: v128, next: v128): v128 {
-  return i32x4.shuffle(four, next, 3, 4, 5, 6);
 }

@@ -36,23 +36,25 @@ interface Shape {
   readonly qLen: number;
   readonly kvLen: number;
   readonly left?: number;
+  /** Default 64. */
+  readonly dim?: number;
 }
 
-const DIM = 64;
 const SHAPES: readonly Shape[] = [
   { name: "8 heads, T = 2048", heads: 8, kvHeads: 8, qLen: 2048, kvLen: 2048 },
   { name: "32 / 8 heads, T = 1024", heads: 32, kvHeads: 8, qLen: 1024, kvLen: 1024 },
   { name: "8 heads, T = 2048, window 256", heads: 8, kvHeads: 8, qLen: 2048, kvLen: 2048, left: 255 },
   { name: "32 / 8 heads, 1 token of 4096", heads: 32, kvHeads: 8, qLen: 1, kvLen: 4096 },
+  { name: "4 heads of 32, T = 256", heads: 4, kvHeads: 4, qLen: 256, kvLen: 256, dim: 32 },
 ];
 
 /** Causal attention without statistics, then with each kind. A single token attends to a cache, which forgets it again. */
-function statisticsLoads(kernels: Kernels, { name, heads, kvHeads, qLen, kvLen, left }: Shape) {
+function statisticsLoads(kernels: Kernels, { name, heads, kvHeads, qLen, kvLen, left, dim = 64 }: Shape) {
   const tensor = (count: number, len: number, seed: number) => {
-    return { data: randomFloats(count * len * DIM, seed), shape: [count, len, DIM] };
+    return { data: randomFloats(count * len * dim, seed), shape: [count, len, dim] };
   };
   const past = kvLen - qLen;
-  const cache = past > 0 ? createKvCache(kernels, { numKvHeads: kvHeads, headDim: DIM, maxSeqLen: kvLen }) : undefined;
+  const cache = past > 0 ? createKvCache(kernels, { numKvHeads: kvHeads, headDim: dim, maxSeqLen: kvLen }) : undefined;
   const options: SdpaOptions = { causal: true, ...(left && { window: { left } }), ...(cache && { cache }) };
   if (cache)
     scaledDotProductAttention(

@@ -87,7 +87,7 @@ export function measureCalls(
   const base = memory.allocate(where, layout.bytes);
   try {
     for (const [i, { target }] of calls.entries())
-      if (wanted.received) memory.u8(base + (receivedAt[i] as number), RECEIVED_BYTES * receivedIn(target)).fill(0);
+      if (wanted.received) clearReceived(kernels, base + (receivedAt[i] as number), target);
     work(
       calls.map((call, i): Measure => {
         const { numHeads, kvLen } = call.target;
@@ -162,35 +162,59 @@ function readRows(
   results: Measured,
 ): void {
   const { topK } = wanted;
+  const tokens = end - begin;
   const size = rowFloats(wanted);
-  const rows = memory.f32(at, numHeads * (end - begin) * size);
+  const rows = memory.f32(at, numHeads * tokens * size);
   const keys = new Int32Array(rows.buffer, rows.byteOffset, rows.length);
-  const ofRows = OF_ROWS.map((name) => results[name].data);
-  const [topWeights, topKeys] = [results.topWeights.data, results.topKeys.data];
-  for (let head = 0, from = 0; head < numHeads; head++)
-    for (let token = begin; token < end; token++, from += size) {
-      const to = (batchRow * numHeads + head) * qLen + token;
-      for (let i = 0; i < ofRows.length; i++) ofRows[i]![to] = rows[from + i]!;
-      for (let i = 0; i < topK; i++) {
-        topWeights[to * topK + i] = rows[from + STATISTICS + i]!;
-        topKeys[to * topK + i] = keys[from + STATISTICS + topK + i]!;
-      }
-    }
+  for (let head = 0; head < numHeads; head++) {
+    const from = head * tokens * size;
+    const to = (batchRow * numHeads + head) * qLen + begin;
+    for (const [i, name] of OF_ROWS.entries()) copyColumns(results[name].data, to, 1, rows, from + i, size, tokens);
+    copyColumns(results.topWeights.data, to, topK, rows, from + STATISTICS, size, tokens);
+    copyColumns(results.topKeys.data, to, topK, keys, from + STATISTICS + topK, size, tokens);
+  }
 }
 
-/** Copies the sums [batch] of [numHeads][wholePages(kvLen)] in float64, then in float32. */
-function readReceived(
-  { memory }: Kernels,
-  at: number,
-  { batch, numHeads, kvLen }: MaskTarget,
-  received: Tensor | undefined,
+/** Copies `columns` neighbours of each of so many rows of `size` to rows of their own, from row `row` on. */
+function copyColumns<T extends Float32Array | Int32Array>(
+  to: T,
+  row: number,
+  columns: number,
+  rows: T,
+  from: number,
+  size: number,
+  count: number,
 ): void {
-  const stride = wholePages(kvLen);
-  for (let batchRow = 0; received && batchRow < batch; batchRow++, at += RECEIVED_BYTES * numHeads * stride) {
-    const sums = new Float64Array(memory.view().buffer, at, numHeads * stride);
-    const parts = memory.f32(at + 8 * numHeads * stride, numHeads * stride);
-    for (let head = 0, to = batchRow * numHeads * kvLen; head < numHeads; head++)
-      for (let key = head * stride; key < head * stride + kvLen; key++, to++)
-        received.data[to] = (sums[key] as number) + (parts[key] as number);
+  for (let i = 0, at = row * columns; i < count; i++, from += size)
+    for (let column = 0; column < columns; column++) to[at++] = rows[from + column]!;
+}
+
+/** The sums of a batch row: [numHeads][wholePages(kvLen)] in float64, which one token has no part in, then in float32. */
+function sumsOf({ memory }: Kernels, at: number, { numHeads, qLen, kvLen }: MaskTarget, batchRow: number) {
+  const count = numHeads * wholePages(kvLen);
+  const from = at + RECEIVED_BYTES * batchRow * count;
+  return {
+    sums: qLen > 1 ? new Float64Array(memory.view().buffer, from, count) : undefined,
+    parts: memory.f32(from + 8 * count, count),
+  };
+}
+
+function clearReceived(kernels: Kernels, at: number, target: MaskTarget): void {
+  for (let batchRow = 0; batchRow < target.batch; batchRow++) {
+    const { sums, parts } = sumsOf(kernels, at, target, batchRow);
+    sums?.fill(0);
+    parts.fill(0);
+  }
+}
+
+function readReceived(kernels: Kernels, at: number, target: MaskTarget, received: Tensor | undefined): void {
+  const { batch, numHeads, kvLen } = target;
+  for (let batchRow = 0, to = 0; received && batchRow < batch; batchRow++) {
+    const { sums, parts } = sumsOf(kernels, at, target, batchRow);
+    for (let head = 0; head < numHeads; head++, to += kvLen) {
+      const from = head * wholePages(kvLen);
+      if (!sums) received.data.set(parts.subarray(from, from + kvLen), to);
+      else for (let key = 0; key < kvLen; key++) received.data[to + key] = sums[from + key]! + parts[from + key]!;
+    }
   }
 }

@@ -116,6 +116,38 @@ describe.each(builds)("attention_statistics (%s)", (build) => {
     }
   });
 
+  it("names keys by descending scores, the lowest first of equal ones", () => {
+    const random = createRandom(4);
+    const T = 300;
+    const drawn = createTrial(random, { numKvHeads: 1, headDim: 8, valueDim: 8 });
+    // Scores of a row are 1 or 2 times a number above 0, below 0, +0 or -0.
+    const signs = [1, -1, 0, -0];
+    const largerOf = (key: number) => key % 3 === 2;
+    const trial: Trial = {
+      q: Float32Array.from({ length: T * 8 }, (_, i) => (i % 8 === 0 ? signs[(i / 8) % 4]! : 0)),
+      k: Float32Array.from({ length: T * 8 }, (_, i) => (i % 8 > 0 ? 0 : largerOf(i / 8) ? 2 : 1)),
+      v: floats(random, T * 8),
+      shape: {
+        ...{ ...drawn.shape, qLen: T, kvLen: T, qStart: 0, left: 1 << 30, right: 0, numHeads: 1, numKvHeads: 1 },
+        ...{ qStride: 8, outStride: 8, outHeadStride: 8, softcap: 0, slopes: null, sinks: null, extraKey: null },
+        ...{ extraValue: null, zeroKey: 0, keep: null, bias: null },
+      },
+    };
+    for (const topK of [1, 2, 4, 5, 8, 9, 20]) {
+      const { rows } = measure(instance, trial, { topK, first: 0, last: 0, received: false });
+      const size = STATISTICS + 2 * topK;
+      const ids = new Int32Array(rows.buffer);
+      for (let row = 0; row < T; row++) {
+        const keys = Array.from({ length: row + 1 }, (_, key) => key);
+        const sign = signs[row % 4] as number;
+        if (sign !== 0) keys.sort((a, b) => sign * (Number(largerOf(b)) - Number(largerOf(a))) || a - b);
+        const want = Array.from({ length: topK }, (_, i) => keys[i] ?? -1);
+        const at = row * size + STATISTICS + topK;
+        expect(Array.from(ids.subarray(at, at + topK)), `row ${row}, topK ${topK}`).toEqual(want);
+      }
+    }
+  });
+
   it("makes NaN what keys receive that a row with a score of NaN attends, and no others", () => {
     const random = createRandom(3);
     const [T, wanted] = [300, { topK: 1, first: 1, last: 1, received: true }];

@@ -226,6 +226,13 @@ export const MUTANTS: readonly Mutant[] = [
     to: "",
     pages: "statistics",
   },
+  {
+    fault: "the steps of a weight are counted to the end of its strip's keys",
+    file: "attention/statistics_page.ts",
+    from: "for (let j = last; j < PAGE; j += 8) steps = f32x4.add(steps, both);",
+    to: "",
+    pages: "statistics",
+  },
 ];
 
 const ENTRY = `
