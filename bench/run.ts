@@ -10,6 +10,7 @@ import { linears } from "./layers/linear.ts";
 import { long } from "./layers/long-prompt.ts";
 import { masks, ragged } from "./layers/masks.ts";
 import { outside } from "./layers/outside.ts";
+import { predictions } from "./layers/predictions.ts";
 import { products } from "./layers/products.ts";
 import { statistics } from "./layers/statistics.ts";
 import { threads } from "./layers/threads.ts";
@@ -25,6 +26,7 @@ const parts = [
   products,
   decoders,
   outside,
+  predictions,
   host,
   latents,
   layers,

@@ -86,7 +86,7 @@ function showMeasured({ predicted, measured, tokens }: LayerMeasurement): void {
   ];
   byId("measured", HTMLElement).replaceChildren(
     createTable(
-      "One layer on this device, one thread",
+      "One layer on this device, one thread; other programs make its times longer",
       ["", "predicted", "measured", "difference"],
       [
         row(`a prompt of ${tokens} tokens`, "prefillMs"),

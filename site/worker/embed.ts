@@ -1,7 +1,7 @@
 // Vectors of texts by the model that is loaded, kept for as long as it is, so that a changed line is the only one that is read.
 
 import type { Model } from "headwise/models";
-import { Digest } from "../../src/diagnostics/digest.ts";
+import { FloatDigest } from "../../src/diagnostics/float-digest.ts";
 import { type Join, joinLines } from "../src/clusters.ts";
 import { loadedModel } from "./load.ts";
 import type { Call } from "./main.ts";
@@ -40,7 +40,7 @@ export async function embedTask(
   const rows = await embedTexts(lines, given, call);
   const dimensions = rows[0]?.length ?? 0;
   const vectors = new Float32Array(rows.length * dimensions);
-  const digest = new Digest();
+  const digest = new FloatDigest();
   for (const [i, row] of rows.entries()) {
     vectors.set(row, i * dimensions);
     digest.add(row);

@@ -49,8 +49,9 @@ function memoryText({ weights, sessions, scratch, total }: ModelPlan, matrices: 
 }
 
 /** The peaks of a machine, and what kernels reach of them, by which speed is predicted. */
-function rooflineText({ flops, bytes, weights = {}, attention }: Roofline): string {
+function rooflineText({ flops, bytes, weights = {}, attention, rest }: Roofline): string {
   const giga = (rate: number) => (rate / 1e9).toPrecision(3);
+  const micro = (seconds: number) => (1e6 * seconds).toPrecision(3);
   const reached = Object.entries(weights).map(([format, { flops, bytes }]) => {
     const reading = bytes.map(([size, perSecond]) => `${giga(perSecond)} GB/s of ${sizeText(size)}`).join(", ");
     return `; with ${format} ${giga(flops)} GFLOP/s, reading ${reading}`;
@@ -58,17 +59,25 @@ function rooflineText({ flops, bytes, weights = {}, attention }: Roofline): stri
   const pairs = attention
     ? `; attention ${giga(attention.prompt)} GFLOP/s in a prompt, ${giga(attention.token)} of a token`
     : "";
-  return `${giga(flops)} GFLOP/s, ${giga(bytes)} GB/s at most${reached.join("")}${pairs}`;
+  const others = rest
+    ? `; besides, a layer ${micro(rest.layer)} us of a token, ${micro(rest.row)} of each in a prompt`
+    : "";
+  return `${giga(flops)} GFLOP/s, ${giga(bytes)} GB/s at most${reached.join("")}${pairs}${others}`;
 }
 
+const CLOCKS: Readonly<Record<LayerMeasurement["clock"], string>> = {
+  thread: "Milliseconds are processor time of the thread, which other programs on the machine do not add to.",
+  wall: "Milliseconds are those of the clock: other programs on the machine make them longer.",
+};
+
 /** A layer as predicted and as measured. */
-export function measurementText({ tokens, predicted, measured }: LayerMeasurement): string {
+export function measurementText({ tokens, clock, predicted, measured }: LayerMeasurement): string {
   const row = (name: string, of: (cost: LayerMeasurement["measured"]) => number, text: (value: number) => string) => {
     const [a, b] = [of(predicted), of(measured)];
     return [name, text(a), text(b), a === b ? "equal" : `${(100 * (a / b - 1)).toFixed(0)} %`];
   };
   const ms = (value: number) => value.toPrecision(3);
-  return columnsText(
+  const table = columnsText(
     [
       ["one layer", "predicted", "measured", "difference"],
       row("weights, bytes", ({ weightBytes }) => weightBytes, countText),
@@ -78,6 +87,7 @@ export function measurementText({ tokens, predicted, measured }: LayerMeasuremen
     ],
     1,
   );
+  return `${table}\n${CLOCKS[clock]}`;
 }
 
 /** Formats that were asked for. */

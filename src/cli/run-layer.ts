@@ -3,7 +3,7 @@ import type { Attention } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import { type Cache, createCache } from "../cache/cache.ts";
 import type { CacheFormat } from "../cache/page-layout.ts";
-import { Digest } from "../diagnostics/digest.ts";
+import { FloatDigest } from "../diagnostics/float-digest.ts";
 import { median } from "../diagnostics/timing.ts";
 import type { CheckedLatentConfig } from "../latent/config.ts";
 import type { PackedFormat, WeightFormat } from "../linear/formats.ts";
@@ -81,7 +81,7 @@ export function runLayer(
   const cache = createCache(attention, { maxSeqLen: keyTokens ?? tokens, format: cacheFormat });
   const { y, ...prefill } = timePrefill(attention, cache, x, keys);
   const attendsEarlierOnly = keys !== undefined || causal || window.right === 0;
-  const digest = new Digest();
+  const digest = new FloatDigest();
   digest.add(y);
   const { build, reason, threads } = kernels;
   return {

@@ -4,7 +4,7 @@ import type { CacheFormat } from "../cache/page-layout.ts";
 import { forward } from "../decoder/forward.ts";
 import type { Model } from "../decoder/model.ts";
 import { createSession } from "../decoder/session.ts";
-import { Digest } from "../diagnostics/digest.ts";
+import { FloatDigest } from "../diagnostics/float-digest.ts";
 import { median } from "../diagnostics/timing.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import type { Kernels } from "../wasm/kernels.ts";
@@ -63,7 +63,7 @@ export async function runModel(folder: string, work: ModelWork): Promise<void> {
       throw new UsageError(`run: --ids expected ids below ${model.vocabSize}, those of the model, got ${outside}`);
     const { type, layers, vocabSize, bytes } = model;
     const { logits, ...readings } = readTokens(model, work);
-    const digest = new Digest();
+    const digest = new FloatDigest();
     digest.add(logits);
     const { build, reason, threads } = kernels;
     const report: ModelRun = {

@@ -3,6 +3,7 @@
 import type { AttentionConfig } from "../attention/config.ts";
 import type { LatentConfig } from "../latent/config.ts";
 import { countParameters } from "../models/count-parameters.ts";
+import { expectEven, expectInt, expectOneOf, expectRecord } from "../util/arguments.ts";
 
 /** The heads of a layer, and the number of those of keys and values if it is given. */
 export interface Heads {
@@ -38,6 +39,33 @@ export type Projection =
 /** A variant of attention. */
 export type ProjectionKind = Projection["kind"];
 export const PROJECTION_KINDS: readonly ProjectionKind[] = ["mha", "gqa", "mqa", "mla"];
+
+/** Throws unless a value is a variant of attention for so many heads. */
+export function expectProjection(where: string, name: string, projection: Projection, numHeads: number): void {
+  expectRecord(where, name, projection);
+  expectOneOf(where, `${name}.kind`, projection.kind, PROJECTION_KINDS);
+  if (projection.kind !== "mla") {
+    const { numKvHeads } = projection;
+    expectInt(where, `${name}.numKvHeads`, numKvHeads, 1, numHeads);
+    if (numHeads % numKvHeads !== 0)
+      throw new RangeError(`${where}: ${name}.numKvHeads expected a divisor of ${numHeads} heads, got ${numKvHeads}`);
+    return;
+  }
+  for (const size of ["kvLoraRank", "nopeDim", "valueDim"] as const)
+    expectInt(where, `${name}.${size}`, projection[size]);
+  expectEven(where, `${name}.ropeDim`, projection.ropeDim);
+  if (projection.qLoraRank !== undefined) expectInt(where, `${name}.qLoraRank`, projection.qLoraRank);
+}
+
+/** A variant of attention whose latents have `rank` and `dim` floats at most, and whose heads have `dim` besides. */
+export function narrowed(projection: Projection, dim: number, rank: number = Infinity): Projection {
+  if (projection.kind !== "mla") return projection;
+  const { kind, kvLoraRank, qLoraRank, ropeDim } = projection;
+  return {
+    ...{ kind, kvLoraRank: Math.min(rank, kvLoraRank), ropeDim: Math.min(rank, ropeDim), nopeDim: dim, valueDim: dim },
+    qLoraRank: qLoraRank && dim,
+  };
+}
 
 /** Latents of queries pay from this width on: DeepSeek-V2 has them, the Lite model of 2048 does not. */
 const QUERY_LATENTS_FROM = 4096;
@@ -76,9 +104,9 @@ export function projectionsFor(
     grouped(numHeads, 1),
   ].filter((each) => kind === undefined || each.kind === kind);
   const [first = grouped(numHeads, halfOf(numHeads)), ...rest] = all;
-  let least = perTokenOf(first, headDim);
+  let least = cachedNumbers(first, headDim);
   const smaller = rest.filter((each) => {
-    const numbers = perTokenOf(each, headDim);
+    const numbers = cachedNumbers(each, headDim);
     if (numbers >= least) return false;
     least = numbers;
     return true;
@@ -90,7 +118,7 @@ export function projectionsFor(
 const halfOf = (numHeads: number): number => (numHeads % 2 === 0 ? numHeads / 2 : 1);
 
 /** Numbers of a token in the cache of a layer. */
-export function perTokenOf(projection: Projection, headDim: number): number {
+export function cachedNumbers(projection: Projection, headDim: number): number {
   return projection.kind === "mla" ? projection.kvLoraRank + projection.ropeDim : 2 * projection.numKvHeads * headDim;
 }
 

@@ -2,8 +2,7 @@
 
 import { CACHE_FORMATS, type CacheFormat } from "../cache/page-layout.ts";
 import { WEIGHT_FORMATS, type WeightFormat } from "../linear/formats.ts";
-import { expectInt, expectOneOf, readFields } from "../util/arguments.ts";
-import { describe } from "../util/errors.ts";
+import { expectEven, expectInt, expectOneOf, readFields } from "../util/arguments.ts";
 import { PROJECTION_KINDS, type ProjectionKind } from "./choose-attention.ts";
 import { expectRoofline, type Roofline } from "./roofline.ts";
 import { TARGET_NAMES, type Target } from "./targets.ts";
@@ -54,8 +53,7 @@ export function readConfigureOptions(where: string, options: ConfigureOptions): 
   for (const name of SIZES) if (given[name] !== undefined) expectInt(where, `options.${name}`, given[name]);
   // RoPE rotates pairs of components.
   for (const name of ["dModel", "headDim"] as const)
-    if ((given[name] ?? 0) % 2 !== 0)
-      throw new RangeError(`${where}: options.${name} expected an even number, got ${describe(given[name])}`);
+    if (given[name] !== undefined) expectEven(where, `options.${name}`, given[name]);
   if (memory !== undefined) expectInt(where, "options.memory", memory, 1, Number.MAX_SAFE_INTEGER);
   if (attention !== undefined) expectOneOf(where, "options.attention", attention, PROJECTION_KINDS);
   if (weights !== undefined) expectOneOf(where, "options.weights", weights, WEIGHT_FORMATS);

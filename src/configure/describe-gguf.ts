@@ -64,11 +64,11 @@ function readLayer(keys: Keys, i: number, tensors: Header["tensors"]) {
   const slides = keys.raw("attention.sliding_window_pattern");
   const isWindowed = Array.isArray(slides) && Boolean(slides[i]);
   const window = isWindowed ? keys.count("attention.sliding_window") : undefined;
-  return layerOf(attends ? perTokenOf(keys) : 0, stateOf(keys, shapeOf), window);
+  return layerOf(attends ? keyValueNumbers(keys) : 0, stateOf(keys, shapeOf), window);
 }
 
 /** Numbers of keys and values of a token. */
-function perTokenOf(keys: Keys): number {
+function keyValueNumbers(keys: Keys): number {
   const heads = keys.count("attention.head_count");
   const headDim = keys.countOrNone("attention.key_length") || keys.count("embedding_length") / heads;
   const valueDim = keys.countOrNone("attention.value_length") || headDim;

@@ -1,10 +1,12 @@
 // What a model costs: its parameters, what it keeps of a sequence, and the linear memory that it takes here.
 
 import { BLOCK, PANEL } from "../../assembly/layout.ts";
+import { checkCacheFormat } from "../cache/formats.ts";
+import { checkTruncatable } from "../cache/kv-cache.ts";
 import type { CacheFormat } from "../cache/page-layout.ts";
 import { readFormats, uniformFormats } from "../decoder/model-formats.ts";
 import { planDecoderFiles } from "../decoder/plan-files.ts";
-import { type ModelPlan, type ModelPlanSizes, planSpec, SIZES } from "../decoder/plan-model.ts";
+import { checkCounts, type ModelPlan, type ModelPlanSizes, planSpec, SIZES } from "../decoder/plan-model.ts";
 import { openGgufParts } from "../files/gguf/parts.ts";
 import { type ModelFiles, type ModelSource, openModelFiles } from "../files/model-files.ts";
 import type { ModelStore } from "../files/model-store.ts";
@@ -80,7 +82,7 @@ const OPTIONS = ["seqLen", ...SIZES.filter((name) => name !== "maxSeqLen")] as c
 const FILE_OPTIONS = [...OPTIONS, "signal", "store"] as const;
 
 /** What a description is made of. */
-interface Facts extends Pick<ModelCost, "type" | "parameters" | "layers"> {
+interface ModelFacts extends Pick<ModelCost, "type" | "parameters" | "layers"> {
   readonly active: number;
   readonly storedBytes?: number;
   readonly storedAs?: readonly string[];
@@ -151,11 +153,15 @@ function readOptions<T extends DescribeOptions>(where: string, options: T, names
   const given = readFields(where, "options", options, names);
   if (given.seqLen !== undefined) expectInt(where, "options.seqLen", given.seqLen);
   readFormats(where, given.weights);
+  // Here too, as models that are not run are not planned. A head of one component has every format.
+  checkCounts(where, given);
+  checkCacheFormat(where, "format", given.format, { numKvHeads: 1, headDim: 1, valueDim: 1 });
+  checkTruncatable(where, given.truncatable);
   return given;
 }
 
 /** The facts of a config.json, by the rules of its type, and of the tensors beside it, where they are known. */
-function readConfigFacts(where: string, config: string | object, tensors?: ModelFiles["tensors"]): Facts {
+function readConfigFacts(where: string, config: string | object, tensors?: ModelFiles["tensors"]): ModelFacts {
   const json = parseJson(where, "config", config) as object;
   const whole = fieldsOf("config.json", json, where);
   const isKnown = (type: unknown) =>
@@ -186,7 +192,7 @@ function whyUnknown(type: unknown): string {
 }
 
 /** Of a decoder that this package runs. */
-function factsOfDecoder(where: string, decoder: Decoder, file: Fields): Facts {
+function factsOfDecoder(where: string, decoder: Decoder, file: Fields): ModelFacts {
   const { spec } = decoder;
   const { parameters, active } = countDecoder(decoder, file);
   return {
@@ -197,7 +203,7 @@ function factsOfDecoder(where: string, decoder: Decoder, file: Fields): Facts {
 }
 
 /** Of a folder: by its config.json, in what its safetensors hold, if there are any. */
-function readFolderFacts(where: string, config: string, files: ModelFiles): Facts {
+function readFolderFacts(where: string, config: string, files: ModelFiles): ModelFacts {
   const { tensors } = files;
   if (tensors.size === 0) return readConfigFacts(where, config);
   const { decoder, ...facts } = readConfigFacts(where, config, tensors);
@@ -208,14 +214,14 @@ function readFolderFacts(where: string, config: string, files: ModelFiles): Fact
 }
 
 /** How tensors are stored. */
-function storedIn(tensors: ModelFiles["tensors"]): Required<Pick<Facts, "storedBytes" | "storedAs">> {
+function storedIn(tensors: ModelFiles["tensors"]): Required<Pick<ModelFacts, "storedBytes" | "storedAs">> {
   const matrices = new Map<string, number>();
   let storedBytes = 0;
   for (const { dtype, shape, bytes } of tensors.values()) {
     storedBytes += bytes;
     if (shape.length > 1) matrices.set(dtype, (matrices.get(dtype) ?? 0) + bytes);
   }
-  const storedAs = Array.from(matrices).toSorted(([, a], [, b]) => b - a);
+  const storedAs = Array.from(matrices).sort(([, a], [, b]) => b - a);
   return { storedBytes, storedAs: storedAs.map(([dtype]) => dtype) };
 }
 
@@ -225,7 +231,7 @@ function weightBytesOf(where: string, { spec }: Decoder, format: WeightFormat): 
 }
 
 /** Of a model that it does not run. */
-function factsOfParts(file: Fields, type: string): Facts {
+function factsOfParts(file: Fields, type: string): ModelFacts {
   const parts: ModelParts = (OTHER_MODELS[type] as (file: Fields) => ModelParts)(file);
   const sum = (of: (layer: ModelParts["layers"][number]) => number) =>
     parts.layers.reduce((all, layer) => all + of(layer), 0);
@@ -243,7 +249,7 @@ async function readGgufFileFacts(
   file: Exclude<ModelFiles["description"], string>,
   files: ModelFiles,
   seqLen: number | undefined,
-): Promise<Facts> {
+): Promise<ModelFacts> {
   const facts = { ...readGgufFacts(where, file), ...storedIn(files.tensors) };
   if (!Object.hasOwn(DECODERS, facts.type)) {
     const refusal = `the architecture ${describe(facts.type)}, which this package does not run`;
@@ -258,7 +264,7 @@ async function readGgufFileFacts(
   };
 }
 
-function costOf(facts: Facts, { seqLen: given, ...sizes }: DescribeOptions): ModelCost {
+function costOf(facts: ModelFacts, { seqLen: given, ...sizes }: DescribeOptions): ModelCost {
   const { type, parameters, active, layers, storedBytes, storedAs } = facts;
   const seqLen = given ?? Math.min(facts.length ?? SESSION_LENGTH, SESSION_LENGTH);
   const { cached, state } = countMemory(layers, seqLen);
@@ -274,7 +280,7 @@ function costOf(facts: Facts, { seqLen: given, ...sizes }: DescribeOptions): Mod
 }
 
 /** The memory of a model, or why it is not run: its layers, or what is wrong with its files. */
-function planOrRefuse({ plan, refusal }: Facts, sizes: ModelPlanSizes): Pick<ModelCost, "memory" | "refusal"> {
+function planOrRefuse({ plan, refusal }: ModelFacts, sizes: ModelPlanSizes): Pick<ModelCost, "memory" | "refusal"> {
   try {
     return { memory: plan?.(sizes), refusal };
   } catch (error) {

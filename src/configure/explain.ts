@@ -19,8 +19,8 @@ export interface Choice {
   readonly rule: string;
 }
 
-/** What choices are explained by. */
-export interface Facts {
+/** A choice among candidates, to be explained. */
+export interface Explained {
   readonly given: ConfigureOptions;
   readonly chosen: Candidate;
   /** What was planned, in the order of preference, until one was fine. */
@@ -52,7 +52,7 @@ export function projectionText(projection: Projection): string {
 }
 
 /** Each choice with its reason. */
-export function explainChoices({ given, chosen, planned, memoryLimit }: Facts): Choice[] {
+export function explainChoices({ given, chosen, planned, memoryLimit }: Explained): Choice[] {
   const { shape, weights, cache, memory, parameters } = chosen;
   const { dModel, numHeads, headDim, layers, mlpDim, vocabSize, tied, projection } = shape;
   const { parameterBudget, target, seqLen } = given;
@@ -133,7 +133,7 @@ function fusedReason(projection: Projection): [reason: string, rule: string] {
 }
 
 /** What is doubtful about a configuration. */
-export function warningsOf({ given, chosen, memoryLimit, speed }: Facts): string[] {
+export function warningsOf({ given, chosen, memoryLimit, speed }: Explained): string[] {
   const { shape, memory, parameters } = chosen;
   const { dModel, numHeads, headDim, vocabSize, tied, projection } = shape;
   const kvHeads = projection.kind === "mla" ? given.numKvHeads : projection.numKvHeads;

@@ -1,19 +1,17 @@
 // Builds one layer of a configuration, and compares what was predicted with what it takes.
 
-import { forward } from "../decoder/forward.ts";
-import { loadModel } from "../decoder/load-model.ts";
-import { createSession } from "../decoder/session.ts";
-import { createRandom } from "../diagnostics/random.ts";
+import { CACHE_FORMATS } from "../cache/page-layout.ts";
 import { type Effort, timeLoads } from "../diagnostics/timing.ts";
-import { writeSafetensors } from "../files/safetensors/safetensors.ts";
-import { expectedTensors } from "../models/decoder/check-tensors.ts";
-import type { Tensor } from "../tensor/tensor.ts";
-import { expectInt, expectRecord } from "../util/arguments.ts";
+import { WEIGHT_FORMATS } from "../linear/formats.ts";
+import { expectEven, expectInt, expectOneOf, expectRecord } from "../util/arguments.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
+import { expectProjection } from "./choose-attention.ts";
 import type { Configuration } from "./configure.ts";
-import { type RooflineOptions, rooflineLoads } from "./measure-roofline.ts";
+import { clockOf, stoppedClock } from "./measure-roofline.ts";
 import { planShape } from "./plan-shape.ts";
+import { loadRandom, tokensOf, VOCABULARY } from "./random-decoder.ts";
 import { predictMs, type Roofline } from "./roofline.ts";
+import { type RooflineOptions, rooflineLoads } from "./roofline-loads.ts";
 import { workOf } from "./token-work.ts";
 
 /** What a layer takes. */
@@ -32,6 +30,8 @@ export interface LayerCost {
 export interface LayerMeasurement {
   /** Tokens of the prompt. */
   readonly tokens: number;
+  /** What times are of: processor time of the thread, or the clock, by which other programs make them longer. */
+  readonly clock: "thread" | "wall";
   /** The roofline of the prediction. */
   readonly roofline: Roofline;
   /** What the roofline and `planModel` say. */
@@ -40,19 +40,17 @@ export interface LayerMeasurement {
   readonly measured: LayerCost;
 }
 
-const EFFORT: Effort = { warmupMs: 100, sampleMs: 30, rounds: 15, mostMs: 5000 };
-/** A table of so few entries costs nothing beside a layer. */
-const VOCABULARY = 64;
+const EFFORT: Effort = { warmupMs: 100, sampleMs: 40, rounds: 7, mostMs: 5000 };
 /** Tokens of the prompt, unless the sequence is shorter. */
 const TOKENS = 512;
 
 /**
  * Builds a decoder of one layer of `configuration`, with random weights and a table of 64 tokens, and measures it beside the
  * prediction. The roofline is measured in the same rounds as the layer, so that both run beside the same other programs, and
- * milliseconds are medians.
- * @param kernels With `models`, `quantized` and, for latents, `latent`.
+ * milliseconds are medians: of processor time of the thread where the host says it (Node from 23.9 on), else of the clock.
+ * @param kernels With `models`, `quantized` for formats other than "f32", and `latent` for latents.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `NO_MODELS`, `NO_QUANTIZED`, `NO_LATENT`, `OUT_OF_MEMORY` or
- * `RELEASED`; an Error where the clock stands still while code runs.
+ * `RELEASED`; `NO_CLOCK` where the clock stands still while code runs.
  * @example
  * import { loadKernels } from "headwise";
  * import { configure, measureLayer } from "headwise/configure";
@@ -66,91 +64,62 @@ const TOKENS = 512;
 export async function measureLayer(kernels: Kernels, configuration: Configuration): Promise<LayerMeasurement> {
   const where = "measureLayer";
   expectKernels(where, kernels);
-  expectRecord(where, "configuration", configuration);
-  const { weights, cache, config, dModel, numHeads, headDim, mlpDim, projection } = configuration;
-  const seqLen = expectInt(
+  const { weights, cache, dModel, numHeads, headDim, mlpDim, projection, seqLen } = readConfiguration(
     where,
-    "configuration.config.max_position_embeddings",
-    Object(config).max_position_embeddings,
+    configuration,
   );
   const tokens = Math.min(TOKENS, seqLen);
   const shape = { dModel, numHeads, headDim, mlpDim, projection, layers: 1, vocabSize: VOCABULARY, tied: true };
   const layer = planShape(where, shape, weights, cache, tokens + 1);
-  const tensors = Object.fromEntries(
-    [...expectedTensors(layer.decoder, "model.").required].map(([name, shape]) => [name, weightsOf(shape)]),
-  );
-  const files = new Map<string, Uint8Array>([
-    ["config.json", new TextEncoder().encode(JSON.stringify(layer.config))],
-    ["model.safetensors", writeSafetensors(tensors)],
-  ]);
   const empty = kernels.usedBytes;
-  using model = await loadModel(kernels, (name) => files.get(name), { weights });
+  using model = await loadRandom(where, kernels, layer);
   const loaded = kernels.usedBytes;
-  using prompted = createSession(model, { maxSeqLen: tokens + 1, format: cache });
+  // Its bytes are those of the session of the prompt.
+  const prompt = tokensOf(model, cache, 0, tokens, 2 * layer.parameters * tokens);
   const sessionBytes = kernels.usedBytes - loaded;
-  using behind = createSession(model, { maxSeqLen: tokens + 1, format: cache });
-  const ids = Array.from({ length: tokens }, (_, i) => i % VOCABULARY);
-  forward(behind, ids, { top: 1 });
-  const prompt = {
-    flops: 2 * layer.parameters * tokens,
-    run() {
-      forward(prompted, ids, { top: 1 });
-      prompted.truncate(0);
-    },
-  };
-  const token = {
-    flops: 2 * layer.parameters,
-    run() {
-      forward(behind, [1], { top: 1 });
-      behind.truncate(tokens);
-    },
-  };
+  const token = tokensOf(model, cache, tokens, 1, 2 * layer.parameters);
   // Reading is timed at the layer's own size: the larger the weights, the farther they are read from.
-  const loads = rooflineLoads(kernels, rooflineOptions(configuration), [loaded - empty]);
+  const loads = await rooflineLoads(where, kernels, rooflineOptions(configuration), [loaded - empty]);
   try {
+    const clock = clockOf(kernels);
     // Apart, since what a prompt leaves in the processor's caches is not what a token finds there.
     const [ofPrompt, ofToken] = [
-      await timeLoads([...loads.prompt, prompt], EFFORT),
-      await timeLoads([...loads.token, token], EFFORT),
+      await timeLoads([...loads.prompt, prompt], EFFORT, clock),
+      await timeLoads([...loads.token, token], EFFORT, clock),
     ];
-    if (!ofPrompt || !ofToken)
-      throw new Error(`${where}: clock expected to advance while code runs, got one that stands still`);
-    const rates = [...ofPrompt.slice(0, -1), ...ofToken.slice(0, -1)];
-    const roofline = loads.read(rates.map(({ gflops }) => 1e9 * gflops));
+    if (!ofPrompt || !ofToken) throw stoppedClock(where);
+    const times = [...ofPrompt.slice(0, -1), ...ofToken.slice(0, -1)];
+    const roofline = loads.read(times.map(({ ms }) => ms / 1000));
     const { prefill, decode } = predictMs(workOf(layer, tokens), roofline, tokens);
     const [prefillMs = 0, decodeMs = 0] = [ofPrompt.at(-1)?.ms, ofToken.at(-1)?.ms];
     const { memory } = layer;
     return {
-      ...{ tokens, roofline },
+      ...{ tokens, roofline, clock: clock ? "thread" : "wall" },
       predicted: { weightBytes: memory.weights, sessionBytes: memory.sessions, prefillMs: prefill, decodeMs: decode },
       measured: { weightBytes: loaded - empty, sessionBytes, prefillMs, decodeMs },
     };
   } finally {
-    for (const load of [...loads.prompt, ...loads.token]) load.release?.();
+    for (const each of [loads, prompt, token]) each.release();
   }
 }
 
-/** Random weights by which rows keep about their norm, and gains of 1. */
-function weightsOf(shape: readonly number[]): Tensor {
-  const [outputs = 1, inputs] = shape;
-  if (inputs === undefined) return { data: new Float32Array(outputs).fill(1), shape };
-  const scale = Math.sqrt(3 / inputs);
-  return {
-    data: createRandom(outputs)
-      .floats(outputs * inputs)
-      .map((value) => value * scale),
-    shape,
-  };
+/** Checks what a layer is built of: a configuration may have been stored, sent or changed. */
+function readConfiguration(where: string, configuration: Configuration) {
+  const name = "configuration";
+  expectRecord(where, name, configuration);
+  const { weights, cache, config, dModel, numHeads, headDim, mlpDim, projection } = configuration;
+  expectOneOf(where, `${name}.weights`, weights, WEIGHT_FORMATS);
+  expectOneOf(where, `${name}.cache`, cache, CACHE_FORMATS);
+  for (const [size, value] of Object.entries({ dModel, numHeads, mlpDim })) expectInt(where, `${name}.${size}`, value);
+  expectEven(where, `${name}.headDim`, headDim);
+  expectProjection(where, `${name}.projection`, projection, numHeads);
+  expectRecord(where, `${name}.config`, config);
+  const seqLen = expectInt(where, `${name}.config.max_position_embeddings`, config.max_position_embeddings);
+  return { weights, cache, dModel, numHeads, headDim, mlpDim, projection, seqLen };
 }
 
-/** What to measure a roofline of for a configuration: latents are keys that all heads share, and values. */
-export function rooflineOptions({
-  weights,
-  cache,
-  numHeads,
-  headDim,
-  projection,
-}: Configuration): Required<RooflineOptions> {
-  if (projection.kind !== "mla") return { weights, cache, numHeads, numKvHeads: projection.numKvHeads, headDim };
-  return { weights, cache, numHeads, numKvHeads: 1, headDim: projection.kvLoraRank + projection.ropeDim };
+/** What to measure a roofline of for a configuration. */
+export function rooflineOptions(configuration: Configuration): Required<RooflineOptions> {
+  const { weights, cache, dModel, numHeads, headDim, projection } = configuration;
+  return { weights, cache, dModel, numHeads, headDim, projection };
 }

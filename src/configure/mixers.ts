@@ -1,8 +1,8 @@
 // What mixes tokens in a layer, as counts: its parameters, the numbers that it keeps of each token, and those of its state, which
 // does not grow. Formulas are those of the classes in transformers. d is the width of the model.
 
-/** A part of a layer. */
-export interface Part {
+/** What mixes tokens in a layer. */
+export interface Mixer {
   readonly parameters: number;
   /** Numbers that a token adds to the cache, of keys and values. */
   readonly perToken?: number;
@@ -19,7 +19,7 @@ export const matrix = (n: number, k: number, bias = false): number => n * k + (b
 export const gatedMlp = (dim: number, d: number): number => 3 * dim * d;
 
 /** Causal convolution of each of n channels over `kernel` tokens. Its state is the tokens before. */
-function convolution(channels: number, kernel: number, bias: boolean): Required<Pick<Part, "parameters" | "state">> {
+function convolution(channels: number, kernel: number, bias: boolean): Required<Pick<Mixer, "parameters" | "state">> {
   return { parameters: channels * (kernel + (bias ? 1 : 0)), state: channels * (kernel - 1) };
 }
 
@@ -36,7 +36,7 @@ export function heads(sizes: {
   normed?: boolean;
   /** Queries come with a gate of the same size. */
   gated?: boolean;
-}): Part {
+}): Mixer {
   const { d, kvHeads, headDim, window, bias = false, biasOut = bias, normed, gated } = sizes;
   const [q, kv] = [sizes.heads * headDim, kvHeads * headDim];
   const projections = matrix(gated ? 2 * q : q, d, bias) + 2 * matrix(kv, d, bias) + matrix(d, q, biasOut);
@@ -54,7 +54,7 @@ export function mamba(sizes: {
   convBias: boolean;
   /** RMS norms of the step, B and C. */
   normed?: boolean;
-}): Part {
+}): Mixer {
   const { d, inner, stateSize, rank, kernel, bias, convBias, normed } = sizes;
   const conv = convolution(inner, kernel, convBias);
   const selection =
@@ -78,7 +78,7 @@ export function mamba2(sizes: {
   convBias: boolean;
   /** An RMS norm before the last projection. */
   normed: boolean;
-}): Part {
+}): Mixer {
   const { d, headDim, stateSize, groups, kernel, bias, convBias, normed } = sizes;
   const inner = sizes.heads * headDim;
   const channels = inner + 2 * groups * stateSize;
@@ -99,7 +99,7 @@ export function deltaNet(sizes: {
   valueHeads: number;
   valueDim: number;
   kernel: number;
-}): Part {
+}): Mixer {
   const { d, keyHeads, keyDim, valueHeads, valueDim, kernel } = sizes;
   const [keys, values] = [keyHeads * keyDim, valueHeads * valueDim];
   const conv = convolution(2 * keys + values, kernel, false);
@@ -112,13 +112,13 @@ export function deltaNet(sizes: {
 }
 
 /** The gated convolution of LFM2. */
-export function shortConv(d: number, kernel: number, bias: boolean): Part {
+export function shortConv(d: number, kernel: number, bias: boolean): Mixer {
   const conv = convolution(d, kernel, bias);
   return { parameters: matrix(3 * d, d, bias) + matrix(d, d, bias) + conv.parameters, state: conv.state };
 }
 
 /** The recurrent block of Griffin (De 2024): a convolution and a gated linear recurrence of `width` channels. */
-export function griffin(d: number, width: number, blocks: number, kernel: number): Part {
+export function griffin(d: number, width: number, blocks: number, kernel: number): Mixer {
   const conv = convolution(width, kernel, true);
   const gates = 2 * (width * (width / blocks) + width);
   return {
@@ -128,7 +128,7 @@ export function griffin(d: number, width: number, blocks: number, kernel: number
 }
 
 /** RWKV-4 (Peng 2023), both of its halves: token shifts, time mix and channel mix. The state is five vectors. */
-export function rwkv(d: number, inner: number, mlpDim: number): Part {
+export function rwkv(d: number, inner: number, mlpDim: number): Mixer {
   const time = 2 * inner + 3 * d + 3 * matrix(inner, d) + matrix(d, inner);
   const channel = 2 * d + matrix(mlpDim, d) + matrix(d, d) + matrix(d, mlpDim);
   return { parameters: time + channel, state: 3 * inner + 2 * d };

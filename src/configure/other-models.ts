@@ -1,11 +1,11 @@
 // Models that this package does not run, by `model_type`: what their layers consist of, so that their costs are known.
 
 import type { Fields } from "../models/hf/config-fields.ts";
-import { deltaNet, gatedMlp, griffin, heads, mamba, mamba2, matrix, type Part, rwkv, shortConv } from "./mixers.ts";
+import { deltaNet, gatedMlp, griffin, heads, type Mixer, mamba, mamba2, matrix, rwkv, shortConv } from "./mixers.ts";
 
 /** A layer: its mixers, and the parameters of everything else. */
 export interface LayerParts {
-  readonly mixers: readonly Part[];
+  readonly mixers: readonly Mixer[];
   /** Of MLP and norms. */
   readonly rest: number;
   /** Those of `rest` that a token does not take: experts. */
@@ -43,7 +43,7 @@ const layersOf = (count: number, layer: (i: number) => LayerParts): LayerParts[]
   Array.from({ length: count }, (_, i) => layer(i));
 
 /** Attention of the usual fields. */
-function attentionOf(file: Fields, more: Partial<Parameters<typeof heads>[0]> = {}): Part {
+function attentionOf(file: Fields, more: Partial<Parameters<typeof heads>[0]> = {}): Mixer {
   const d = file.count("hidden_size");
   const count = file.count("num_attention_heads");
   const bias = file.flag("attention_bias", false);
@@ -82,7 +82,7 @@ const readMamba2: Reader = (file) => {
 };
 
 /** Mamba-2 of fields whose names begin with "mamba_". */
-function prefixedMamba2(file: Fields, normed: boolean, least: number): Part {
+function prefixedMamba2(file: Fields, normed: boolean, least: number): Mixer {
   const headCount = file.count("mamba_n_heads");
   const stated = file.raw("mamba_d_head");
   const inner = file.raw("mamba_d_ssm") === undefined ? least : file.count("mamba_d_ssm");

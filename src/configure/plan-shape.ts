@@ -5,7 +5,7 @@ import { readFormats, uniformFormats } from "../decoder/model-formats.ts";
 import { type ModelPlan, planSpec } from "../decoder/plan-model.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import { countDecoder } from "../models/decoder/count-tensors.ts";
-import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
+import { readDecoder } from "../models/decoder/read-spec.ts";
 import { fieldsOf } from "../models/hf/config-fields.ts";
 import type { Projection } from "./choose-attention.ts";
 
@@ -35,12 +35,11 @@ export interface Candidate {
   readonly weights: WeightFormat;
   readonly cache: CacheFormat;
   readonly config: Readonly<Record<string, unknown>>;
-  readonly decoder: Decoder;
   readonly parameters: number;
   readonly memory: ModelPlan;
 }
 
-/** A shape in formats, planned for one session. */
+/** A shape in formats, planned for one session: all layers are equal, so what the second one adds is what each further one does. */
 export function planShape(
   where: string,
   shape: Shape,
@@ -48,13 +47,23 @@ export function planShape(
   cache: CacheFormat,
   seqLen: number,
 ): Candidate {
-  const config = configOf(shape, seqLen);
-  const decoder = readDecoder(where, config, seqLen);
-  const { parameters } = countDecoder(decoder, fieldsOf("config.json", config, where));
-  const formats = uniformFormats(decoder.spec, readFormats(where, weights));
-  const memory = planSpec(where, decoder.spec, formats, { maxSeqLen: seqLen, format: cache });
-  return { shape, weights, cache, config, decoder, parameters, memory };
+  const { layers } = shape;
+  const formats = readFormats(where, weights);
+  const [one, two] = [1, 2].map((layers) => {
+    const config = configOf({ ...shape, layers }, seqLen);
+    const decoder = readDecoder(where, config, seqLen);
+    const { parameters } = countDecoder(decoder, fieldsOf("config.json", config, where));
+    const sizes = { maxSeqLen: seqLen, format: cache };
+    return { parameters, ...planSpec(where, decoder.spec, uniformFormats(decoder.spec, formats), sizes) };
+  }) as [Planned, Planned];
+  const all = (name: keyof Planned) => one[name] + (layers - 1) * (two[name] - one[name]);
+  return {
+    ...{ shape, weights, cache, config: configOf(shape, seqLen), parameters: all("parameters") },
+    memory: { weights: all("weights"), sessions: all("sessions"), scratch: all("scratch"), total: all("total") },
+  };
 }
+
+type Planned = ModelPlan & Pick<Candidate, "parameters">;
 
 /** The config.json of a shape: that of a Llama, or of a DeepSeek-V2 without experts. */
 function configOf(shape: Shape, seqLen: number): Candidate["config"] {

@@ -34,6 +34,20 @@ export interface Roofline {
         readonly token: number;
       }
     | undefined;
+  /** What a token takes besides matrices and attention. Default nothing. */
+  readonly rest?: RestCosts | undefined;
+}
+
+/** What a token takes besides matrices and attention, in seconds. */
+export interface RestCosts {
+  /** Of one token: each layer, by calls of kernels and what the host does between them. */
+  readonly layer: number;
+  /** Of one token: a pass besides its layers. */
+  readonly pass: number;
+  /** Of each token of a prompt: each layer, by rotation, the cache and what the host does. */
+  readonly row: number;
+  /** Of a number of a row that norms, the residual or the activation of an MLP work on. */
+  readonly number: number;
 }
 
 /** The speed of a model. */
@@ -47,6 +61,7 @@ export interface Speed {
 /** What a token costs in a model. */
 export interface TokenWork {
   readonly weights: WeightFormat;
+  readonly layers: number;
   /** Weights of the matrices that a token is multiplied by, besides those of the head. */
   readonly matrices: number;
   /** Weights of the head, whose product only the last token of a prompt needs. */
@@ -59,6 +74,8 @@ export interface TokenWork {
   readonly cacheBytes: number;
   /** Pairs of a query and a key in a prompt. */
   readonly pairs: number;
+  /** Numbers that norms, residuals and activations work on. */
+  readonly numbers: number;
 }
 
 /** Throws unless the option `roofline` has positive speeds. */
@@ -70,7 +87,13 @@ export function expectRoofline(where: string, roofline: Roofline): void {
   };
   const name = "options.roofline";
   expectSpeeds(name, roofline, ["flops", "bytes"]);
-  const { weights = {}, attention } = roofline;
+  const { weights = {}, attention, rest } = roofline;
+  if (rest !== undefined) {
+    expectRecord(where, `${name}.rest`, rest);
+    for (const part of ["layer", "pass", "row", "number"] as const)
+      if (expectFinite(where, `${name}.rest.${part}`, rest[part]) < 0)
+        throw new RangeError(`${where}: ${name}.rest.${part} expected a number >= 0, got ${rest[part]}`);
+  }
   if (attention !== undefined) expectSpeeds(`${name}.attention`, attention, ["prompt", "token"]);
   expectRecord(where, `${name}.weights`, weights);
   for (const [format, speed] of Object.entries(weights)) {
@@ -92,18 +115,22 @@ export function expectRoofline(where: string, roofline: Roofline): void {
   }
 }
 
+const NO_REST: RestCosts = { layer: 0, pass: 0, row: 0, number: 0 };
+
 /** Milliseconds of a prompt of `tokens` tokens, and of one token behind it. */
 export function predictMs(work: TokenWork, roofline: Roofline, tokens: number): { prefill: number; decode: number } {
-  const { weights, matrices, head, weightBytes, pairFlops, pairs, cacheBytes } = work;
+  const { weights, layers, matrices, head, weightBytes, pairFlops, pairs, cacheBytes, numbers } = work;
   const format = roofline.weights?.[weights];
-  const { attention = { prompt: roofline.flops, token: roofline.flops } } = roofline;
+  const { attention = { prompt: roofline.flops, token: roofline.flops }, rest = NO_REST } = roofline;
   const size = (matrices + head) * weightBytes;
-  const perSecond = format ? bytesAt(format.bytes, size) : roofline.bytes;
+  // Weights and caches are read in turns.
+  const perSecond = format ? bytesAt(format.bytes, size + cacheBytes) : roofline.bytes;
   const headSeconds = (head * weightBytes) / perSecond;
   const products = (2 * matrices * tokens) / (format?.flops ?? roofline.flops);
-  const prefill = products + (pairFlops * pairs) / attention.prompt + headSeconds;
-  const caches = Math.max(cacheBytes / roofline.bytes, (pairFlops * tokens) / attention.token);
-  const decode = size / perSecond + caches;
+  const rows = tokens * (layers * rest.row + numbers * rest.number);
+  const prefill = products + (pairFlops * pairs) / attention.prompt + rows + headSeconds + rest.pass;
+  const caches = Math.max(cacheBytes / perSecond, (pairFlops * tokens) / attention.token);
+  const decode = size / perSecond + caches + layers * rest.layer + numbers * rest.number + rest.pass;
   return { prefill: 1000 * prefill, decode: 1000 * decode };
 }
 

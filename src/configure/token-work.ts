@@ -2,34 +2,28 @@
 
 import { PAGE } from "../../assembly/layout.ts";
 import { panelBytes, sumBytes, wholePanels } from "../linear/formats.ts";
-import type { ModelSpec } from "../models/decoder/spec.ts";
-import type { Candidate } from "./plan-shape.ts";
+import type { Candidate, Shape } from "./plan-shape.ts";
 import type { TokenWork } from "./roofline.ts";
 
 /** The work of a token behind `seqLen` others, and of a prompt of that many. */
-export function workOf({ decoder, shape, weights, parameters, memory }: Candidate, seqLen: number): TokenWork {
-  const { spec } = decoder;
+export function workOf({ shape, weights, parameters, memory }: Candidate, seqLen: number): TokenWork {
   const head = shape.vocabSize * shape.dModel;
   const block = 1024;
   const weightBytes = (panelBytes(weights, block) + sumBytes(weights, block)) / (wholePanels(1) * block);
   const pages = Math.ceil(seqLen / PAGE) * PAGE;
   return {
-    ...{ weights, weightBytes, head },
+    ...{ weights, layers: shape.layers, weightBytes, head },
     matrices: parameters - head * (shape.tied ? 1 : 2),
-    pairFlops: pairFlops(spec),
+    pairFlops: shape.layers * pairFlops(shape),
+    numbers: shape.layers * (4 * shape.dModel + shape.mlpDim),
     pairs: (seqLen * (seqLen + 1)) / 2,
     cacheBytes: (memory.sessions * seqLen) / pages,
   };
 }
 
-/** Operations of all layers for a query and a key: two for each number of keys, and of values. Latents are both. */
-function pairFlops({ blocks }: ModelSpec): number {
-  return blocks.reduce((sum, { attention }) => {
-    if (attention.kind === "latent") {
-      const { numHeads, kvLoraRank, ropeDim } = attention.config;
-      return sum + 2 * numHeads * (2 * kvLoraRank + ropeDim);
-    }
-    const { dModel, numHeads, headDim = dModel / numHeads } = attention.config;
-    return sum + 4 * numHeads * headDim;
-  }, 0);
+/** Operations of a layer for a query and a key: two for each number of keys, and of values. Latents are both. */
+function pairFlops({ numHeads, headDim, projection }: Shape): number {
+  if (projection.kind !== "mla") return 4 * numHeads * headDim;
+  const { kvLoraRank, ropeDim } = projection;
+  return 2 * numHeads * (2 * kvLoraRank + ropeDim);
 }

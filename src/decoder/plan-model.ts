@@ -78,6 +78,17 @@ export function planModel(config: string | object, sizes: ModelPlanSizes = {}): 
   return planSpec(where, spec, uniformFormats(spec, formats), given);
 }
 
+/** Checks the counts of sizes, and fills in their defaults. */
+export function checkCounts(
+  where: string,
+  { sessions = 1, rows = CHUNK_ROWS, outputs = 1 }: Pick<ModelPlanSizes, "sessions" | "rows" | "outputs">,
+): { readonly sessions: number; readonly rows: number; readonly outputs: number } {
+  expectInt(where, "sessions", sessions, 0);
+  expectInt(where, "rows", rows);
+  expectInt(where, "outputs", outputs, 0);
+  return { sessions, rows, outputs };
+}
+
 /** The memory of a model whose description was read. */
 export function planSpec(
   where: string,
@@ -85,10 +96,8 @@ export function planSpec(
   formats: PackedFormats,
   given: Omit<ModelPlanSizes, "weights"> = {},
 ): ModelPlan {
-  const { maxSeqLen = spec.sessionLength, sessions = 1, rows = CHUNK_ROWS, outputs = 1 } = given;
-  expectInt(where, "sessions", sessions, 0);
-  expectInt(where, "rows", rows);
-  expectInt(where, "outputs", outputs, 0);
+  const { maxSeqLen = spec.sessionLength } = given;
+  const { sessions, rows, outputs } = checkCounts(where, given);
   const layers = spec.blocks.map(({ attention }, i) => planAttention(where, attention, formats.attention(i, "self")));
   const cross = spec.blocks.map(
     ({ cross }, i) => cross && planAttention(where, { kind: "heads", config: cross }, formats.attention(i, "cross")),

@@ -72,7 +72,7 @@ export const ROW_SHAPE_BYTES: number = Math.max(NORM_SHAPE_BYTES, ACTIVATION_SHA
 
 /** to = norm(from), for rows of n floats; `to` may be `from`. */
 export function normRows(
-  { kernels, base, shape }: RowWork,
+  { kernels, base, shape }: Pick<RowWork, "kernels" | "base" | "shape">,
   norm: PackedNorm,
   to: Rows,
   from: Rows,
@@ -119,7 +119,7 @@ const KINDS: Readonly<Record<ActivationSpec["kind"], number>> = {
 
 /** gate = act(gate) · up, or act(gate) without `up`, for rows of n floats with one stride. */
 export function activateRows(
-  { kernels, base, shape }: RowWork,
+  { kernels, base, shape }: Pick<RowWork, "kernels" | "base" | "shape">,
   { kind, alpha, limit = 0 }: ActivationSpec,
   gate: Rows,
   up: F32Ptr | NullPtr,
@@ -134,7 +134,14 @@ export function activateRows(
 }
 
 /** to = first + scale · second, for rows of one stride. */
-export function addRows({ kernels }: RowWork, to: Rows, first: Rows, second: Rows, scale: number, rows: number): void {
+export function addRows(
+  { kernels }: Pick<RowWork, "kernels">,
+  to: Rows,
+  first: Rows,
+  second: Rows,
+  scale: number,
+  rows: number,
+): void {
   kernels.table.add_scaled_f32(to.at, first.at, second.at, to.stride, scale, 0, rows);
 }
 

@@ -1,4 +1,4 @@
-import { Digest } from "../diagnostics/digest.ts";
+import { FloatDigest } from "../diagnostics/float-digest.ts";
 import { createRandom } from "../diagnostics/random.ts";
 import type { SelfTest } from "../diagnostics/self-test.ts";
 import type { WeightFormat } from "../linear/formats.ts";
@@ -56,7 +56,7 @@ export async function selfTestModels(kernels: Kernels): Promise<ModelSelfTest> {
   expectKernels("selfTestModels", kernels);
   expectModelKernels("selfTestModels", kernels, {});
   const formats: readonly WeightFormat[] = kernels.quantized ? ["f32", "q8", "q4"] : ["f32"];
-  const digest = new Digest();
+  const digest = new FloatDigest();
   let [same, outputs] = [true, 0];
   for (const weights of formats) {
     using model = await loadModel(kernels, seededFolder(), { weights });

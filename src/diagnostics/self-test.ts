@@ -6,7 +6,7 @@ import { createCache } from "../cache/cache.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { underName } from "../util/errors.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
-import { Digest } from "./digest.ts";
+import { FloatDigest } from "./float-digest.ts";
 import { createRandom } from "./random.ts";
 
 /** The digest that every engine must give if multiply and add round once. */
@@ -39,7 +39,7 @@ export interface SelfTest {
  */
 export function selfTest(kernels: Kernels): SelfTest {
   expectKernels("selfTest", kernels);
-  const digest = new Digest();
+  const digest = new FloatDigest();
   let outputs = 0;
   const add = (data: Float32Array) => {
     digest.add(data);

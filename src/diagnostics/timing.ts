@@ -4,6 +4,9 @@ export interface Load {
   run(): void;
 }
 
+/** Reads milliseconds. */
+export type Clock = () => number;
+
 /** The duration of a measurement. */
 export interface Effort {
   /** Engines use their best compiler only some time after code was first run. */
@@ -49,40 +52,42 @@ function pause(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve));
 }
 
+const wallClock: Clock = () => performance.now();
+
 /** Milliseconds of `repeats` runs. */
-export function time(load: Pick<Load, "run">, repeats: number): number {
-  const start = performance.now();
+export function time(load: Pick<Load, "run">, repeats: number, now: Clock = wallClock): number {
+  const start = now();
   for (let i = 0; i < repeats; i++) load.run();
-  return performance.now() - start;
+  return now() - start;
 }
 
-async function warmUp(load: Load, ms: number): Promise<void> {
-  const end = performance.now() + ms;
+async function warmUp(load: Load, ms: number, now: Clock): Promise<void> {
+  const end = now() + ms;
   let runs = 0;
   do {
     load.run();
     await pause();
-  } while (++runs < MOST_WARM_UPS && performance.now() < end);
+  } while (++runs < MOST_WARM_UPS && now() < end);
 }
 
 /** Milliseconds of a tick of the clock, the lesser of two; 0 if it stands still. */
-function findTick(): number {
+function findTick(now: Clock): number {
   const steps: number[] = [];
-  let last = performance.now();
+  let last = now();
   for (let read = 0; read < MOST_READS && steps.length < 2; read++) {
-    const now = performance.now();
-    if (now > last) steps.push(now - last);
-    last = now;
+    const next = now();
+    if (next > last) steps.push(next - last);
+    last = next;
   }
   return steps.length > 0 ? Math.min(...steps) : 0;
 }
 
 /** The number of runs that take long enough for a sample; 0 if the clock stands still. */
-function repeatsFor(load: Load, sampleMs: number): number {
+function repeatsFor(load: Load, sampleMs: number, now: Clock): number {
   // The lesser of two, since a run may be interrupted.
   const least = (repeats: number) => {
-    const ms = time(load, repeats);
-    return ms > 0 ? Math.min(ms, time(load, repeats)) : 0;
+    const ms = time(load, repeats, now);
+    return ms > 0 ? Math.min(ms, time(load, repeats, now)) : 0;
   };
   let repeats = 1;
   let ms = least(1);
@@ -96,26 +101,27 @@ function repeatsFor(load: Load, sampleMs: number): number {
 /**
  * Times loads in rounds, each of which begins with another load. The speed of a shared machine changes within seconds,
  * so only neighbouring samples can be compared. Undefined if the clock stands still while loads run; each load has run
- * at least once.
+ * at least once. All times are those of the clock `now`.
  */
 export async function timeLoads(
   loads: readonly Load[],
   { warmupMs, sampleMs, rounds, mostMs }: Effort,
+  now: Clock = wallClock,
 ): Promise<Rate[] | undefined> {
-  for (const load of loads) await warmUp(load, warmupMs);
-  const longMs = Math.max(sampleMs, LEAST_TICKS * findTick());
+  for (const load of loads) await warmUp(load, warmupMs, now);
+  const longMs = Math.max(sampleMs, LEAST_TICKS * findTick(now));
   const repeats: number[] = [];
   for (const load of loads) {
-    const needed = repeatsFor(load, longMs);
+    const needed = repeatsFor(load, longMs, now);
     if (needed === 0) return undefined;
     repeats.push(needed);
   }
   const times: number[][] = loads.map(() => []);
-  const end = performance.now() + mostMs;
-  for (let round = 0; round < rounds && (round < LEAST_ROUNDS || performance.now() < end); round++) {
+  const end = now() + mostMs;
+  for (let round = 0; round < rounds && (round < LEAST_ROUNDS || now() < end); round++) {
     for (let step = 0; step < loads.length; step++) {
       const i = (round + step) % loads.length;
-      times[i]!.push(time(loads[i]!, repeats[i]!) / repeats[i]!);
+      times[i]!.push(time(loads[i]!, repeats[i]!, now) / repeats[i]!);
     }
     await pause();
   }

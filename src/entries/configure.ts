@@ -17,9 +17,10 @@ export {
 export type { Choice } from "../configure/explain.ts";
 export type { LayerMemory } from "../configure/layer-memory.ts";
 export { type LayerCost, type LayerMeasurement, measureLayer } from "../configure/measure-layer.ts";
-export { measureRoofline, type RooflineOptions } from "../configure/measure-roofline.ts";
+export { measureRoofline } from "../configure/measure-roofline.ts";
 export type { Shape } from "../configure/plan-shape.ts";
-export type { FormatSpeed, Roofline, Speed } from "../configure/roofline.ts";
+export type { FormatSpeed, RestCosts, Roofline, Speed } from "../configure/roofline.ts";
+export type { RooflineOptions } from "../configure/roofline-loads.ts";
 export type { Target } from "../configure/targets.ts";
 export type { ModelFormats } from "../decoder/model-formats.ts";
 export type { ModelPlan, ModelPlanSizes } from "../decoder/plan-model.ts";

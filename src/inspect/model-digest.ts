@@ -12,7 +12,7 @@ import { widthOfRows } from "../models/decoder/spec.ts";
 import { encodeParts } from "../util/cbor.ts";
 import { NULL } from "../wasm/abi.ts";
 import { isFast } from "../wasm/int-dot.ts";
-import { digestOf, piecesOf } from "./digest.ts";
+import { digestOf, piecesOf } from "./byte-digest.ts";
 import { isLatent } from "./read-weights.ts";
 
 /** Digests of models: weights do not change. */

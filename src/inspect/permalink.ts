@@ -1,11 +1,10 @@
 // Records as text for addresses: base64url of CBOR and of a checksum. It is not compressed: deflate saves nothing
 // where ids or floats fill the text, a third of a list of edits that are alike, and is not at hand in every runtime without waiting.
 
-import { decodeBase64, encodeBase64, joinBytes } from "../util/bytes.ts";
+import { decodeBase64, encodeBase64, fromHex, joinBytes, toHex } from "../util/bytes.ts";
 import { decodeCbor, encodeParts } from "../util/cbor.ts";
 import { describe } from "../util/errors.ts";
 import { sha256 } from "../util/sha256.ts";
-import { fromHex, toHex } from "./digest.ts";
 import { type AnyRecord, checkRecord, type InspectionRecord } from "./records.ts";
 
 /** Characters of the longest text. */

@@ -23,6 +23,12 @@ export function expectInt(where: string, name: string, value: unknown, min = 1, 
   throw wrongValue(where, name, rule, value);
 }
 
+/** Throws unless `value` is an even integer >= 2. Returns it. */
+export function expectEven(where: string, name: string, value: unknown): number {
+  if (expectInt(where, name, value) % 2 === 0) return value as number;
+  throw new RangeError(`${where}: ${name} expected an even number, got ${describe(value)}`);
+}
+
 /** Throws unless `value` is a finite number (and > 0 with `positive`). Returns it. */
 export function expectFinite(where: string, name: string, value: unknown, positive = false): number {
   if (typeof value === "number" && Number.isFinite(value) && (!positive || value > 0)) return value;

@@ -37,3 +37,11 @@ export function encodeBase64(bytes: Uint8Array): string {
   );
   return btoa(text.join(""));
 }
+
+/** Bytes as hexadecimal digits. */
+export const toHex = (bytes: Uint8Array): string =>
+  Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** The bytes of hexadecimal digits. */
+export const fromHex = (digits: string): Uint8Array =>
+  Uint8Array.from({ length: digits.length / 2 }, (_, i) => Number.parseInt(digits.slice(2 * i, 2 * i + 2), 16));

@@ -17,6 +17,7 @@
  * - `RELEASED`: the object, or one that it depends on, was released.
  * - `KERNEL_FAILED`: a kernel failed in a worker, a sign of damaged memory.
  * - `WORKER_LOST`: a worker ended or stopped answering.
+ * - `NO_CLOCK`: the clock stands still while code runs, so that nothing can be timed, as on Cloudflare Workers.
  * - `NO_STORAGE`: a store cannot keep pieces of files: the host has no place for them, or it is full.
  * - `BAD_FILE`: a file or an answer of a server cannot be read, or breaks its format.
  */
@@ -39,6 +40,7 @@ export type HeadwiseErrorCode =
   | "KERNEL_FAILED"
   | "WORKER_LOST"
   | "NO_STORAGE"
+  | "NO_CLOCK"
   | "BAD_FILE";
 
 /**

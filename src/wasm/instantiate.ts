@@ -5,10 +5,10 @@ import { LinearMemory } from "./memory.ts";
 import type { Sharing } from "./shared-memory.ts";
 
 /** The groups of kernels, one module each. */
-export type Part = keyof PartKernels;
+export type KernelGroup = keyof PartKernels;
 
 /** The modules of an instance: always that of float32 kernels; those of weights and caches together or not at all. */
-export type Modules = Readonly<{ floats: WebAssembly.Module } & Partial<Record<Part, WebAssembly.Module>>>;
+export type Modules = Readonly<{ floats: WebAssembly.Module } & Partial<Record<KernelGroup, WebAssembly.Module>>>;
 
 /** Kernels and the memory they work on. */
 export interface Instance {
@@ -55,12 +55,12 @@ function createMemory(): WebAssembly.Memory {
  */
 export async function extend(
   instance: StartedInstance,
-  others: Readonly<Partial<Record<Part, WebAssembly.Module>>>,
-  nameOf: (part: Part) => string,
+  others: Readonly<Partial<Record<KernelGroup, WebAssembly.Module>>>,
+  nameOf: (part: KernelGroup) => string,
 ): Promise<StartedInstance> {
   const { relaxed, wasmMemory } = instance;
   const kernels = { ...instance.kernels };
-  for (const [part, module] of Object.entries(others) as [Part, WebAssembly.Module][]) {
+  for (const [part, module] of Object.entries(others) as [KernelGroup, WebAssembly.Module][]) {
     const { exports } = await WebAssembly.instantiate(module, { env: { memory: wasmMemory } });
     Object.assign(kernels, kernelsIn(part, exports, nameOf(part)));
     if (isRelaxed(exports) !== relaxed) {
@@ -85,7 +85,7 @@ function isRelaxed(exports: WebAssembly.Exports): boolean {
 }
 
 /** A kernel of each part, which no other part has. */
-export const MARKS: { readonly [P in Part]: keyof PartKernels[P] & string } = {
+export const MARKS: { readonly [P in KernelGroup]: keyof PartKernels[P] & string } = {
   floats: "linear_f32",
   weights: "linear_q8",
   caches: "append_pages",
@@ -98,9 +98,9 @@ export const MARKS: { readonly [P in Part]: keyof PartKernels[P] & string } = {
  * A part's kernels among the exports of a module, whose name in errors is `name`. Throws ABI_MISMATCH for the module of
  * another part, and for one that was not built with this JavaScript: its tables and structs may lie elsewhere.
  */
-export function kernelsIn<P extends Part>(part: P, exports: WebAssembly.Exports, name: string): PartKernels[P] {
-  const holds = (each: Part) => MARKS[each] in exports;
-  const other = holds(part) ? undefined : (Object.keys(MARKS) as Part[]).find(holds);
+export function kernelsIn<P extends KernelGroup>(part: P, exports: WebAssembly.Exports, name: string): PartKernels[P] {
+  const holds = (each: KernelGroup) => MARKS[each] in exports;
+  const other = holds(part) ? undefined : (Object.keys(MARKS) as KernelGroup[]).find(holds);
   const { STAMP: stamp } = exports as unknown as Partial<ModuleExports>;
   if (other || stamp?.value !== STAMP) {
     const got = other ? `the module of ${other}` : "one of another version or origin";

@@ -3,7 +3,7 @@ import { describe, HeadwiseError } from "../util/errors.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { KernelTable } from "./abi.ts";
 import type { ModuleSource } from "./compile.ts";
-import { type Instance, MARKS, type Part } from "./instantiate.ts";
+import { type Instance, type KernelGroup, MARKS } from "./instantiate.ts";
 import { type DotModes, findDotModes } from "./int-dot.ts";
 import type { LinearMemory } from "./memory.ts";
 import {
@@ -142,7 +142,7 @@ interface KernelRunner {
 }
 
 /** Outside of `wrapKernels`, whose functions share their variables and would keep the instance. */
-const has = ({ kernels }: Instance, part: Part) => MARKS[part] in kernels;
+const has = ({ kernels }: Instance, part: KernelGroup) => MARKS[part] in kernels;
 
 /** The public handle of a started instance. */
 export function wrapKernels({ instance: started, reason, fused }: Started, given: KernelRunner): Kernels {

@@ -12,7 +12,7 @@ import {
   unpack,
   type WasmSource,
 } from "./compile.ts";
-import { extend, type Instance, instantiate, type Part, type StartedInstance } from "./instantiate.ts";
+import { extend, type Instance, instantiate, type KernelGroup, type StartedInstance } from "./instantiate.ts";
 import { unfuse } from "./lower-fma.ts";
 import { pointer } from "./memory.ts";
 import type { Sharing } from "./shared-memory.ts";
@@ -130,7 +130,7 @@ export const EXTRAS = {
   statistics: ["statistics"],
 } as const;
 
-type Sources = Readonly<Partial<Record<Part, WasmSource | string>>>;
+type Sources = Readonly<Partial<Record<KernelGroup, WasmSource | string>>>;
 
 /** Modules of one of these options, by their build, which were read once. */
 interface Extra {
@@ -153,7 +153,7 @@ function readExtras(choice: Choice): Extra[] {
 
 /** The modules of a build, or their bytes, checked to be wasm. */
 async function unpackParts({ option, builds }: Extra, build: Build): Promise<Sources> {
-  const ready = async (part: Part) => {
+  const ready = async (part: KernelGroup) => {
     const name = `${option}.${build}.${part}`;
     return [part, await sourceOf(build, builds[build]?.[part], name)];
   };
@@ -184,8 +184,8 @@ async function complete(started: Started, extras: readonly Extra[], shared: Shar
       const text = `loadKernels: ${name} expected the modules of the build that runs here, got undefined`;
       throw new HeadwiseError(`NO_${extra.option.toUpperCase() as Uppercase<Extra["option"]>}`, text);
     }
-    const nameOf = (part: Part) => `${name}.${part}`;
-    const sources = Object.entries(await unpackParts(extra, build)) as [Part, WasmSource][];
+    const nameOf = (part: KernelGroup) => `${name}.${part}`;
+    const sources = Object.entries(await unpackParts(extra, build)) as [KernelGroup, WasmSource][];
     const compiled = sources.map(async ([part, source]) => [part, await compile(source, shared, nameOf(part))]);
     const modules = Object.fromEntries(await Promise.all(compiled));
     const before = instance;

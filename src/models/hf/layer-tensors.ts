@@ -6,7 +6,7 @@ import { LARGEST_LENGTH, readShape } from "../../tensor/tensor.ts";
 import { toFloats } from "../../tensor/to-floats.ts";
 import { expectRecord, expectUint8Array } from "../../util/arguments.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
-import { type Extra, type Family, findFamily, type Part } from "./tensor-names.ts";
+import { type Extra, type Family, findFamily, type TensorPart } from "./tensor-names.ts";
 
 /** A matrix with its outputs and inputs, in any layout of the file. */
 export interface Matrix {
@@ -20,8 +20,8 @@ export interface Matrix {
 /** The tensors of a layer by part. Matrices are required; other tensors may be absent. */
 export interface Parts {
   readonly family: Family;
-  matrix(part: Part): Matrix;
-  bias(part: Part, length: number): Float32Array | undefined;
+  matrix(part: TensorPart): Matrix;
+  bias(part: TensorPart, length: number): Float32Array | undefined;
   extra(part: Extra, rule: string, fits: (length: number) => boolean): Float32Array | undefined;
   fail(text: string): never;
   /** Throws: the matrix was expected to have these numbers of outputs and inputs; `because` is the reason. */
@@ -47,21 +47,21 @@ export function openParts(where: string, file: SafetensorsFile, prefix: string):
   const { family, root } = findFamily(where, [...file.tensors.keys()], prefix);
   const { weights, biases = {}, extras = {}, layout } = family;
   const { fail, find, matrix, vector } = tensorsBelow(where, file, root, layout, family.title);
-  const expectBeside = (present: Part | undefined, absent: Part | undefined): void => {
+  const expectBeside = (present: TensorPart | undefined, absent: TensorPart | undefined): void => {
     if (present !== undefined && absent !== undefined)
       fail(
         `tensor ${describe(root + biases[absent])} expected beside ${describe(root + biases[present])}, as in ` +
           `${family.title}, got none`,
       );
   };
-  const isPresent = (part: Part) => find(biases[part]) !== undefined;
+  const isPresent = (part: TensorPart) => find(biases[part]) !== undefined;
   for (const group of family.together ?? [])
     expectBeside(
       group.find(isPresent),
       group.find((part) => !isPresent(part)),
     );
   const [bias, needed] = family.needs ?? [];
-  if (bias !== undefined && isPresent(bias)) expectBeside(bias, isPresent(needed as Part) ? undefined : needed);
+  if (bias !== undefined && isPresent(bias)) expectBeside(bias, isPresent(needed as TensorPart) ? undefined : needed);
   return {
     family,
     fail,

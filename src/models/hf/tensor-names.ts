@@ -2,19 +2,19 @@ import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 
 /** The parts of an attention layer that a file can hold. */
-export type Part = "q" | "k" | "v" | "qkv" | "o";
+export type TensorPart = "q" | "k" | "v" | "qkv" | "o";
 export type Extra = "qNorm" | "kNorm" | "sinkLogits" | "biasK" | "biasV";
 
 /** How a family of models names and stores the tensors of an attention layer, below the layer's prefix. */
 export interface Family {
   /** Its name in errors. */
   readonly title: string;
-  readonly weights: Readonly<Partial<Record<Part, string>>>;
-  readonly biases?: Readonly<Partial<Record<Part, string>>>;
+  readonly weights: Readonly<Partial<Record<TensorPart, string>>>;
+  readonly biases?: Readonly<Partial<Record<TensorPart, string>>>;
   /** Groups of biases that are all present or all absent: a single missing one means a damaged file. */
-  readonly together?: readonly (readonly Part[])[];
+  readonly together?: readonly (readonly TensorPart[])[];
   /** A bias of the first is not without one of the second, which may be alone. */
-  readonly needs?: readonly [Part, Part];
+  readonly needs?: readonly [TensorPart, TensorPart];
   readonly extras?: Readonly<Partial<Record<Extra, string>>>;
   readonly layout: MatrixLayout;
   /**
@@ -31,7 +31,7 @@ const BIAS = /weight$/;
 
 /** A family of nn.Linear layers: X.weight [out, in] and, if it exists, X.bias [out]. */
 function linear(title: string, weights: Family["weights"], rest: Partial<Family> = {}): Family {
-  const biases: Partial<Record<Part, string>> = {};
+  const biases: Partial<Record<TensorPart, string>> = {};
   for (const part of ["q", "k", "v", "qkv", "o"] as const) {
     const name = weights[part];
     if (name !== undefined) biases[part] = name.replace(BIAS, "bias");
@@ -39,9 +39,9 @@ function linear(title: string, weights: Family["weights"], rest: Partial<Family>
   return { title, weights, biases, layout: "out-in", ...rest };
 }
 
-const SEPARATE: readonly Part[] = ["q", "k", "v"];
-const ALL: readonly Part[] = ["q", "k", "v", "o"];
-const FUSED: readonly Part[] = ["qkv", "o"];
+const SEPARATE: readonly TensorPart[] = ["q", "k", "v"];
+const ALL: readonly TensorPart[] = ["q", "k", "v", "o"];
+const FUSED: readonly TensorPart[] = ["qkv", "o"];
 
 /**
  * The supported families. If a file has names of several, the first complete one is read. Bundlers drop the table from programs

@@ -1,4 +1,4 @@
-import { Digest } from "../../../src/diagnostics/digest.ts";
+import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import { TINY, type TinyName, tinyFolder } from "../../support/tiny-models.ts";
 import type { Context } from "../suite.ts";
@@ -16,7 +16,7 @@ export async function checkDecoders({ kernels, exact, models, text, check }: Con
       expectEqual("digest", digest, expected);
       expectTrue("the same bits in each way, and ok", same && ok);
     });
-  const digest = new Digest();
+  const digest = new FloatDigest();
   const open = (of: Kernels, name: TinyName) => loadModel(of, tinyFolder(TINY[name]), { weights: "f32" });
   for (const name of NAMES)
     await check(`decoders: ${name} gives the same bits at once and in pieces, and its plan is exact`, async () => {

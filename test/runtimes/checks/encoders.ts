@@ -1,4 +1,4 @@
-import { Digest } from "../../../src/diagnostics/digest.ts";
+import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
 import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import { encoderFolder, TINY_ENCODERS, type TinyEncoder } from "../../support/tiny-encoders.ts";
@@ -20,7 +20,7 @@ const HALVES = Object.keys(TINY_SEQ2SEQ) as TinySeq2Seq[];
  */
 export async function checkEncoders({ kernels, exact, encoders, models, check }: Context): Promise<string> {
   const { embed, embedAsync, encode, loadEncoder, loadSeq2Seq, logMel, maskedLogits, readSource } = encoders;
-  const digest = new Digest();
+  const digest = new FloatDigest();
   const open = (of: Kernels, name: TinyEncoder) => loadEncoder(of, encoderFolder(name), { weights: "f32" });
   for (const name of ENCODERS) {
     await check(`encoders: ${name} gives each text of a ragged batch the bits that it has alone`, async () => {

@@ -1,4 +1,4 @@
-import { Digest } from "../../../src/diagnostics/digest.ts";
+import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
 import type { Edit, Site } from "../../../src/entries/inspect.ts";
 import { TINY, type TinyName, tinyFolder } from "../../support/tiny-models.ts";
 import type { Context } from "../suite.ts";
@@ -23,7 +23,7 @@ const LINK =
 export async function checkInspect({ kernels, exact, models, inspect, check }: Context): Promise<string> {
   const { createSession, forward, loadModel } = models;
   const { decodeRecord, detectionPattern, encodeRecord, forwardWith, headScores, replay } = inspect;
-  const digest = new Digest();
+  const digest = new FloatDigest();
   for (const name of NAMES)
     await check(`inspect: ${name} has the bits of forward until it is edited`, async () => {
       const model = await loadModel(kernels, tinyFolder(TINY[name]));

@@ -1,7 +1,7 @@
 import type { HeldOut } from "../../../examples/induction/accuracy.ts";
 import { attentionMaps } from "../../../examples/induction/maps.ts";
 import { scoreHead } from "../../../examples/induction/scores.ts";
-import { Digest } from "../../../src/diagnostics/digest.ts";
+import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
 import type { CacheFormat, Kernels, WeightFormat } from "../../../src/entries/core.ts";
 import type { Session } from "../../../src/entries/models.ts";
 import type { Context } from "../suite.ts";
@@ -67,7 +67,7 @@ export async function checkModel({ kernels, exact, fixtures, models, check }: Co
     }
     return { hits, guesses };
   };
-  const digest = new Digest();
+  const digest = new FloatDigest();
 
   for (const of of kernels.build === "simd" ? [exact] : [kernels, exact]) {
     const { build } = of;

@@ -1,4 +1,4 @@
-import { Digest } from "../../../src/diagnostics/digest.ts";
+import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
 import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { Context } from "../suite.ts";
 import { expectEqual, expectSameBits, expectTrue, expectWithin } from "./expect.ts";
@@ -12,7 +12,7 @@ export async function checkQuantised({ headwise, sessions, kernels, exact, check
   const x = createRandom(6).floats(TOKENS * 64);
   const whole = headwise.createAttention(kernels, GROUPED, weights);
   const want = headwise.attend(whole, x);
-  const digest = new Digest();
+  const digest = new FloatDigest();
   const relative = (got: Float32Array) =>
     Math.sqrt(sum(got.map((value, i) => (value - want[i]!) ** 2)) / sum(want.map((value) => value ** 2)));
 

@@ -12,7 +12,7 @@ import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
 import { writeSafetensors } from "../../../dist/weights.js";
 import { clustersAt, joinLines } from "../../../site/src/clusters.ts";
-import { Digest } from "../../../src/diagnostics/digest.ts";
+import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
 import { expect } from "../../examples/given.mjs";
 import { textOf, visit } from "../../examples/pages.mjs";
 import { ready } from "../every-page.mjs";
@@ -59,7 +59,7 @@ async function expected(place, lines, target, pooling = "mean") {
   const options = { tokenizer: await loadTokenizer(place), pooling, normalize: true };
   const vectors = embed(model, lines, options);
   const [wanted] = embed(model, [target], options);
-  const digest = new Digest();
+  const digest = new FloatDigest();
   for (const vector of vectors) digest.add(vector);
   const cosines = vectors.map((vector) => vector.reduce((sum, x, i) => sum + x * wanted[i], 0));
   kernels.release();

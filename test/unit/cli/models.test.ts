@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type * as BenchModel from "../../../src/cli/bench-model.ts";
-import { Digest } from "../../../src/diagnostics/digest.ts";
+import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
 import { loadKernels } from "../../../src/entries/index.ts";
 import { createSession, forward, loadModel, models } from "../../../src/entries/models.ts";
 import { HeadwiseError } from "../../../src/util/errors.ts";
@@ -29,7 +29,7 @@ describe("run --ids", () => {
     expect([status, stderr]).toEqual([0, ""]);
     using kernels = await loadKernels({ deterministic: true, models });
     const { logits } = forward(createSession(await loadModel(kernels, folder)), [5, 6, 7, 8]);
-    const digest = new Digest();
+    const digest = new FloatDigest();
     digest.add(logits);
     const order = Array.from(logits.keys()).sort((a, b) => logits[b]! - logits[a]!);
     const result = JSON.parse(stdout);

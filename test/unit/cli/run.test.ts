@@ -4,7 +4,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { Digest } from "../../../src/diagnostics/digest.ts";
+import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
 import { createRandom } from "../../../src/diagnostics/random.ts";
 import { attend, createAttention, type Tensor } from "../../../src/entries/core.ts";
 import { createLatentAttention, type LatentConfig, type LatentWeights } from "../../../src/entries/latent.ts";
@@ -93,7 +93,7 @@ const prepare = () => {
 /** The digest of y for the rows x, on the build that is the same everywhere. */
 async function expectedDigest(x: Float32Array, layer = fromHfConfig(config)): Promise<string> {
   using kernels = await kernelsOf("simd");
-  const digest = new Digest();
+  const digest = new FloatDigest();
   digest.add(attend(createAttention(kernels, layer, weights), x));
   return digest.toString();
 }
@@ -218,7 +218,7 @@ describe("an encoder-decoder model", () => {
     const result = runJson(path, "--part", "cross", ...args);
     const stored = readAttentionWeights(readFileSync(path), prefix);
     using kernels = await kernelsOf("simd");
-    const digest = new Digest();
+    const digest = new FloatDigest();
     digest.add(attend(createAttention(kernels, fromHfConfig(whisper, { prefix }), stored), x, { keys }));
     expect(result).toMatchObject({ prefix, keys: 7, y: { shape: [5, 64], digest: digest.toString() } });
     expect(result.decode).toMatchObject({ tokens: 5, past: 0, same: true });
@@ -313,7 +313,7 @@ describe("a layer of latent attention", () => {
   };
   const digestOf = async (random: number, layer: LatentConfig, weights: LatentWeights) => {
     using kernels = await kernelsOf("simd");
-    const digest = new Digest();
+    const digest = new FloatDigest();
     digest.add(attend(createLatentAttention(kernels, layer, weights), createRandom(random).floats(128 * 24)));
     return digest.toString();
   };

@@ -86,6 +86,17 @@ describe("costs", () => {
     expect(configure(BROWSER).speed).toBeUndefined();
   });
 
+  test("what a roofline says of the rest is added for each token, layer and number", () => {
+    const rest = { layer: 2e-6, pass: 3e-6, row: 1e-6, number: 1e-9 };
+    const [bare, whole] = [{}, { rest }].map((more) => configure({ ...BROWSER, roofline: { ...ROOFLINE, ...more } }));
+    const { layers = 0, dModel = 0, mlpDim = 0 } = bare ?? {};
+    const numbers = layers * (4 * dModel + mlpDim);
+    const seconds = (name: "prefillTokensPerSecond" | "decodeTokensPerSecond") =>
+      1 / (whole?.speed?.[name] ?? 0) - 1 / (bare?.speed?.[name] ?? 0);
+    expect(seconds("decodeTokensPerSecond")).toBeCloseTo(layers * 2e-6 + 3e-6 + numbers * 1e-9, 12);
+    expect(seconds("prefillTokensPerSecond")).toBeCloseTo(layers * 1e-6 + numbers * 1e-9 + 3e-6 / 2048, 12);
+  });
+
   test("decode reads weights and caches once: by hand for one layer", () => {
     const one = { parameterBudget: 100_000, seqLen: 128, target: "server", weights: "f32", cache: "f32" } as const;
     const { parameters, vocabSize, dModel, tied, cacheBytes, speed } = configure({
@@ -177,6 +188,10 @@ test.each<[object, string]>([
       },
     },
     "configure: options.roofline.weights.q8.bytes expected 1 or more pairs [size, perSecond], ascending, got ",
+  ],
+  [
+    { roofline: { ...ROOFLINE, rest: { layer: 1e-6, pass: -1e-6, row: 0, number: 0 } } },
+    "configure: options.roofline.rest.pass expected a number >= 0, got -0.000001",
   ],
   [{ roofline: { flops: 0, bytes: 1 } }, "configure: options.roofline.flops expected a finite number > 0, got 0"],
   [{ heads: 3 }, "configure: options expected only parameterBudget, seqLen, target, "],

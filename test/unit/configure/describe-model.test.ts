@@ -229,6 +229,20 @@ test.each<[object, string]>([
   expect(() => describeModel(config)).toThrow(message);
 });
 
+test.each<[object, string]>([
+  [{ format: "f8" }, 'describeModel: format expected "f32" or "f16" or "q8" or "q4", got "f8"'],
+  [{ format: 16 }, "describeModel: format expected a format's name, { keys, values } or an array of stages, got 16"],
+  [{ sessions: -1 }, "describeModel: sessions expected an integer >= 0, got -1"],
+  [{ rows: 0 }, "describeModel: rows expected an integer >= 1, got 0"],
+  [{ outputs: 1.5 }, "describeModel: outputs expected an integer >= 0, got 1.5"],
+  [{ truncatable: -2 }, "describeModel: truncatable expected an integer >= 0, got -2"],
+  [{ seqLen: 0 }, "describeModel: options.seqLen expected an integer >= 1, got 0"],
+  [{ weights: "q3" }, 'describeModel: options.weights expected "f32" or'],
+])("the option %j is refused alike for a model that runs and one that does not", (options, message) => {
+  for (const name of ["SmolLM2-135M", "Jamba-v0.1", "mamba-130m"])
+    expect(() => describeModel(configOf(name), options as never)).toThrow(message);
+});
+
 test("a store that cannot open is refused; what fails after the signal rejects with the signal's reason", async () => {
   await expect(describeFiles("model", { store: 5 } as never)).rejects.toThrow(
     "describeFiles: options.store.open expected a function, got undefined",

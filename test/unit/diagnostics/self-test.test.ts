@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from "vitest";
-import { Digest } from "../../../src/diagnostics/digest.ts";
+import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
 import { selfTest } from "../../../src/entries/core.ts";
 import { kernelsOf, shippedBuilds } from "../../support/layers.ts";
 
@@ -35,7 +35,7 @@ test("a lack of memory is reported under its own name", async () => {
 
 test("a digest differs for one bit, another order and another division into arrays", () => {
   const digestOf = (...arrays: number[][]) => {
-    const digest = new Digest();
+    const digest = new FloatDigest();
     for (const array of arrays) digest.add(Float32Array.from(array));
     return digest.toString();
   };

@@ -4,7 +4,7 @@ import { modelDigest } from "../../../src/entries/inspect.ts";
 import { latent } from "../../../src/entries/latent.ts";
 import { loadModel, type Model, models } from "../../../src/entries/models.ts";
 import { quantized } from "../../../src/entries/quantized.ts";
-import { digestOf, piecesOf } from "../../../src/inspect/digest.ts";
+import { digestOf, piecesOf } from "../../../src/inspect/byte-digest.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
 
 const simd = await loadKernels({ models, quantized, latent, deterministic: true });

@@ -1,5 +1,5 @@
 import { hostSha256 } from "../platform/sha256.ts";
-import { joinBytes } from "../util/bytes.ts";
+import { joinBytes, toHex } from "../util/bytes.ts";
 import { chunksOf } from "../util/rows.ts";
 
 /** Bytes of a piece, each of which is hashed by itself: hosts hash no stream. */
@@ -32,11 +32,3 @@ export async function digestOf(pieces: Iterable<Uint8Array>): Promise<string> {
   digests.push(await hostSha256(buffer.subarray(0, filled)));
   return toHex(await hostSha256(joinBytes(digests)));
 }
-
-/** Bytes as hexadecimal digits. */
-export const toHex = (bytes: Uint8Array): string =>
-  Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-
-/** The bytes of hexadecimal digits. */
-export const fromHex = (digits: string): Uint8Array =>
-  Uint8Array.from({ length: digits.length / 2 }, (_, i) => Number.parseInt(digits.slice(2 * i, 2 * i + 2), 16));

@@ -2,7 +2,7 @@
  * A hash of the bits of float arrays: two 32-bit lanes of multiplications and rotations. It detects any difference, is
  * the same on every engine, and is synchronous, which the engine's own hashes are not.
  */
-export class Digest {
+export class FloatDigest {
   #a = 0x9e3779b9;
   #b = 0x85ebca6b;
 

@@ -1,0 +1,77 @@
+import { type Configuration, configure, measureLayer, measureRoofline } from "headwise/configure";
+import { latent } from "headwise/latent";
+import { models } from "headwise/models";
+import { quantized } from "headwise/quantized";
+import { afterEach, expect, test, vi } from "vitest";
+import { loadKernels } from "../../../src/entries/index.ts";
+
+const SMALL = { parameterBudget: 1e5, seqLen: 64, target: "browser", weights: "f32", cache: "f32" } as const;
+
+afterEach(() => void vi.restoreAllMocks());
+
+test.each([
+  { attention: "gqa", weights: "q8", cache: "f16" },
+  { attention: "mla", weights: "q8", cache: "f16" },
+  { attention: "mla", weights: "f32", cache: "f32" },
+] as const)(
+  "a layer of %j: bytes as predicted, positive times and rates",
+  {
+    timeout: 120_000,
+  },
+  async (variant) => {
+    using kernels = await loadKernels({ models, quantized, latent });
+    const configuration = configure({ ...SMALL, ...variant, dModel: 128 });
+    const { tokens, clock, roofline, predicted, measured } = await measureLayer(kernels, configuration);
+    expect([tokens, clock]).toEqual([64, "thread"]);
+    expect([measured.weightBytes, measured.sessionBytes]).toEqual([predicted.weightBytes, predicted.sessionBytes]);
+    const { rest, attention, weights } = roofline;
+    const rates = [
+      roofline.flops,
+      roofline.bytes,
+      attention?.prompt,
+      attention?.token,
+      weights?.[variant.weights]?.flops,
+    ];
+    const times = [predicted.prefillMs, predicted.decodeMs, measured.prefillMs, measured.decodeMs, rest?.number];
+    for (const each of [...rates, ...times]) expect(each).toBeGreaterThan(0);
+  },
+);
+
+test("a clock that stands still is an error with a code", {
+  timeout: 120_000,
+}, async () => {
+  using kernels = await loadKernels({ models });
+  vi.spyOn(process, "threadCpuUsage").mockReturnValue({ user: 0, system: 0 });
+  await expect(measureLayer(kernels, configure(SMALL))).rejects.toMatchObject({
+    code: "NO_CLOCK",
+    message: "measureLayer: clock expected to advance while code runs, got one that stands still",
+  });
+});
+
+test.each<[object, string]>([
+  [{ projection: undefined }, "measureLayer: configuration.projection expected an object, got undefined"],
+  [{ projection: { kind: "mha" } }, "measureLayer: configuration.projection.numKvHeads expected an integer"],
+  [{ headDim: 7 }, "measureLayer: configuration.headDim expected an even number, got 7"],
+  [{ weights: "q3" }, 'measureLayer: configuration.weights expected "f32" or'],
+  [{ config: undefined }, "measureLayer: configuration.config expected an object, got undefined"],
+  [
+    { config: {} },
+    "measureLayer: configuration.config.max_position_embeddings expected an integer >= 1, got undefined",
+  ],
+])("a configuration with %j is refused", async (wrong, message) => {
+  using kernels = await loadKernels({ models });
+  const configuration = { ...configure(SMALL), ...wrong } as unknown as Configuration;
+  await expect(measureLayer(kernels, configuration)).rejects.toThrow(message);
+});
+
+test.each<[object, string]>([
+  [{ headDim: 3 }, "measureRoofline: options.headDim expected an even number, got 3"],
+  [
+    { numHeads: 4, projection: { kind: "gqa", numKvHeads: 3 } },
+    "measureRoofline: options.projection.numKvHeads expected a divisor of 4 heads, got 3",
+  ],
+  [{ projection: { kind: "mlp" } }, 'measureRoofline: options.projection.kind expected "mha" or'],
+])("the option %j is refused", async (options, message) => {
+  using kernels = await loadKernels({ models });
+  await expect(measureRoofline(kernels, options as never)).rejects.toThrow(message);
+});
