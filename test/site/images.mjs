@@ -10,10 +10,10 @@ const TEXT = encodeURIComponent("the dog slept on the rug because it was soft . 
 
 /** By the name of the picture: an address, and what is done there. */
 const IMAGES = {
-  inspector: { address: `inspector.html?text=${TEXT}&layer=1&head=6&query=16&key=6`, height: 960 },
-  configure: { address: "configure.html?budget=9&length=12&target=phone", height: 960 },
+  inspector: { address: `inspector.html?text=${TEXT}&layer=1&head=6&query=16&key=6`, height: 1024 },
+  write: { address: "write.html?temperature=0&tokens=48", height: 640, press: "#go" },
 };
-const WIDTH = 1280;
+const WIDTH = 1024;
 const MOST_BYTES = 60_000;
 
 const root = join(import.meta.dirname, "../..");
@@ -23,11 +23,15 @@ const { default: puppeteer } = await import("puppeteer-core");
 const browser = await launch(puppeteer, "chrome", join(root, "test/browsers/install.sh"));
 const { url, server } = await serveSite();
 try {
-  for (const [name, { address, height }] of Object.entries(IMAGES)) {
+  for (const [name, { address, height, press }] of Object.entries(IMAGES)) {
     const bytes = await visit(browser, url + address, async (page) => {
       await page.setViewport({ width: WIDTH, height });
       await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "light" }]);
       await ready(page);
+      if (press) {
+        await page.click(press);
+        await page.waitForFunction((selector) => !document.querySelector(selector).disabled, {}, press);
+      }
       await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
       return smallest(page);
     });
