@@ -44,7 +44,7 @@ self.addEventListener("fetch", (event) => {
   const url = new URL(request.url);
   if (request.method !== "GET" || !url.href.startsWith(folder)) return;
   const path = url.pathname.slice(new URL(folder).pathname.length);
-  const file = [path || "index.html", `${path}.html`].find((each) => SITE.files.includes(each));
+  const file = [path, `${path}.html`, `${path}index.html`].find((each) => SITE.files.includes(each));
   if (path.startsWith("models/")) event.respondWith(readModel(request, url.pathname));
   else if (file !== undefined) event.respondWith(readFile(file, request));
 });

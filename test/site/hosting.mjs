@@ -18,7 +18,7 @@ async function servePlainly() {
     const [, page] = /^(.*\/)index\.html$/.exec(pathname) ?? /^(.*)\.html$/.exec(pathname) ?? [];
     if (page !== undefined) return void response.writeHead(308, { Location: page + search }).end();
     const path = pathname.slice("/folder/".length);
-    const name = path === "" ? "index.html" : extname(path) === "" ? `${path}.html` : path;
+    const name = /(^|\/)$/.test(path) ? `${path}index.html` : extname(path) === "" ? `${path}.html` : path;
     try {
       const body = await readFile(join(SITE, name));
       response.writeHead(200, { "Content-Type": TYPES[extname(name)] ?? "application/octet-stream" }).end(body);
