@@ -21,12 +21,16 @@ const KEYS = {
   ...{ ArrowLeft: "\uE012", ArrowUp: "\uE013", ArrowRight: "\uE014", ArrowDown: "\uE015" },
 };
 const POLL_MS = 30;
+/** What a command may take: as much as a scenario. */
+const COMMAND_MS = 120_000;
 
 export async function launchWebKit() {
   const webkit = await startWebKit("WebKitGTK", {}, ["--javascript-can-open-windows-automatically=true"]);
   try {
     const { call, session } = await webkit.begin();
-    return createBrowser((method, path, body) => call(method, `/session/${session.sessionId}${path}`, body), webkit);
+    const send = (method, path, body) => call(method, `/session/${session.sessionId}${path}`, body, COMMAND_MS);
+    await send("POST", "/timeouts", { script: COMMAND_MS });
+    return createBrowser(send, webkit);
   } catch (error) {
     await webkit.close();
     throw error;
