@@ -16,6 +16,10 @@ const SCHEMES = { chrome: ["light", "dark"], firefox: ["dark"], webkit: ["light"
 /** A page says that it shows what it is there for by `data-ready` on its body. */
 export const ready = (page) => page.waitForSelector("body[data-ready]", { timeout: 60_000 });
 
+/** Waits until what was to be drawn in the next frame is drawn. */
+export const drawn = (page) =>
+  page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+
 export function everyPage({ browser, kind, url, name, title, shots }) {
   return visit(browser, `${url}${name}.html`, async (page, errors) => {
     await ready(page);
@@ -27,7 +31,7 @@ export function everyPage({ browser, kind, url, name, title, shots }) {
       expect("the scheme", isDark ? "dark" : "light", scheme);
       for (const width of WIDTHS) {
         await page.setViewport({ width, height: 900 });
-        await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+        await drawn(page);
         await expectNoOverflow(page, width);
         await page.screenshot({ path: join(shots, `${name}-${kind}-${scheme}-${width}.png`), fullPage: true });
       }

@@ -4,7 +4,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { serveSite } from "../../site/serve.ts";
 import { launch, visit } from "../examples/pages.mjs";
-import { ready } from "./every-page.mjs";
+import { drawn, ready } from "./every-page.mjs";
 
 const TEXT = encodeURIComponent("the dog slept on the rug because it was soft . what was soft ? the");
 
@@ -32,7 +32,7 @@ try {
         await page.click(press);
         await page.waitForFunction((selector) => !document.querySelector(selector).disabled, {}, press);
       }
-      await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+      await drawn(page);
       return smallest(page);
     });
     writeFileSync(join(folder, `${name}.webp`), bytes);

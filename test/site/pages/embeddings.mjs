@@ -15,7 +15,7 @@ import { clustersAt, joinLines } from "../../../site/src/clusters.ts";
 import { Digest } from "../../../src/diagnostics/digest.ts";
 import { expect } from "../../examples/given.mjs";
 import { textOf, visit } from "../../examples/pages.mjs";
-import { ready } from "../every-page.mjs";
+import { drawn, ready } from "../every-page.mjs";
 import { expectShortTasks, ONLY_CHROME } from "../tasks.mjs";
 
 const FILE = join(import.meta.dirname, "../../../model/stories/stories.gguf");
@@ -125,6 +125,7 @@ export const scenarios = {
       await page.select("#pooling", "last");
       await changed(page, "#digest", digest);
       await expectNode(page, FILE, lines, "tom walked to the park.", "last");
+      await drawn(page);
       // Another visit of the address shows the same.
       const [sorted, clusters] = [await sortedIn(page), await clustersIn(page)];
       await page.reload();

@@ -5,7 +5,7 @@ import { attendWithMaps, createAttention, loadKernels } from "../../../dist/inde
 import { digest, runScheme, SCALINGS, SCHEMES, scalingOf } from "../../../site/src/position-schemes.ts";
 import { expect } from "../../examples/given.mjs";
 import { textOf, visit } from "../../examples/pages.mjs";
-import { ready } from "../every-page.mjs";
+import { drawn, ready } from "../every-page.mjs";
 
 const SETTING = {
   ...{ content: "same", seed: 1, trained: 48, context: 96, base: 10_000 },
@@ -22,8 +22,6 @@ const open = (given, query, look) =>
     return found;
   });
 
-const frame = (page) =>
-  page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 const cellOf = (page, scheme) => textOf(page, `[data-scheme=${scheme}] .cell`);
 const digestHere = (setting) => digest(schemes.map((scheme) => runScheme(kernels, scheme, setting)));
 
@@ -78,7 +76,7 @@ export const scenarios = {
       expect("the row that the table lacks", await cellOf(page, "learned"), "no vector for position 80");
       for (const scaling of SCALINGS) {
         await page.select("#scaling", scaling);
-        await frame(page);
+        await drawn(page);
         await expectWeight("scaled", { rope: { ...rope, scaling: scalingOf({ ...SETTING, scaling }) } });
       }
       return `${SCALINGS.length} scalings, to four decimals`;
@@ -88,7 +86,7 @@ export const scenarios = {
       const setting = { ...SETTING, content: "random", seed: 7, trained: 32, scaling: "linear" };
       expect("the digest", await textOf(page, "#digest"), digestHere(setting));
       await slide(page, "context", 64);
-      await frame(page);
+      await drawn(page);
       expect("the digest of a shorter context", await textOf(page, "#digest"), digestHere({ ...setting, context: 64 }));
       return `digest ${digestHere(setting)}`;
     }),
@@ -97,7 +95,7 @@ export const scenarios = {
       await page.focus("[data-scheme=nope] .pattern");
       const press = async (...keys) => {
         for (const key of keys) await page.keyboard.press(key);
-        await frame(page);
+        await drawn(page);
         return textOf(page, "#cell");
       };
       const weight = (1 / 22).toFixed(4);
@@ -119,7 +117,7 @@ export const scenarios = {
       });
       await page.focus("#trained");
       await page.keyboard.press("ArrowRight");
-      await frame(page);
+      await drawn(page);
       expect("a slider by its keys", await textOf(page, "#trained-value"), "49");
       const table = "[data-scheme=nope] details";
       await page.focus(`${table} summary`);
