@@ -83,8 +83,8 @@ function writeHeaders(): void {
   const headers = { "Content-Security-Policy": POLICY, ...ISOLATION, "X-Content-Type-Options": "nosniff" };
   const block = (path: string, lines: Readonly<Record<string, string>>) =>
     [path, ...Object.entries(lines).map(([name, value]) => `  ${name}: ${value}`)].join("\n");
-  const forEver = { "Cache-Control": "public, max-age=31536000, immutable" };
-  writeFileSync(join(OUT, "_headers"), `${block("/*", headers)}\n${block("/assets/*", forEver)}\n`);
+  const caching = { "Cache-Control": "public, max-age=31536000, immutable" };
+  writeFileSync(join(OUT, "_headers"), `${block("/*", headers)}\n${block("/assets/*", caching)}\n`);
 }
 
 /** Bytes, gzip, of what a first visit of a page reads: the page, its style, all scripts that it imports at once, and the engine. */

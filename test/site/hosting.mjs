@@ -1,5 +1,5 @@
-// The site on a host that knows nothing of it: no headers, no ranges of files, and pages whose names lose their ending, as
-// Cloudflare Pages and others do it.
+// The site on a host without any configuration: no headers, no ranges of files, and pages whose names lose their ending, as Cloudflare
+// Pages and others do it.
 
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
