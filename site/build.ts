@@ -13,7 +13,7 @@ import { escapeHtml } from "./docs/markdown.ts";
 import { type DocumentPage, renderDocuments } from "./docs/pages.ts";
 import { fill, type PageParts, pageHtml } from "./html.ts";
 import { PAGES } from "./pages.ts";
-import { serveSite } from "./serve.ts";
+import { ISOLATION, POLICY, serveSite } from "./serve.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const SITE = join(ROOT, "site");
@@ -83,6 +83,15 @@ function writeServiceWorker(script: string): void {
   for (const file of files) hash.update(file).update(readFileSync(join(OUT, file)));
   const list = JSON.stringify({ version: hash.digest("hex").slice(0, 16), files });
   writeFileSync(join(OUT, "service-worker.js"), `const SITE=${list};\n${text}`);
+}
+
+/** The headers of a host that reads them from this file, as Cloudflare Pages and Netlify do. */
+function writeHeaders(): void {
+  const headers = { "Content-Security-Policy": POLICY, ...ISOLATION, "X-Content-Type-Options": "nosniff" };
+  const block = (path: string, lines: Readonly<Record<string, string>>) =>
+    [path, ...Object.entries(lines).map(([name, value]) => `  ${name}: ${value}`)].join("\n");
+  const caching = { "Cache-Control": "public, max-age=31536000, immutable" };
+  writeFileSync(join(OUT, "_headers"), `${block("/*", headers)}\n${block("/assets/*", caching)}\n`);
 }
 
 /** Bytes, gzip, of what a first visit of a page reads: the page, its style, all scripts that it imports at once, and the engine. */
@@ -185,6 +194,7 @@ export async function buildSite(): Promise<void> {
   for (const { from, to = basename(from), files } of MODELS)
     for (const file of files) cpSync(join(ROOT, from, file), join(OUT, "models", to, file));
   writeServiceWorker(asset("service-worker/main.ts"));
+  writeHeaders();
   for (const { name } of PAGES) {
     const kb = firstLoad(`${name}.html`, engine) / 1000;
     console.log(`${`${name}.html`.padEnd(18)} ${kb.toFixed(1).padStart(6)} kB gzip at the first visit`);

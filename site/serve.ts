@@ -4,6 +4,7 @@ import { readFile } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { extname } from "node:path";
+import { text } from "node:stream/consumers";
 
 const FOLDER = new URL("../build/site/", import.meta.url);
 
@@ -30,23 +31,48 @@ export const POLICY: string = [
   "frame-ancestors 'none'",
 ].join("; ");
 
-const ISOLATION = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
+/** What threads need. */
+export const ISOLATION: Readonly<Record<string, string>> = {
+  "Cross-Origin-Opener-Policy": "same-origin",
+  "Cross-Origin-Embedder-Policy": "require-corp",
+};
 
-/** Serves the site on a port, 0 for any. `prefix` is the folder in which it lies: "/" or such as "/some/folder/". */
+export interface ServeOptions {
+  /** Whether the headers are sent that threads need. */
+  readonly isolated?: boolean;
+  /** The folder in which the site lies: "/" or such as "/some/folder/". */
+  readonly prefix?: string;
+  /** For tests: a script that every page runs first, and what is called with each report of a violation of the policy. */
+  readonly first?: string;
+  readonly onViolation?: (report: string) => void;
+}
+
+const FIRST = "/test/first.js";
+const VIOLATIONS = "/test/violations";
+
+/** Serves the site on a port, 0 for any. */
 export async function serveSite(
   port = 0,
-  { isolated = false, prefix = "/" }: { readonly isolated?: boolean; readonly prefix?: string } = {},
+  { isolated = false, prefix = "/", first, onViolation }: ServeOptions = {},
 ): Promise<{ readonly url: string; readonly server: Server }> {
+  const policy = onViolation ? `${POLICY}; report-uri ${VIOLATIONS}` : POLICY;
   const server = createServer(async (request, response) => {
     const { pathname } = new URL(request.url as string, "http://localhost");
     try {
+      if (pathname === VIOLATIONS) {
+        onViolation?.(await text(request));
+        return void response.writeHead(204).end();
+      }
+      if (pathname === FIRST) return void response.writeHead(200, { "Content-Type": TYPES[".js"] }).end(first);
       if (!pathname.startsWith(prefix)) throw new Error("outside of the site");
       const file = new URL(`./${pathname.slice(prefix.length) || "index.html"}`, FOLDER);
       if (!file.href.startsWith(FOLDER.href)) throw new Error("outside of the folder");
-      const body = await readFile(file);
+      let body = await readFile(file);
+      if (first && extname(file.pathname) === ".html")
+        body = Buffer.from(String(body).replace("<head>", `<head><script src="${FIRST}"></script>`));
       const headers: Record<string, string> = {
         "Content-Type": TYPES[extname(file.pathname)] ?? "application/octet-stream",
-        "Content-Security-Policy": POLICY,
+        "Content-Security-Policy": policy,
         "X-Content-Type-Options": "nosniff",
         ...(isolated && ISOLATION),
       };

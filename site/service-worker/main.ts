@@ -11,11 +11,22 @@ self.addEventListener("install", (event) => {
   event.waitUntil(
     (async () => {
       const cache = await caches.open(NAME);
-      await cache.addAll(SITE.files);
+      await Promise.all(SITE.files.map((file) => keepFile(cache, file)));
       await self.skipWaiting();
     })(),
   );
 });
+
+/**
+ * Keeps a file as the host has it now, whatever the browser has of it. Some hosts redirect NAME.html to NAME, and browsers take no
+ * redirected answer for a page: its contents and headers are kept without that.
+ */
+async function keepFile(cache: Cache, file: string): Promise<void> {
+  const answer = await fetch(file, { cache: "no-cache" });
+  if (!answer.ok) throw new Error(`${file}: ${answer.status}`);
+  const { headers } = answer;
+  await cache.put(file, answer.redirected ? new Response(await answer.blob(), { headers }) : answer);
+}
 
 self.addEventListener("activate", (event) => {
   event.waitUntil(
@@ -32,9 +43,10 @@ self.addEventListener("fetch", (event) => {
   const folder = new URL("./", self.location.href).href;
   const url = new URL(request.url);
   if (request.method !== "GET" || !url.href.startsWith(folder)) return;
-  const path = url.pathname.slice(new URL(folder).pathname.length) || "index.html";
+  const path = url.pathname.slice(new URL(folder).pathname.length);
+  const file = [path, `${path}.html`, `${path}index.html`].find((each) => SITE.files.includes(each));
   if (path.startsWith("models/")) event.respondWith(readModel(request, url.pathname));
-  else if (SITE.files.includes(path)) event.respondWith(readFile(path, request));
+  else if (file !== undefined) event.respondWith(readFile(file, request));
 });
 
 /** A file of the site, whatever its query. */

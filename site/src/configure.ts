@@ -1,9 +1,9 @@
 // The configurator: sizes of a model for a budget, predicted beside measured here, and what a model of others costs.
 
-import { type Configuration, configure, type LayerMeasurement, type ModelCost, type Target } from "headwise/configure";
+import type { Configuration, LayerMeasurement, ModelCost, Target } from "headwise/configure";
 import { choice, createState, integer, number, text } from "./address.ts";
 import { createTable } from "./chart.ts";
-import { byId, make, oncePerFrame } from "./dom.ts";
+import { byId, make } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { markReady, startPage } from "./page.ts";
 import { bytesText, msText } from "./variant-text.ts";
@@ -21,7 +21,8 @@ const status = byId("status", HTMLElement);
 const costStatus = byId("cost-status", HTMLElement);
 const measure = byId("measure", HTMLButtonElement);
 const url = byId("url", HTMLInputElement);
-let found: Configuration;
+/** What is shown, once the engine has chosen. */
+let found: Configuration | undefined;
 
 startPage();
 
@@ -39,10 +40,29 @@ function fact(name: string, value: string): HTMLElement {
   return make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }));
 }
 
-/** What is chosen for the sliders. */
-function showConfiguration(): void {
-  const { budget, length, target } = state.values;
-  found = configure({ parameterBudget: Math.round(10 ** budget), seqLen: 2 ** length, target });
+let isChoosing = false;
+let isStale = false;
+
+/** What is chosen for the sliders. While the engine chooses, the last change waits. */
+async function showConfiguration(): Promise<void> {
+  isStale = true;
+  if (isChoosing) return;
+  isChoosing = true;
+  try {
+    while (isStale) {
+      isStale = false;
+      const { budget, length, target } = state.values;
+      const given = { parameterBudget: Math.round(10 ** budget), seqLen: 2 ** length, target };
+      found = await engine.run("configure", given);
+      showFound(found, given.seqLen);
+      markReady();
+    }
+  } finally {
+    isChoosing = false;
+  }
+}
+
+function showFound(found: Configuration, seqLen: number): void {
   const { projection, memory, weights, cache } = found;
   const kv = projection.kind === "mla" ? `a latent of ${projection.kvLoraRank}` : `${projection.numKvHeads} with keys`;
   byId("shape", HTMLElement).textContent =
@@ -52,7 +72,7 @@ function showConfiguration(): void {
     fact("attention", `${projection.kind.toUpperCase()}: ${PROJECTIONS[projection.kind]}`),
     fact("MLP", `${found.mlpDim} wide; a vocabulary of ${found.vocabSize.toLocaleString("en")}`),
     fact("weights", `${bytesText(memory.weights)} as ${weights}`),
-    fact("caches", `${bytesText(found.cacheBytes)} as ${cache}, for ${(2 ** length).toLocaleString("en")} tokens`),
+    fact("caches", `${bytesText(found.cacheBytes)} as ${cache}, for ${seqLen.toLocaleString("en")} tokens`),
     fact("memory", `${bytesText(memory.total)} in all`),
   );
   byId("warnings", HTMLElement).replaceChildren(...found.warnings.map((each) => make("li", { textContent: each })));
@@ -100,6 +120,7 @@ function showMeasured({ predicted, measured, tokens }: LayerMeasurement): void {
 
 measure.addEventListener("click", async () => {
   const configuration = found;
+  if (!configuration) return;
   measure.disabled = true;
   status.textContent = "Measuring …";
   status.className = "quiet";
@@ -131,7 +152,7 @@ byId("code", HTMLButtonElement).addEventListener("click", () => {
   void copy(`import { configure } from "headwise/configure";\n\nconst found = configure(${options});\n`, "code");
 });
 byId("json", HTMLButtonElement).addEventListener("click", () => {
-  void copy(`${JSON.stringify(found.config, null, 2)}\n`, "config.json");
+  if (found) void copy(`${JSON.stringify(found.config, null, 2)}\n`, "config.json");
 });
 
 /** What a model costs. */
@@ -186,22 +207,17 @@ chosen.addEventListener("click", () => Object.assign(chosen, { value: "" }));
 
 const sliders = { budget: byId("budget", HTMLInputElement), length: byId("length", HTMLInputElement) };
 const target = byId("target", HTMLSelectElement);
-const show = oncePerFrame(showConfiguration);
 for (const [name, input] of Object.entries(sliders))
   input.addEventListener("input", () => state.set({ [name]: input.valueAsNumber }));
 target.addEventListener("change", () => state.set({ target: target.value as Target }));
-let isShown = false;
 state.follow((values) => {
   for (const name of ["budget", "length"] as const) sliders[name].value = String(values[name]);
   target.value = values.target;
   byId("budget-text", HTMLElement).textContent = countText(Math.round(10 ** values.budget));
   byId("length-text", HTMLElement).textContent = `${(2 ** values.length).toLocaleString("en")} tokens`;
-  if (isShown) return show();
-  isShown = true;
-  showConfiguration();
+  void showConfiguration();
 });
 if (state.values.url !== "") {
   url.value = state.values.url;
   void describe(url.value);
 }
-markReady();

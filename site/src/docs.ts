@@ -17,7 +17,8 @@ const root = new URL("../", import.meta.url);
 
 startPage();
 for (const element of document.querySelectorAll<HTMLElement>("[data-example]")) prepare(element);
-void prepareSearch();
+prepareSearch();
+markReady();
 
 /** Lets the button of an example run it in a worker, which ends when the example does or runs anew. */
 function prepare(element: HTMLElement): void {
@@ -48,19 +49,26 @@ function prepare(element: HTMLElement): void {
   });
 }
 
-/** The search: results as one types, as links to the parts of documents. */
-async function prepareSearch(): Promise<void> {
-  const field = byId("search", HTMLInputElement);
-  const results = byId("results", HTMLElement);
-  const status = byId("found", HTMLElement);
+/** An index of all documents, made in short tasks. */
+async function createIndex(): Promise<MiniSearch<Entry>> {
   const entries: Entry[] = await (await fetch(new URL("docs-search.json", root))).json();
   const index = new MiniSearch<Entry>({
     fields: ["title", "document", "text"],
     storeFields: ["title", "document"],
     searchOptions: { boost: { title: 4, document: 2 }, prefix: true, fuzzy: 0.15, combineWith: "AND" },
   });
-  index.addAll(entries);
+  await index.addAllAsync(entries);
+  return index;
+}
+
+/** The search: results as one types, as links to the parts of documents. */
+function prepareSearch(): void {
+  const field = byId("search", HTMLInputElement);
+  const results = byId("results", HTMLElement);
+  const status = byId("found", HTMLElement);
+  let index: MiniSearch<Entry> | undefined;
   const show = oncePerFrame(() => {
+    if (!index) return;
     const found = field.value.trim() === "" ? [] : index.search(field.value).slice(0, MOST_RESULTS);
     results.replaceChildren(
       ...found.map(({ id, title, document: of }) => {
@@ -77,6 +85,11 @@ async function prepareSearch(): Promise<void> {
       field.value.trim() === "" ? "" : found.length === 0 ? "Nothing found." : `${found.length} found`;
   });
   field.addEventListener("input", show);
+  // Most visits of a document need no search.
+  const begin = async () => {
+    index = await createIndex();
+    show();
+  };
+  field.addEventListener("focus", () => void begin(), { once: true });
   field.disabled = false;
-  markReady();
 }

@@ -190,9 +190,10 @@ const onPieces =
       byId("speed", HTMLElement).textContent = `${((1000 * report.tokens) / report.ms).toFixed(1)} tokens/s`;
   };
 
-function showFacts({ length, memoryBytes }: Written): void {
+function showFacts({ length, memoryBytes, digest }: Written): void {
   byId("context", HTMLElement).textContent = `${length} tokens`;
   byId("memory", HTMLElement).textContent = `${(memoryBytes / 1e6).toFixed(1)} MB`;
+  byId("digest", HTMLElement).textContent = digest;
 }
 
 interface Words {

@@ -2,6 +2,8 @@
 
 import {
   type Configuration,
+  type ConfigureOptions,
+  configure,
   describeFiles,
   describeModel,
   type LayerMeasurement,
@@ -13,6 +15,11 @@ import { models } from "headwise/models";
 import { quantized } from "headwise/quantized";
 import { loadKernels } from "headwise/threads";
 import type { Call } from "./main.ts";
+
+/** The sizes of a model for a budget; large budgets take some hundred ms. */
+export function configureTask(given: ConfigureOptions): Configuration {
+  return configure(given);
+}
 
 /** Builds one layer of a configuration and times it beside the roofline of one thread. */
 export async function measureLayerTask({

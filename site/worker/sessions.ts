@@ -2,6 +2,7 @@
 
 import { createSession, type Session } from "headwise/models";
 import { type CachePage, exportSession, importSession } from "headwise/sessions";
+import { Digest } from "../../src/diagnostics/digest.ts";
 import { loadedModel } from "./load.ts";
 import { keep, kept } from "./storage.ts";
 
@@ -19,11 +20,15 @@ interface Kept {
   readonly pages: readonly (readonly CachePage[])[];
 }
 
-/** Keeps the session under a name; the next visit goes on with the same bits. */
-export async function keepSession(name: string): Promise<void> {
+/** Keeps the session under a name; the next visit goes on with the same bits. Returns a digest of all keys and values. */
+export async function keepSession(name: string): Promise<string> {
   const own = currentSession();
   const stored: Kept = { ids: [...own.tokens], pages: exportSession(own) };
   await keep(name, stored);
+  const digest = new Digest();
+  for (const { bytes } of stored.pages.flat())
+    digest.add(new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length >> 2));
+  return digest.toString();
 }
 
 /** Fills a new session with what was kept under the name; says how many tokens it has. */

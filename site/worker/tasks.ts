@@ -1,6 +1,6 @@
 // The tasks of the engine, by the names that pages call them by.
 
-import { describeTask, measureLayerTask } from "./configure.ts";
+import { configureTask, describeTask, measureLayerTask } from "./configure.ts";
 import { diagnoseTask } from "./diagnose.ts";
 import { embedOneTask, embedTask } from "./embed.ts";
 import { detectTask, patternsTask } from "./gallery.ts";
@@ -32,6 +32,8 @@ export const TASKS = {
   /** The bytes of the caches of all variants, and their times. */
   rungs: rungsTask,
   ladder: ladderTask,
+  /** Sizes of a model for a budget. */
+  configure: configureTask,
   /** What models cost: a layer that is built and timed, and what files say. */
   measureLayer: measureLayerTask,
   describe: describeTask,

@@ -183,8 +183,15 @@ async function sample(load: Load, signal: AbortSignal): Promise<void> {
     // Engines use their best compiler only after a while.
     run(3);
     for (load.tokens ||= 1; run(load.tokens) < SAMPLE_MS; load.tokens *= 2) await pause(signal);
-    for (let i = 0; i < SAMPLES; i++) {
-      samples.push(run(load.tokens) / load.tokens);
+    for (let left = SAMPLES; left > 0; ) {
+      const ms = run(load.tokens);
+      if (ms < SAMPLE_MS / 2) {
+        // Something else slowed down the run that chose this number of tokens; for so few, clocks may show 0.
+        load.tokens *= 2;
+      } else {
+        samples.push(ms / load.tokens);
+        left--;
+      }
       await pause(signal);
     }
   } finally {

@@ -26,6 +26,8 @@ export interface Written {
   /** Tokens that the session holds, and bytes of all memory of the kernels. */
   readonly length: number;
   readonly memoryBytes: number;
+  /** A digest of all keys and values of the session. */
+  readonly digest: string;
 }
 
 const KEPT = "conversation";
@@ -73,8 +75,8 @@ async function stream(
   } catch (error) {
     if (!signal.aborted) throw error;
   }
-  await keepSession(KEPT);
-  return { reason, length: currentSession().length, memoryBytes: loadedModel().kernels.memoryBytes };
+  const digest = await keepSession(KEPT);
+  return { reason, length: currentSession().length, memoryBytes: loadedModel().kernels.memoryBytes, digest };
 }
 
 /** Goes on with the session that the last visit left; says how many tokens of it there are. */

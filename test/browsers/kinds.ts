@@ -1,7 +1,7 @@
 import type { Browser } from "./drivers/browser.ts";
 import { startPuppeteer } from "./drivers/puppeteer.ts";
 import { startUnattended } from "./drivers/unattended.ts";
-import { startWebKit } from "./drivers/webkit.ts";
+import { startWebKitPages } from "./drivers/webkit.ts";
 import type { Abilities } from "./judges.ts";
 
 /** A browser as it may be started. */
@@ -39,13 +39,13 @@ export const KINDS: readonly Kind[] = [
   {
     id: "webkit",
     can: { relaxedSimd: false, sharedMemory: false, credentialless: false },
-    start: () => startWebKit("WebKitGTK", {}),
+    start: () => startWebKitPages("WebKitGTK", {}),
   },
   {
     // What WebKit can do and does not do by itself. Its relaxed SIMD lacks products of bytes.
     id: "webkit-switched",
     can: { relaxedSimd: false, sharedMemory: true, credentialless: false },
     scenarios: ["plain", "isolated", "csp-own-workers", "blob-worker-isolated", "shards-isolated", "released"],
-    start: () => startWebKit("WebKitGTK switched", { JSC_useWasmRelaxedSIMD: "1", JSC_useSharedArrayBuffer: "1" }),
+    start: () => startWebKitPages("WebKitGTK switched", { JSC_useWasmRelaxedSIMD: "1", JSC_useSharedArrayBuffer: "1" }),
   },
 ];

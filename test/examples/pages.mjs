@@ -11,14 +11,14 @@ const PATHS = {
   firefox: [process.env.FIREFOX, "/usr/bin/firefox-esr", "/usr/bin/firefox"],
 };
 
-/** Starts a browser; if it is missing, the script of the browser tests installs it. */
-export async function launch(puppeteer, browser, installer) {
+/** Starts a browser, with options of puppeteer; if it is missing, the script of the browser tests installs it. */
+export async function launch(puppeteer, browser, installer, options = {}) {
   const find = () => PATHS[browser].find((path) => path && existsSync(path));
   if (!find()) await run("sh", [installer], { seconds: 300 });
   if (!find())
     throw new Error(`${browser} is not installed: see test/browsers, or name one in the variable CHROMIUM or FIREFOX`);
   const args = browser === "chrome" ? ["--no-sandbox", "--disable-dev-shm-usage"] : [];
-  return puppeteer.launch({ browser, executablePath: find(), args });
+  return puppeteer.launch({ browser, executablePath: find(), args, ...options });
 }
 
 /** Calls `look(page, errors)` with a page at `url`; `errors` are the errors that the page reports. */

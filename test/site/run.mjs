@@ -1,25 +1,38 @@
-// Every page of build/site in Chromium and Firefox: npm run test:site [-- --only chat]. What holds for all pages is in
-// every-page.mjs, what one page does in pages/NAME.mjs. Screenshots of each page at three widths, light and dark, are written to
-// build/site-screenshots.
+// Every page of build/site in Chromium, Firefox and WebKitGTK: npm run test:site [-- --only write]. What holds for all pages is in
+// every-page.mjs, what one page does in pages/NAME.mjs: its `scenarios`, and those that measure time, `timed`, which have the machine
+// to themselves. Screenshots of each page at three widths, light and dark, are written to build/site-screenshots.
 
 import { existsSync, mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { PAGES } from "../../site/pages.ts";
 import { serveSite } from "../../site/serve.ts";
-import { launch } from "../examples/pages.mjs";
-import { everyPage } from "./every-page.mjs";
+import { launch, visit } from "../examples/pages.mjs";
+import { everyPage, quickPage, reachable, typing } from "./every-page.mjs";
+import { expectPlainHost } from "./hosting.mjs";
 import { expectOffline } from "./offline.mjs";
+import { expectPolicy } from "./policy.mjs";
+import { expectSameBits, readDigests } from "./same-bits.mjs";
+import { launchWebKit, RECORDER } from "./webkit.mjs";
 
 const { only } = parseArgs({ options: { only: { type: "string", default: "" } } }).values;
 const root = join(import.meta.dirname, "../..");
 const shots = join(root, "build/site-screenshots");
-const { default: puppeteer } = await import("puppeteer-core");
 const installer = join(root, "test/browsers/install.sh");
+const { default: puppeteer } = await import("puppeteer-core");
 
-rmSync(shots, { recursive: true, force: true });
-mkdirSync(shots, { recursive: true });
-const { url, server } = await serveSite(0, { prefix: "/some/folder/" });
+/** Pages are dark in Firefox, which takes a colour scheme at its start only. */
+const DARK = { "layout.css.prefers-color-scheme.content-override": 0 };
+
+const ENGINES = {
+  chrome: () => launch(puppeteer, "chrome", installer),
+  firefox: () => launch(puppeteer, "firefox", installer, { extraPrefsFirefox: DARK }),
+  webkit: launchWebKit,
+};
+
+// What was started ends with this process.
+for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => process.exit(1));
+
 let passed = 0;
 const failed = [];
 
@@ -45,25 +58,70 @@ async function scenario(name, work) {
   }
 }
 
-for (const kind of ["chrome", "firefox"]) {
-  const browser = await launch(puppeteer, kind, installer);
-  try {
-    for (const { name, title } of PAGES) {
-      const given = { browser, kind, url, name, title, shots };
-      await scenario(`${name}, ${kind}, every page`, () => everyPage(given));
-      const own = join(import.meta.dirname, "pages", `${name}.mjs`);
-      if (existsSync(own)) {
-        const { scenarios } = await import(own);
-        for (const [what, work] of Object.entries(scenarios))
-          await scenario(`${name}, ${kind}, ${what}`, () => work(given));
-      }
-    }
-    await scenario(`offline, ${kind}`, () => expectOffline(browser));
-  } finally {
-    await browser.close();
+/** Starts an engine, with a server of its own: what is reported there is of this engine. */
+async function start(kind) {
+  const violations = [];
+  const first = kind === "webkit" ? RECORDER : undefined;
+  const onViolation = (report) => violations.push(report);
+  const { url, server } = await serveSite(0, { prefix: "/some/folder/", first, onViolation });
+  const browser = await ENGINES[kind]();
+  // The first page of a browser waits for its processes.
+  await visit(browser, `${url}nothing`, () => {});
+  return { browser, kind, url, server, violations, shots };
+}
+
+/** The scenarios of a page. */
+async function own(name, which) {
+  const file = join(import.meta.dirname, "pages", `${name}.mjs`);
+  return existsSync(file) ? Object.entries((await import(file))[which] ?? {}) : [];
+}
+
+async function runTimed(engine) {
+  for (const { name } of PAGES) {
+    await scenario(`${name}, ${engine.kind}, quick`, () => quickPage({ ...engine, name }));
+    for (const [what, work] of await own(name, "timed"))
+      await scenario(`${name}, ${engine.kind}, ${what}`, () => work({ ...engine, name }));
   }
 }
-server.close();
-server.closeAllConnections();
+
+/** All scenarios of an engine that measure no time; returns its digests by address. */
+async function runOthers(engine) {
+  const { kind } = engine;
+  for (const { name, title } of PAGES) {
+    const given = { ...engine, name, title };
+    await scenario(`${name}, ${kind}, every page`, () => everyPage(given));
+    await scenario(`${name}, ${kind}, keyboard`, () => reachable(given));
+    await scenario(`${name}, ${kind}, typing`, () => typing(given));
+    for (const [what, work] of await own(name, "scenarios"))
+      await scenario(`${name}, ${kind}, ${what}`, () => work(given));
+  }
+  let digests = {};
+  await scenario(`digests, ${kind}`, async () => {
+    digests = await readDigests(engine);
+    return `${Object.keys(digests).length} addresses`;
+  });
+  await scenario(`offline, ${kind}`, () => expectOffline(engine));
+  await scenario(`plain host, ${kind}`, () => expectPlainHost(engine));
+  await scenario(`policy, ${kind}`, () => expectPolicy(engine));
+  return digests;
+}
+
+rmSync(shots, { recursive: true, force: true });
+mkdirSync(shots, { recursive: true });
+const engines = [];
+try {
+  for (const kind of Object.keys(ENGINES)) {
+    engines.push(await start(kind));
+    await runTimed(engines.at(-1));
+  }
+  const digests = await Promise.all(engines.map(runOthers));
+  await scenario("digests, in all engines", () => expectSameBits(engines, digests));
+} finally {
+  for (const { browser, server } of engines) {
+    await browser.close();
+    server.close();
+    server.closeAllConnections();
+  }
+}
 console.log(`\nsite: ${passed} passed, ${failed.length} failed${failed.length > 0 ? `: ${failed.join("; ")}` : ""}`);
 process.exitCode = failed.length > 0 ? 1 : 0;

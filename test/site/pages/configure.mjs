@@ -11,7 +11,7 @@ import { ready } from "../every-page.mjs";
 const open = (given, look, query = "") =>
   visit(given.browser, `${given.url}configure.html${query}`, async (page, errors) => {
     await ready(page);
-    const found = await look(page);
+    const found = await look(page, errors);
     expect("errors of the page", errors.join("; "), "");
     return found;
   });
@@ -23,6 +23,13 @@ const factOf = (page, list, name) =>
     (rows, name) => rows.find((row) => row.firstElementChild.textContent === name)?.lastElementChild.textContent,
     name,
   );
+
+/** Reads the header at a URL, by the keyboard. */
+async function setUrl(page, url) {
+  await page.$eval("#url", (field, value) => Object.assign(field, { value }), url);
+  await page.focus("#url");
+  await page.keyboard.press("Enter");
+}
 
 const GEMMA = {
   ...{ model_type: "gemma3_text", hidden_size: 1152, intermediate_size: 6912, num_hidden_layers: 26 },
@@ -60,7 +67,8 @@ export const scenarios = {
     open(
       given,
       async (page) => {
-        await page.click("#measure");
+        await page.focus("#measure");
+        await page.keyboard.press("Enter");
         await page.waitForSelector("#measured table");
         const rows = await page.$$eval("#measured tbody tr", (all) =>
           all.map((row) => [...row.children].map(({ textContent }) => textContent)),
@@ -75,8 +83,8 @@ export const scenarios = {
       },
       "?budget=6.5&length=8",
     ),
-  "what files cost; a wrong one leaves a sentence": (given) =>
-    open(given, async (page) => {
+  "what files cost; a wrong file and a wrong URL leave a sentence": (given) =>
+    open(given, async (page, errors) => {
       const folder = tmpdir();
       const config = join(folder, "headwise-config.json");
       writeFileSync(config, JSON.stringify(GEMMA));
@@ -87,13 +95,7 @@ export const scenarios = {
       const gemma = describeModel(GEMMA, { seqLen, format: "f16" });
       expect("parameters", await factOf(page, "cost", "parameters"), new RegExp(gemma.parameters.toLocaleString("en")));
 
-      await page.$eval(
-        "#url",
-        (field, value) => Object.assign(field, { value }),
-        `${given.url}models/stories/stories.gguf`,
-      );
-      await page.focus("#url");
-      await page.keyboard.press("Enter");
+      await setUrl(page, `${given.url}models/stories/stories.gguf`);
       await page.waitForFunction(() => document.getElementById("cost").textContent.includes("llama"));
       const stories = await describeFiles(join(import.meta.dirname, "../../../model/stories/stories.gguf"), { seqLen });
       expect(
@@ -108,6 +110,18 @@ export const scenarios = {
       await page.waitForSelector("#cost-status.error");
       const sentence = await textOf(page, "#cost-status");
       expect("the sentence", sentence, /^describeModel: config expected/);
+
+      for (const [name, wanted] of [
+        ["models/nothing.gguf", /404/],
+        ["index.html", /^\w+: /],
+      ]) {
+        await setUrl(page, `${given.url}${name}`);
+        await page.waitForSelector("#cost-status.error");
+        expect(`the sentence of ${name}`, await textOf(page, "#cost-status"), wanted);
+      }
+      errors.length = 0; // browsers report the file that is not there
+      await setUrl(page, `${given.url}models/stories/stories.gguf`);
+      await page.waitForFunction(() => document.getElementById("cost").textContent.includes("llama"));
       return sentence;
     }),
 };

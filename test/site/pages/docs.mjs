@@ -74,7 +74,14 @@ export const scenarios = {
       await page.type("#search", "sliding window");
       await page.waitForSelector("#results a");
       expect("the status", await textOf(page, "#found"), /^\d+ found$/);
-      await page.click("#results a");
+      // By the keyboard alone: Tab leads from the field to what was found.
+      await page.keyboard.press("Tab");
+      expect(
+        "the first that was found",
+        await page.evaluate(() => document.activeElement.closest("#results") !== null),
+        true,
+      );
+      await page.keyboard.press("Enter");
       await page.waitForFunction(() => location.pathname.includes("/docs/"));
       await ready(page);
       expect("errors of the page", errors.join("; "), "");

@@ -5,7 +5,7 @@ import { attendWithMaps, createAttention, loadKernels } from "../../../dist/inde
 import { digest, runScheme, SCALINGS, SCHEMES, scalingOf } from "../../../site/src/position-schemes.ts";
 import { expect } from "../../examples/given.mjs";
 import { textOf, visit } from "../../examples/pages.mjs";
-import { ready } from "../every-page.mjs";
+import { drawn, ready } from "../every-page.mjs";
 
 const SETTING = {
   ...{ content: "same", seed: 1, trained: 48, context: 96, base: 10_000 },
@@ -22,8 +22,6 @@ const open = (given, query, look) =>
     return found;
   });
 
-const frame = (page) =>
-  page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 const cellOf = (page, scheme) => textOf(page, `[data-scheme=${scheme}] .cell`);
 const digestHere = (setting) => digest(schemes.map((scheme) => runScheme(kernels, scheme, setting)));
 
@@ -46,6 +44,9 @@ function byLayer(rules, { query, key, context }, x) {
   attention.release();
   return maps.data[query * context + key];
 }
+
+/** Milliseconds of a step of the slider, by engine. WebKitGTK draws on the processor here, as no graphics card is there. */
+const MOST_MS = { chrome: 50, firefox: 50, webkit: 100 };
 
 /** Sets a slider as the pointer does. */
 const slide = (page, id, value) =>
@@ -75,7 +76,7 @@ export const scenarios = {
       expect("the row that the table lacks", await cellOf(page, "learned"), "no vector for position 80");
       for (const scaling of SCALINGS) {
         await page.select("#scaling", scaling);
-        await frame(page);
+        await drawn(page);
         await expectWeight("scaled", { rope: { ...rope, scaling: scalingOf({ ...SETTING, scaling }) } });
         const says = (await textOf(page, "[data-scheme=scaled]")).includes("The factors are made up for this page");
         expect(`made-up factors of ${scaling}`, says, scaling === "longrope");
@@ -87,44 +88,16 @@ export const scenarios = {
       const setting = { ...SETTING, content: "random", seed: 7, trained: 32, scaling: "linear" };
       expect("the digest", await textOf(page, "#digest"), digestHere(setting));
       await slide(page, "context", 64);
-      await frame(page);
+      await drawn(page);
       expect("the digest of a shorter context", await textOf(page, "#digest"), digestHere({ ...setting, context: 64 }));
       return `digest ${digestHere(setting)}`;
-    }),
-  "sliders draw at once, and are in the address": (given) =>
-    open(given, "?query=20&key=10", async (page) => {
-      // The address is written now and then, and last of all with the last value.
-      const times = await page.evaluate(async () => {
-        const input = document.getElementById("context");
-        const found = [];
-        for (let value = 24; value <= 192; value += 4) {
-          input.value = String(value);
-          input.dispatchEvent(new Event("input", { bubbles: true }));
-          await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-          found.push(Number.parseFloat(document.getElementById("time").textContent));
-        }
-        return found.sort((a, b) => a - b);
-      });
-      const median = times[times.length >> 1];
-      expect(`a median of ${median} ms, of at most 50`, median <= 50, true);
-      expect("the words of RoPE", await textOf(page, "[data-scheme=rope]"), /on those 48 or more back/);
-      await page.waitForFunction(() => location.search.includes("context=192"));
-      const address = await page.evaluate(() => location.search);
-      const shown = await textOf(page, "#digest");
-      expect("the digest", shown, digestHere({ ...SETTING, context: 192 }));
-      await page.reload();
-      await ready(page);
-      expect("the address after a reload", await page.evaluate(() => location.search), address);
-      expect("the digest after a reload", await textOf(page, "#digest"), shown);
-      expect("the slider after a reload", await page.$eval("#context", ({ value }) => value), "192");
-      return `${times.length} steps: median ${median} ms, the slowest ${times.at(-1)} ms`;
     }),
   "the keyboard reads cells": (given) =>
     open(given, "?query=20&key=10", async (page) => {
       await page.focus("[data-scheme=nope] .pattern");
       const press = async (...keys) => {
         for (const key of keys) await page.keyboard.press(key);
-        await frame(page);
+        await drawn(page);
         return textOf(page, "#cell");
       };
       const weight = (1 / 22).toFixed(4);
@@ -146,7 +119,7 @@ export const scenarios = {
       });
       await page.focus("#trained");
       await page.keyboard.press("ArrowRight");
-      await frame(page);
+      await drawn(page);
       expect("a slider by its keys", await textOf(page, "#trained-value"), "49");
       const table = "[data-scheme=nope] details";
       await page.focus(`${table} summary`);
@@ -157,5 +130,37 @@ export const scenarios = {
   "an address that makes no sense": (given) =>
     open(given, "?context=999&content=none&base=x&factor=-1", async (page) => {
       expect("the digest", await textOf(page, "#digest"), digestHere(SETTING));
+    }),
+};
+
+export const timed = {
+  "sliders draw at once, and are in the address": (given) =>
+    open(given, "?query=20&key=10", async (page) => {
+      // The address is written now and then, and last of all with the last value.
+      const times = await page.evaluate(async () => {
+        const input = document.getElementById("context");
+        const found = [];
+        for (let value = 24; value <= 192; value += 4) {
+          input.value = String(value);
+          input.dispatchEvent(new Event("input", { bubbles: true }));
+          await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+          found.push(Number.parseFloat(document.getElementById("time").textContent));
+        }
+        return found.sort((a, b) => a - b);
+      });
+      const median = times[times.length >> 1];
+      const most = MOST_MS[given.kind];
+      expect(`a median of ${median} ms, of at most ${most}`, median <= most, true);
+      expect("the words of RoPE", await textOf(page, "[data-scheme=rope]"), /on those 48 or more back/);
+      await page.waitForFunction(() => location.search.includes("context=192"));
+      const address = await page.evaluate(() => location.search);
+      const shown = await textOf(page, "#digest");
+      expect("the digest", shown, digestHere({ ...SETTING, context: 192 }));
+      await page.reload();
+      await ready(page);
+      expect("the address after a reload", await page.evaluate(() => location.search), address);
+      expect("the digest after a reload", await textOf(page, "#digest"), shown);
+      expect("the slider after a reload", await page.$eval("#context", ({ value }) => value), "192");
+      return `${times.length} steps: median ${median} ms, the slowest ${times.at(-1)} ms`;
     }),
 };

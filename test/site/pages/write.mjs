@@ -1,7 +1,5 @@
 // The page that writes: the text of Node, stop, a change, a reload, a wrong file, and the keyboard alone.
 
-import { writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { loadKernels } from "../../../dist/index.js";
 import { gguf, loadModel, models } from "../../../dist/models.js";
@@ -10,6 +8,7 @@ import { generateText, loadTokenizer } from "../../../dist/text.js";
 import { expect } from "../../examples/given.mjs";
 import { textOf, visit } from "../../examples/pages.mjs";
 import { ready } from "../every-page.mjs";
+import { expectSentences } from "../wrong-models.mjs";
 
 const PROMPT = "the dog slept on the rug because it was";
 const FILE = join(import.meta.dirname, "../../../model/stories/stories.gguf");
@@ -37,7 +36,7 @@ const open = (given, look, query = QUERY) =>
   visit(given.browser, `${given.url}write.html${query}`, async (page, errors) => {
     await ready(page);
     await page.evaluate(() => localStorage.clear());
-    const found = await look(page);
+    const found = await look(page, errors);
     expect("errors of the page", errors.join("; "), "");
     return found;
   });
@@ -72,6 +71,23 @@ export const scenarios = {
       await idle(page);
       expect("the text", await textIn(page), await expected(half, 24));
     }),
+  "a text and its options, by the keyboard alone": (given) =>
+    open(given, async (page) => {
+      await page.focus("#tokens");
+      await page.keyboard.press("ArrowUp");
+      await page.keyboard.press("Tab");
+      await page.waitForFunction(() => location.search.includes("tokens=25"));
+      await setText(page, "");
+      await page.type("#text", PROMPT);
+      for (let back = 0; (await page.evaluate(() => document.activeElement.id)) !== "go"; back++) {
+        if (back > 3) throw new Error("Tab does not lead from the text to the button");
+        await page.keyboard.press("Tab");
+      }
+      await page.keyboard.press("Enter");
+      await idle(page);
+      expect("the text", await textIn(page), await expected(PROMPT, 25));
+      expect("the digest", await textOf(page, "#digest"), /^[\da-f]{16}$/);
+    }),
   "stops, by the keyboard alone": (given) =>
     open(
       given,
@@ -92,13 +108,8 @@ export const scenarios = {
       "?tokens=4096&temperature=5",
     ),
   "a wrong file and a wrong URL leave a sentence": (given) =>
-    open(given, async (page) => {
-      const wrong = join(tmpdir(), "headwise-wrong.gguf");
-      writeFileSync(wrong, "not a GGUF file");
-      await page.select("#model", "file");
-      await (await page.$("#model-file")).uploadFile(wrong);
-      await page.waitForFunction(() => document.querySelector(".picker .error"));
-      expect("the sentence", await textOf(page, ".picker .error"), /^The model could not be loaded: .*GGUF/);
+    open(given, async (page, errors) => {
+      await expectSentences(page, errors, given.url);
       await page.select("#model", "stories.gguf");
       await idle(page);
     }),

@@ -1,0 +1,54 @@
+// The pictures of the site that documents show, made from build/site: npm run site:images writes docs/images.
+
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { serveSite } from "../../site/serve.ts";
+import { launch, visit } from "../examples/pages.mjs";
+import { drawn, ready } from "./every-page.mjs";
+
+const TEXT = encodeURIComponent("the dog slept on the rug because it was soft . what was soft ? the");
+
+/** By the name of the picture: an address, and what is done there. */
+const IMAGES = {
+  inspector: { address: `inspector.html?text=${TEXT}&layer=1&head=6&query=16&key=6`, height: 1024 },
+  write: { address: "write.html?temperature=0&tokens=48", height: 640, press: "#go" },
+};
+const WIDTH = 1024;
+const MOST_BYTES = 60_000;
+
+const root = join(import.meta.dirname, "../..");
+const folder = join(root, "docs/images");
+mkdirSync(folder, { recursive: true });
+const { default: puppeteer } = await import("puppeteer-core");
+const browser = await launch(puppeteer, "chrome", join(root, "test/browsers/install.sh"));
+const { url, server } = await serveSite();
+try {
+  for (const [name, { address, height, press }] of Object.entries(IMAGES)) {
+    const bytes = await visit(browser, url + address, async (page) => {
+      await page.setViewport({ width: WIDTH, height });
+      await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "light" }]);
+      await ready(page);
+      if (press) {
+        await page.click(press);
+        await page.waitForFunction((selector) => !document.querySelector(selector).disabled, {}, press);
+      }
+      await drawn(page);
+      return smallest(page);
+    });
+    writeFileSync(join(folder, `${name}.webp`), bytes);
+    console.log(`docs/images/${name}.webp ${(bytes.length / 1000).toFixed(1)} kB`);
+  }
+} finally {
+  await browser.close();
+  server.closeAllConnections();
+  server.close();
+}
+
+/** The picture in the best quality that is not too large. */
+async function smallest(page) {
+  for (let quality = 90; quality >= 50; quality -= 5) {
+    const bytes = await page.screenshot({ type: "webp", quality });
+    if (bytes.length <= MOST_BYTES) return bytes;
+  }
+  throw new Error(`a picture expected at most ${MOST_BYTES} bytes, got more in any quality`);
+}
