@@ -2,7 +2,7 @@
 
 import { createSession, type Session } from "headwise/models";
 import { type CachePage, exportSession, importSession } from "headwise/sessions";
-import { Digest } from "../../src/diagnostics/digest.ts";
+import { FloatDigest } from "../../src/diagnostics/float-digest.ts";
 import { loadedModel } from "./load.ts";
 import { keep, kept } from "./storage.ts";
 
@@ -25,7 +25,7 @@ export async function keepSession(name: string): Promise<string> {
   const own = currentSession();
   const stored: Kept = { ids: [...own.tokens], pages: exportSession(own) };
   await keep(name, stored);
-  const digest = new Digest();
+  const digest = new FloatDigest();
   for (const { bytes } of stored.pages.flat())
     digest.add(new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length >> 2));
   return digest.toString();
