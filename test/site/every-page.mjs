@@ -107,9 +107,11 @@ export async function typing({ browser, kind, url, name }) {
       const isThere = (field) =>
         field.checkVisibility() && !field.disabled && !(field.readOnly && field.type !== "range");
       const field = [...document.querySelectorAll(`main :is(${fields})`)].find(isThere);
+      if (!field) return [];
       field.focus();
       return [field.id, field.type];
     });
+    if (type === undefined) return "the page has no field to type into";
     const keys = type === "range" ? Array(12).fill("ArrowRight") : [..." the cat sat"];
     const figures = await expectShortTasks(page, async () => {
       for (const key of keys) {

@@ -96,7 +96,20 @@ function createPage(send) {
         ...args,
       ]),
     click: () => send("POST", `/element/${reference[ELEMENT]}/click`, {}),
-    uploadFile: (...files) => send("POST", `/element/${reference[ELEMENT]}/value`, { text: files.join("\n") }),
+    /** The driver adds files to those that were chosen before: these are taken away. */
+    async uploadFile(...files) {
+      await run(`(field) => { field.value = ""; }`, [reference]);
+      await send("POST", `/element/${reference[ELEMENT]}/value`, { text: files.join("\n") });
+    },
+    scrollIntoView: () => run(`(element) => element.scrollIntoView({ block: "center" })`, [reference]),
+    boundingBox: () =>
+      run(
+        `(element) => {
+          const { x, y, width, height } = element.getBoundingClientRect();
+          return { x, y, width, height };
+        }`,
+        [reference],
+      ),
   });
   const sendKeys = (keys, delay = 0) => {
     const pause = delay > 0 ? [{ type: "pause", duration: delay }] : [];
@@ -163,6 +176,18 @@ function createPage(send) {
     keyboard: {
       press: (key) => sendKeys([KEYS[key] ?? key]),
       type: (text, { delay } = {}) => sendKeys([...text], delay),
+    },
+    mouse: {
+      move: (x, y) =>
+        send("POST", "/actions", {
+          actions: [
+            {
+              type: "pointer",
+              id: "mouse",
+              actions: [{ type: "pointerMove", x: Math.round(x), y: Math.round(y), duration: 0 }],
+            },
+          ],
+        }),
     },
     setViewport: ({ width, height }) => send("POST", "/window/rect", { width, height }),
     async screenshot({ path }) {

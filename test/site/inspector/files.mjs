@@ -93,7 +93,7 @@ export const scenarios = {
       const shards = writeShards();
       await choose(page, [...["config.json", "tokenizer.json", "tokenizer_config.json"].map(inFolder), ...shards]);
       await digestIs(page, digest);
-      if (given.kind !== "chrome") return "Firefox's driver chooses no folders: files of one are chosen";
+      if (given.kind !== "chrome") return "the driver of this engine chooses no folders: files of one are chosen";
       await page.select("#model", "stories.gguf");
       await digestIs(page, (await expected(TEXT)).digest);
       await page.select("#model", "folder");

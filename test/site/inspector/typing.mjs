@@ -3,28 +3,14 @@
 
 import { expect } from "../../examples/given.mjs";
 import { textOf } from "../../examples/pages.mjs";
+import { expectShortTasks, ONLY_CHROME } from "../tasks.mjs";
 import { open } from "./given.mjs";
 
 /** 177 tokens of the 192 that the model reads: what is typed comes on top. */
 const LONG = "the cat sat on the mat because it was soft . ".repeat(16);
 const TYPED = " the cat sat .";
-const MOST_MS = 50;
 /** From a key to the map: a frame or two on a machine of one's own, and what many programs on one processor may make of it. */
 const MOST_ANSWER_MS = 250;
-
-/** The longest task of the page's main thread while `work` runs, by its time on the processor and by the clock, in ms. */
-async function longestTask(page, work) {
-  await page.tracing.start({ categories: ["-*", "toplevel", "disabled-by-default-lighthouse"] });
-  await work();
-  const { traceEvents } = JSON.parse(new TextDecoder().decode(await page.tracing.stop()));
-  const isMain = ({ name, args }) => name === "thread_name" && args.name === "CrRendererMain";
-  const threads = new Set(traceEvents.filter(isMain).map(({ pid, tid }) => `${pid} ${tid}`));
-  const tasks = traceEvents.filter(
-    ({ name, tdur, pid, tid }) => /RunTask$/.test(name) && tdur > 0 && threads.has(`${pid} ${tid}`),
-  );
-  const most = (field) => Math.max(0, ...tasks.map((task) => task[field])) / 1000;
-  return { tasks: tasks.length, cpu: most("tdur"), clock: most("dur") };
-}
 
 /** Types, and gives the times from each key to the view that answers it, in ms. */
 async function typeAndWait(page, text) {
@@ -56,23 +42,17 @@ const typing = (view) => (given) =>
       let times;
       const work = async () => {
         times = await typeAndWait(page, TYPED);
+        return ONLY_CHROME;
       };
-      const isChrome = given.kind === "chrome";
-      const found = isChrome ? await longestTask(page, work) : await work();
+      const found = await (given.kind === "chrome" ? expectShortTasks(page, work) : work());
       const [median, slowest] = [times[times.length >> 1], times.at(-1)].map(Math.round);
       expect(`${median} ms from key to map: at most ${MOST_ANSWER_MS}`, median <= MOST_ANSWER_MS, true);
-      const answer = `${await textOf(page, "#status")} from key to map ${median} ms, at most ${slowest} ms`;
-      if (!isChrome) return `${answer}; Firefox measures no tasks: what is asserted in Chromium`;
-      const { tasks, cpu, clock } = found;
-      const figures = `longest of ${tasks} tasks ${cpu.toFixed(0)} ms on the processor, ${clock.toFixed(0)} ms by the clock`;
-      expect("tasks that were measured", tasks > 50, true);
-      expect(`${figures}: at most ${MOST_MS}`, cpu <= MOST_MS, true);
-      return `${answer}; ${figures}`;
+      return `${await textOf(page, "#status")} from key to map ${median} ms, at most ${slowest} ms; ${found}`;
     },
     `?view=${view}&text=${encodeURIComponent(LONG)}`,
   );
 
-export const scenarios = {
+export const timed = {
   "no task above 50 ms while one types at 180 tokens": typing("map"),
   "no task above 50 ms while one types beside lines": typing("lines"),
 };

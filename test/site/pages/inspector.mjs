@@ -3,8 +3,8 @@
 import { scenarios as changes } from "../inspector/changes.mjs";
 import { scenarios as files } from "../inspector/files.mjs";
 import { scenarios as rules } from "../inspector/rules.mjs";
-import { scenarios as typing } from "../inspector/typing.mjs";
 import { scenarios as views } from "../inspector/views.mjs";
 import { scenarios as weights } from "../inspector/weights.mjs";
 
-export const scenarios = { ...weights, ...changes, ...rules, ...views, ...files, ...typing };
+export const scenarios = { ...weights, ...changes, ...rules, ...views, ...files };
+export { timed } from "../inspector/typing.mjs";
