@@ -65,6 +65,8 @@ export const run: Tutorial = (kernels, print) => {
 
   print();
   print(`seed 0, sum of the output: ${sum(y).toFixed(4)}, mean of its absolute values: ${meanAbs(y).toFixed(7)}`);
+  for (const head of [0, 7])
+    print(`weights of head ${head}, row 11: ${Array.from(row(head, 11), (weight) => weight.toFixed(4)).join(" ")}`);
   print(`params of wqkv: 64 × 3·64 = ${weights.wqkv.data.length}, of wo: 64 × 64 = ${weights.wo.data.length}`);
   print(`params of a single head: ${commas(parameters(kernels, { ...CONFIG, numHeads: 1 }, ofOne))}`);
   print(

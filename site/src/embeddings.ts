@@ -87,7 +87,7 @@ state.follow((values) => {
   ] as const)
     if (input.value !== value) input.value = value;
   byId("threshold-value", HTMLElement).textContent = values.threshold.toFixed(2);
-  byId("honest", HTMLElement).hidden = values.model !== "stories.gguf";
+  byId("untrained", HTMLElement).hidden = values.model !== "stories.gguf";
 });
 
 byId("picker", HTMLElement).append(

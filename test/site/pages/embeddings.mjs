@@ -219,7 +219,7 @@ export const scenarios = {
           // A browser reports files that the folder does not have, such as a template.
           await ready(page);
           expect("the digest by URL", await textOf(page, "#digest"), digest);
-          expect("the sentence on the site's model", await page.$eval("#honest", ({ hidden }) => hidden), true);
+          expect("the sentence on the site's model", await page.$eval("#untrained", ({ hidden }) => hidden), true);
         },
       );
     } finally {
