@@ -158,12 +158,14 @@ const GLOBALS = [...HOST, ...RUNTIMES, "fetch", "Math", "WebAssembly", "Atomics"
 
 /** The kernels, and the property of `Kernels` that holds them. */
 const KERNELS = [...KERNEL_NAMES, "table"];
+/** Methods of ES2023, which the oldest supported browsers lack. */
+const NEW_METHODS = ["toReversed", "toSorted", "toSpliced", "findLast", "findLastIndex"];
 
 /** What a file uses when it runs: neither types nor comments nor the text of strings count. */
 interface Uses {
   /** Globals, `import.meta` among them; not variables or properties of the same name. */
   readonly globals: ReadonlySet<string>;
-  /** Kernels and `grow` as properties: `a.name`, `a["name"]`, `{ name } = a`. */
+  /** Kernels, `grow` and new methods as properties: `a.name`, `a["name"]`, `{ name } = a`. */
   readonly properties: ReadonlySet<string>;
   /** The code, where a global x is `GLOBAL_x`. */
   readonly code: string;
@@ -176,7 +178,7 @@ function usesOf(text: string): Uses {
     loader: "ts",
     minifyWhitespace: true,
     define: Object.fromEntries(GLOBALS.map((name) => [name, marked(name)])),
-    mangleProps: new RegExp(`^(?:${[...KERNELS, "grow"].join("|")})$`),
+    mangleProps: new RegExp(`^(?:${[...KERNELS, ...NEW_METHODS, "grow"].join("|")})$`),
     mangleQuoted: true,
     mangleCache: {},
   });
@@ -193,11 +195,7 @@ const INEXACT =
 
 /** What only some files may use. */
 const OWNED: readonly [name: string, isUsed: (uses: Uses) => boolean, owners: (file: string) => boolean][] = [
-  [
-    "methods of ES2023, which the oldest supported browsers lack",
-    ({ properties }) => ["toReversed", "toSorted", "toSpliced", "findLast"].some((name) => properties.has(name)),
-    isIn("cli"),
-  ],
+  ["methods of ES2023", ({ properties }) => anyOf(NEW_METHODS, properties), isIn("cli")],
   [
     "the size of memory",
     ({ properties, code }) => properties.has("grow") || /\bbuffer\.byteLength/.test(code),
@@ -229,10 +227,10 @@ test("the check of what a file uses finds every form of it, and nothing else", (
   const found = usesOf(`
     const text = \`"\${process.pid}"\`;
     const { table: { rope_f32: run } } = kernels;
-    kernels["scores_f32"](Math[text]);
+    kernels["scores_f32"](Math[text].toSorted());
   `);
   expect([...found.globals]).toEqual(["process", "Math"]);
-  expect([...found.properties].sort()).toEqual(["rope_f32", "scores_f32", "table"]);
+  expect([...found.properties].sort()).toEqual(["rope_f32", "scores_f32", "table", "toSorted"]);
   expect(INEXACT.test(found.code)).toBe(true);
   const none = usesOf(`
     const process = 2 ** 20; // navigator
