@@ -160,7 +160,7 @@ const HOST = "./shared/host.js";
 const host = await readHost("src/entries/index.ts", "src/entries/api.ts");
 
 rmSync("dist", { recursive: true, force: true });
-// In dist/ names stay and, but for the command line, white space: stack traces name functions, and bundlers minify.
+// Nothing in dist/ is minified: stack traces name functions, and bundlers minify.
 const inDist = { ...common, outdir: "dist", loader: { ".txt": "text" }, write: false };
 const entryPoints = (sources) => Object.entries(sources).map(([out, source]) => ({ in: source, out }));
 const parts = await Promise.all([
@@ -182,7 +182,6 @@ const parts = await Promise.all([
   build({
     ...inDist,
     platform: "node",
-    minifyWhitespace: true,
     entryPoints: entryPoints({ cli: "src/cli/main.ts" }),
     plugins: [inlineWasmPlugin],
   }),
