@@ -46,7 +46,7 @@ const imports = [
       "* as whole",
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 112,
+    budget: 113,
   },
   { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 131 },
   {

@@ -4,7 +4,7 @@ import type { CacheFormat } from "../cache/page-layout.ts";
 import type { Model } from "../decoder/model.ts";
 import type { PackedBlock } from "../decoder/packed.ts";
 import { type DetectedHead, type KindScore, marginOf } from "../inspect/detect-heads.ts";
-import { HEAD_KINDS } from "../inspect/detection-texts.ts";
+import { HEAD_KINDS, type ReferencePair } from "../inspect/detection-texts.ts";
 import { MOST_TOKENS as MOST_DETECTED } from "../inspect/detectors.ts";
 import type { Edit } from "../inspect/edits.ts";
 import type { ScoreExplanation } from "../inspect/explain-score.ts";
@@ -38,7 +38,9 @@ export interface InspectWork {
   /** Whether maps have all tokens, not only those that fit into lines. */
   readonly whole: boolean;
   readonly statistics: boolean;
-  readonly why: { readonly query: number; readonly key: number } | undefined;
+  /** The first token refers to the second. */
+  readonly pair: ReferencePair | undefined;
+  readonly why: ReferencePair | undefined;
   /** How many next tokens. */
   readonly next: number;
   readonly without: readonly HeadPlace[];
@@ -100,7 +102,7 @@ export async function inspectModel(
   fits: number,
 ): Promise<Inspection> {
   checkWork(command, model, work, ids.length);
-  const { cache: format, layer, head, why: pair } = work;
+  const { cache: format, layer, head, pair } = work;
   const records: InspectionRecord[] = [];
   const run = async <Name extends InspectionName>(name: Name, request: Inspections[Name]["request"]) => {
     const { results, record } = await inspect(model, name, request);
@@ -108,7 +110,11 @@ export async function inspectModel(
     return results;
   };
 
-  const detected = await run("detectHeads", { texts: [ids], leastTokens: LEAST_TOKENS, copying: false });
+  const detected = await run("detectHeads", {
+    texts: [pair ? { tokens: ids, pairs: [pair] } : ids],
+    leastTokens: LEAST_TOKENS,
+    copying: false,
+  });
   const measures = work.statistics || work.next > 0;
   const plain = measures
     ? await run("forward", { ids, format, ...(work.statistics && { statistics: { first: 1 } }) })
@@ -126,8 +132,8 @@ export async function inspectModel(
   });
 
   const why =
-    pair && layer !== undefined && head !== undefined
-      ? await run("explainScore", { ids, format, layer, head, ...pair })
+    work.why && layer !== undefined && head !== undefined
+      ? await run("explainScore", { ids, format, layer, head, ...work.why })
       : undefined;
   const edits = work.without.map((place): Edit => ({ at: "z", ...place, set: 0 }));
   const ablated = edits.length > 0 && work.next > 0 ? await run("forward", { ids, format, edits }) : undefined;
@@ -149,7 +155,7 @@ export function checkText(command: string, model: Model, name: string, ids: read
 
 /** Checks what depends on the model and the length of the text. */
 function checkWork(command: string, model: Model, work: InspectWork, tokens: number): void {
-  const { layer, head, why, from, without } = work;
+  const { layer, head, pair, why, from, without } = work;
   const within = (name: string, value: number, count: number) => {
     if (value >= count)
       throw new UsageError(`${command}: ${name} expected an integer from 0 to ${count - 1}, got ${value}`);
@@ -164,8 +170,10 @@ function checkWork(command: string, model: Model, work: InspectWork, tokens: num
         `${command}: --without expected heads of the model, got ${place.layer}.${place.head}: ${count === 0 ? `it has ${model.layers} layers` : `layer ${place.layer} has ${count} heads`}`,
       );
   }
-  if (work.statistics && model.spec.blocks.some(({ attention }) => attention.kind === "latent"))
-    throw new UsageError(`${command}: --statistics expected layers with keys, got latent attention (${model.type})`);
+  if (pair !== undefined) {
+    within("--pair QUERY", pair.query, tokens);
+    within("--pair KEY", pair.key, pair.query + 1);
+  }
   if (why === undefined || layer === undefined) return;
   const { query, key } = why;
   within("--why QUERY", query, tokens);
@@ -185,7 +193,19 @@ function placesOf(model: Model, layer: number, head: number | undefined): HeadPl
 
 /** Kinds in the order of the table. */
 const ORDER: readonly string[] = [
-  ...["previous", "induction", "duplicate", "offset", "current", "first", "local", "uniform", "mixed"],
+  ...[
+    "name mover",
+    "reference",
+    "previous",
+    "induction",
+    "duplicate",
+    "offset",
+    "current",
+    "first",
+    "local",
+    "uniform",
+    "mixed",
+  ],
 ];
 
 /** Heads by kind, and within a kind the strongest first. */
@@ -193,10 +213,11 @@ function rankHeads(heads: readonly DetectedHead[], statistics: readonly Attentio
   const ranked = heads.map((detected): RankedHead => {
     const { layer, head, kind, scores } = detected;
     const nearest = kind === "mixed" ? nearestOf(scores) : kind;
+    const scored = kind === "name mover" ? "reference" : nearest;
     const measured = statistics[layer];
     return {
       ...detected,
-      ...{ nearest, score: scores[nearest] as KindScore },
+      ...{ nearest, score: scores[scored] as KindScore },
       statistics: measured && meansOf(measured, head),
     };
   });

@@ -3,6 +3,7 @@
 import { HEAD_KINDS } from "../inspect/detection-texts.ts";
 import type { Component } from "../inspect/parts.ts";
 import { encodeRecord } from "../inspect/permalink.ts";
+import type { InspectionRecord } from "../inspect/records.ts";
 import { plainText } from "../util/errors.ts";
 import { type MapView, mapLines, scaleText } from "./heat-map.ts";
 import { type Inspection, LEAST_TOKENS, type RankedHead, type ScarceKind, scarceKinds } from "./inspect-model.ts";
@@ -170,9 +171,15 @@ function nextText({ next, wordOf, text, work: { without } }: TextInspection): st
   return columnsText([head, ...rows], text === undefined ? 0 : 1);
 }
 
+/** A function, and what it was asked besides the text. */
+function titleOf({ inspect, request }: InspectionRecord): string {
+  const asked = ["patterns", "statistics", "edits"].filter((name) => (request as Record<string, unknown>)[name]);
+  return [inspect, ...asked].join(" ");
+}
+
 /** The same on the site, and what repeats each result. */
 function linksText({ page, records }: TextInspection): string {
-  const links = records.map((record) => `${record.inspect}  ${encodeRecord(record)}`);
+  const links = records.map((record) => `${titleOf(record)}  ${encodeRecord(record)}`);
   return [...(page === undefined ? [] : [`page  ${page}`]), ...links].join("\n");
 }
 

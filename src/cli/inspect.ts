@@ -28,6 +28,8 @@ look. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
   --from N            the first token that maps show (default 0)
   --statistics        of each head, means over the tokens: log-sum-exp, entropy, the largest weight, that
                       on the first token, and the distance
+  --pair QUERY,KEY    the token at the first position refers to that at the second, as a question does to its
+                      answer: a score "reference" says which heads look there
   --why QUERY,KEY     with --layer and --head: the score of two tokens, by their positions, split by what
                       wrote to either
   --next N            the N most probable next tokens (default 0, with --without 10)
@@ -50,6 +52,7 @@ const OPTIONS = {
   maps: { type: "string" },
   from: { type: "string", default: "0" },
   statistics: { type: "boolean", default: false },
+  pair: { type: "string" },
   why: { type: "string" },
   next: { type: "string" },
   without: { type: "string" },
@@ -110,6 +113,11 @@ export async function inspect(args: string[]): Promise<void> {
       console.error(
         `headwise ${COMMAND}: ${ids.length} tokens are more than the ${model.maxSeqLen} that the model states`,
       );
+    const unknown = tokenizer ? ids.filter((id) => id === unknownId(tokenizer)).length : 0;
+    if (unknown > 0)
+      console.error(
+        `headwise ${COMMAND}: ${unknown} ${unknown === 1 ? "token of the text is" : "tokens of the text are"} ${tokenizer?.specialTokens?.unk_token}: the vocabulary lacks the word`,
+      );
     const view = { ...output, labels: labelsOf(ids.map(wordOf)) };
     const found = await inspectModel(COMMAND, model, ids, work, keysThatFit(view));
     const place = layer === undefined ? found.maps[0] : { layer, head: head ?? 0 };
@@ -130,6 +138,13 @@ function encode(tokenizer: Tokenizer, text: string): readonly number[] {
   } catch (error) {
     throw error instanceof RangeError ? new UsageError(`${COMMAND}: ${error.message}`) : error;
   }
+}
+
+/** The id that stands for words outside the vocabulary, if the tokenizer has one. */
+function unknownId(tokenizer: Tokenizer): number | undefined {
+  const token = tokenizer.specialTokens?.unk_token;
+  const ids = token === undefined ? [] : tokenizer.encode(token, { addSpecial: false });
+  return ids.length === 1 ? ids[0] : undefined;
 }
 
 /** The word of an id. Some models have more ids than their tokenizer has tokens. */
@@ -153,7 +168,7 @@ function readWork(values: Values): InspectWork {
     throw new UsageError(`${COMMAND}: --head expected --layer beside it, got none`);
   if (values.why !== undefined && head === undefined)
     throw new UsageError(
-      `${COMMAND}: --why expected --layer and --head beside it, got ${layer === undefined ? "none" : "--layer"}`,
+      `${COMMAND}: --why expected --layer and --head beside it, got ${layer === undefined ? "neither" : "--layer alone"}`,
     );
   const without = values.without === undefined ? [] : readHeads(values.without);
   const next = values.next ?? String(without.length > 0 ? NEXT : 0);
@@ -164,7 +179,8 @@ function readWork(values: Values): InspectWork {
     from: readCount(COMMAND, "--from", values.from, 0, MOST_TOKENS - 1),
     whole: values.json,
     statistics: values.statistics,
-    why: values.why === undefined ? undefined : readPair(values.why),
+    pair: values.pair === undefined ? undefined : readPair("--pair", values.pair),
+    why: values.why === undefined ? undefined : readPair("--why", values.why),
     next: readCount(COMMAND, "--next", next, 0, 1024),
     cache: readChoice(COMMAND, "--cache", values.cache, CACHE_FORMATS),
   };
@@ -179,9 +195,9 @@ function readHeads(text: string): HeadPlace[] {
   });
 }
 
-/** The option --why: two positions as 9,6. */
-function readPair(text: string): { query: number; key: number } {
+/** Two positions as 9,6. */
+function readPair(name: string, text: string): { query: number; key: number } {
   const [, query, key] = /^\s*(\d{1,5})\s*,\s*(\d{1,5})\s*$/.exec(text) ?? [];
   if (key !== undefined) return { query: Number(query), key: Number(key) };
-  throw new UsageError(`${COMMAND}: --why expected the positions of a query and a key, such as 9,6, got ${text}`);
+  throw new UsageError(`${COMMAND}: ${name} expected the positions of a query and a key, such as 9,6, got ${text}`);
 }

@@ -8,6 +8,7 @@ import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { expectProjection } from "./choose-attention.ts";
 import type { Configuration } from "./configure.ts";
 import { clockOf, stoppedClock } from "./measure-roofline.ts";
+import { createOwned } from "./owned.ts";
 import { planShape } from "./plan-shape.ts";
 import { loadRandom, tokensOf, VOCABULARY } from "./random-decoder.ts";
 import { predictMs, type Roofline } from "./roofline.ts";
@@ -74,13 +75,13 @@ export async function measureLayer(kernels: Kernels, configuration: Configuratio
   const empty = kernels.usedBytes;
   using model = await loadRandom(where, kernels, layer);
   const loaded = kernels.usedBytes;
-  // Its bytes are those of the session of the prompt.
-  const prompt = tokensOf(model, cache, 0, tokens, 2 * layer.parameters * tokens);
-  const sessionBytes = kernels.usedBytes - loaded;
-  const token = tokensOf(model, cache, tokens, 1, 2 * layer.parameters);
-  // Reading is timed at the layer's own size: the larger the weights, the farther they are read from.
-  const loads = await rooflineLoads(where, kernels, rooflineOptions(configuration), [loaded - empty]);
+  const owned = createOwned();
   try {
+    const prompt = tokensOf(owned, model, cache, 0, tokens, 2 * layer.parameters * tokens);
+    const sessionBytes = kernels.usedBytes - loaded; // the token's session is as large
+    const token = tokensOf(owned, model, cache, tokens, 1, 2 * layer.parameters);
+    // Reading is timed at the layer's own size: the larger the weights, the farther they are read from.
+    const loads = owned.add(await rooflineLoads(where, kernels, rooflineOptions(configuration), [loaded - empty]));
     const clock = clockOf(kernels);
     // Apart, since what a prompt leaves in the processor's caches is not what a token finds there.
     const [ofPrompt, ofToken] = [
@@ -99,7 +100,7 @@ export async function measureLayer(kernels: Kernels, configuration: Configuratio
       measured: { weightBytes: loaded - empty, sessionBytes, prefillMs, decodeMs },
     };
   } finally {
-    for (const each of [loads, prompt, token]) each.release();
+    owned.release();
   }
 }
 

@@ -12,12 +12,8 @@ import { expectedTensors } from "../models/decoder/check-tensors.ts";
 import { readDecoder } from "../models/decoder/read-spec.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { Kernels } from "../wasm/kernels.ts";
+import type { Owned } from "./owned.ts";
 import type { Candidate } from "./plan-shape.ts";
-
-/** A load whose memory is freed by `release`. */
-export interface Placed extends Load {
-  release(): void;
-}
 
 /** Entries of the tables of such decoders: so few cost nothing beside a layer. */
 export const VOCABULARY = 64;
@@ -51,8 +47,15 @@ function weightsOf(shape: readonly number[]): Tensor {
 }
 
 /** A load of `tokens` tokens behind `past` others, in a session of their own that is as long as the decoder is for. */
-export function tokensOf(model: Model, format: CacheFormat, past: number, tokens: number, flops: number): Placed {
-  const session = createSession(model, { format });
+export function tokensOf(
+  owned: Owned,
+  model: Model,
+  format: CacheFormat,
+  past: number,
+  tokens: number,
+  flops: number,
+): Load {
+  const session = owned.add(createSession(model, { format }));
   const ids = (count: number) => Array.from({ length: count }, (_, i) => i % VOCABULARY);
   if (past > 0) forward(session, ids(past), { top: 1 });
   const read = ids(tokens);
@@ -62,6 +65,5 @@ export function tokensOf(model: Model, format: CacheFormat, past: number, tokens
       forward(session, read, { top: 1 });
       session.truncate(past);
     },
-    release: () => session.release(),
   };
 }

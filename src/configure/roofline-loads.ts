@@ -16,8 +16,9 @@ import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
 import { narrowed, type Projection } from "./choose-attention.ts";
+import { createOwned, type Owned } from "./owned.ts";
 import { planShape } from "./plan-shape.ts";
-import { loadRandom, type Placed, tokensOf, VOCABULARY } from "./random-decoder.ts";
+import { loadRandom, tokensOf, VOCABULARY } from "./random-decoder.ts";
 import type { Roofline } from "./roofline.ts";
 import { workOf } from "./token-work.ts";
 
@@ -67,20 +68,13 @@ export async function rooflineLoads(
   { weights, cache, dModel, numHeads, headDim, projection }: Required<RooflineOptions>,
   sizes: readonly number[],
 ): Promise<RooflineLoads> {
-  const placed: { release(): void }[] = [];
-  const place = <T extends { release(): void }>(each: T): T => {
-    placed.push(each);
-    return each;
-  };
-  const release = () => {
-    for (const each of placed.splice(0).reverse()) each.release();
-  };
+  const owned = createOwned();
   /** A decoder of thin layers. */
   const load = async (layers: number, headDim: number, projection: Projection) => {
     const widths = { dModel: THIN, mlpDim: THIN, vocabSize: VOCABULARY, tied: true };
     const shape = { ...widths, numHeads, headDim, projection, layers };
     const candidate = planShape(where, shape, weights, cache, LONG + 1);
-    return { work: workOf(candidate, LONG), model: place(await loadRandom(where, kernels, candidate)) };
+    return { work: workOf(candidate, LONG), model: owned.add(await loadRandom(where, kernels, candidate)) };
   };
   try {
     const [heads, one, some] = [
@@ -89,13 +83,13 @@ export async function rooflineLoads(
       await load(LAYERS, 2, narrowed(projection, 2, 2)),
     ];
     const tokens = ({ model }: typeof heads, past: number, count: number) =>
-      place(tokensOf(model, cache, past, count, 1e5 * count));
+      tokensOf(owned, model, cache, past, count, 1e5 * count);
     const [peak, stream] = [startPeak(kernels.fused), startStream(STREAMED)];
-    const product = place(productOf(where, kernels, weights, dModel, dModel, ROWS));
-    const reading = sizes.map((size) => place(readingOf(where, kernels, weights, dModel, size)));
-    const pointwise = place(pointwiseOf(where, kernels, dModel));
+    const product = productOf(owned, where, kernels, weights, dModel, dModel, ROWS);
+    const reading = sizes.map((size) => readingOf(owned, where, kernels, weights, dModel, size));
+    const pointwise = pointwiseOf(owned, where, kernels, dModel);
     const prompts = [HALF, LONG].map((count) => tokens(heads, 0, count));
-    const between = place(readingOf(where, kernels, weights, dModel, Math.min(BETWEEN, sizes.at(-1) as number)));
+    const between = readingOf(owned, where, kernels, weights, dModel, Math.min(BETWEEN, sizes.at(-1) as number));
     // Behind a product, as in a model: it has pushed keys, and what the host works with, out of the processor's caches.
     const behind = [SHORT, LONG].map((past) => {
       const token = tokens(heads, past - 1, 1);
@@ -133,32 +127,34 @@ export async function rooflineLoads(
           },
         };
       },
-      release,
+      release: owned.release,
     };
   } catch (error) {
-    release();
+    owned.release();
     throw error;
   }
 }
 
 /** Rows times a matrix of `outputs` outputs. */
 function productOf(
+  owned: Owned,
   where: string,
   kernels: Kernels,
   weights: WeightFormat,
   inputs: number,
   outputs: number,
   rows: number,
-): Placed {
+): Load {
   const { floats } = createRandom(outputs);
   // As small as in models: of 16-bit floats, those near 0 are widened more slowly.
   const data = floats(outputs * inputs).map((value) => value / Math.sqrt(inputs));
-  const layer = createLinear(kernels, { weight: { data, shape: [outputs, inputs] } }, { weights });
-  const { packed, mode } = layer;
+  const { packed, mode } = owned.add(
+    createLinear(kernels, { weight: { data, shape: [outputs, inputs] } }, { weights }),
+  );
   const layout = new Layout();
   const places = { x: layout.floats(rows * inputs), out: layout.floats(rows * wholePanels(outputs)) };
   const scratch = placeLinearScratch(layout, [packed], rows);
-  const base = kernels.memory.allocate(where, layout.bytes);
+  const base = allocate(owned, where, kernels, layout.bytes);
   kernels.memory.f32(base + places.x, rows * inputs).set(floats(rows * inputs));
   const x = { at: pointer.f32(base + places.x), stride: inputs };
   const out = { at: pointer.f32(base + places.out), stride: wholePanels(outputs) };
@@ -167,20 +163,16 @@ function productOf(
     run() {
       multiply(kernels, packed, out, prepareInput(kernels, [packed], x, rows, mode, scratch, base), 0, rows);
     },
-    release() {
-      kernels.memory.free(base);
-      layer.release();
-    },
   };
 }
 
 /** Norms and residuals of rows, and the activation of an MLP of 8/3 of their width, of which it counts the numbers. */
-function pointwiseOf(where: string, kernels: Kernels, dModel: number): Placed {
+function pointwiseOf(owned: Owned, where: string, kernels: Kernels, dModel: number): Load {
   const mlpDim = Math.round((8 / 3) * dModel);
   const layout = new Layout();
   const [x, y] = [layout.floats(ROWS * dModel), layout.floats(ROWS * dModel)];
   const [inner, gain, shape] = [layout.floats(ROWS * 2 * mlpDim), layout.floats(dModel), layout.take(ROW_SHAPE_BYTES)];
-  const base = kernels.memory.allocate(where, layout.bytes);
+  const base = allocate(owned, where, kernels, layout.bytes);
   kernels.memory.f32(base + x, ROWS * dModel).set(createRandom(dModel).floats(ROWS * dModel));
   // Zeros stay zeros: other numbers would become ever smaller, and the smallest ones are slow.
   kernels.memory.f32(base + inner, ROWS * 2 * mlpDim).fill(0);
@@ -199,24 +191,36 @@ function pointwiseOf(where: string, kernels: Kernels, dModel: number): Placed {
       }
       activateRows(work, { kind: "swish", alpha: 1 }, gate, up, mlpDim, ROWS);
     },
-    release: () => kernels.memory.free(base),
   };
 }
 
 /** One row times matrices of about `size` bytes together, which are counted. */
-function readingOf(where: string, kernels: Kernels, weights: WeightFormat, inputs: number, size: number): Placed {
+function readingOf(
+  owned: Owned,
+  where: string,
+  kernels: Kernels,
+  weights: WeightFormat,
+  inputs: number,
+  size: number,
+): Load {
   const panel = panelBytes(weights, inputs) + sumBytes(weights, inputs);
   const panels = Math.max(1, Math.round(size / panel));
   const count = Math.ceil((panels * PANEL * inputs) / MOST_WEIGHTS);
   const each = Math.ceil(panels / count);
-  const products = Array.from({ length: count }, () => productOf(where, kernels, weights, inputs, PANEL * each, 1));
+  const products = Array.from({ length: count }, () =>
+    productOf(owned, where, kernels, weights, inputs, PANEL * each, 1),
+  );
   return {
     flops: count * each * panel,
     run() {
       for (const product of products) product.run();
     },
-    release() {
-      for (const product of products) product.release();
-    },
   };
+}
+
+/** Memory that is freed with all else. */
+function allocate(owned: Owned, where: string, { memory }: Kernels, bytes: number): number {
+  const base = memory.allocate(where, bytes);
+  owned.add({ release: () => memory.free(base) });
+  return base;
 }

@@ -80,8 +80,8 @@ function winner(result: GqaResult, kvHeads: number): string {
   const lost =
     copyless.length === 0
       ? ""
-      : ` No copying, a loss within ${COPYLESS} of that of frequencies alone: ${copyless.map((method) => MEANING[method]).join(", ")}.`;
-  return `- **With ${kvHeads} of ${result.setup.heads} key-value heads, ${least}.** The steps bring back ${percent(regained(result, kvHeads))} of what the best loses at once. After them the others have: ${others.join(", ")}; this ${order} the order of the paper.${lost}`;
+      : ` These do not copy (their loss is within ${COPYLESS} of what the frequencies of tokens give): ${copyless.map((method) => MEANING[method]).join(", ")}.`;
+  return `- **With ${kvHeads} of ${result.setup.heads} key-value heads, ${least}.** The steps bring back ${percent(regained(result, kvHeads))} of what the best loses at once. The others end at: ${others.join(", ")}. This ${order} the order that the paper found.${lost}`;
 }
 
 function mainTable(result: GqaResult): string {

@@ -77,12 +77,11 @@ function readShape(file: Fields, layer: number, names: Names, defaults: Partial<
   const dModel = file.count(nameOf("dModel"), defaults.dModel);
   const numHeads = file.count(nameOf("numHeads"), defaults.numHeads, MOST_HEADS);
   const numKvHeads = file.count(nameOf("numKvHeads"), defaults.numKvHeads ?? numHeads, MOST_HEADS);
-  return {
-    dModel,
-    numHeads,
-    numKvHeads,
-    headDim: file.count(nameOf("headDim"), defaults.headDim ?? dModel / numHeads),
-  };
+  const headDim = nameOf("headDim");
+  const share = defaults.headDim ?? dModel / numHeads;
+  if (share % 1 && file.raw(headDim) === undefined)
+    throw file.refusal(nameOf("dModel"), `a multiple of ${nameOf("numHeads")} (${numHeads})`, dModel);
+  return { dModel, numHeads, numKvHeads, headDim: file.count(headDim, share) };
 }
 
 /** Tokens of the layer's window, including the query's own; undefined without a window. */

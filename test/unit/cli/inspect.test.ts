@@ -34,13 +34,15 @@ let kernels: Kernels;
 let induction: Model;
 let stories: Model;
 let tokens: readonly number[];
+let storyIds: (text: string) => readonly number[];
 let wordOf: (id: number) => string;
 beforeAll(async () => {
   kernels = await loadKernels({ models, quantized, statistics, deterministic: true });
   induction = await loadModel(kernels, INDUCTION);
   stories = await loadModel(kernels, STORIES, { gguf });
   const tokenizer = await loadTokenizer(STORIES);
-  tokens = tokenizer.encode(TEXT);
+  storyIds = (text) => tokenizer.encode(text);
+  tokens = storyIds(TEXT);
   wordOf = (id) => tokenizer.decode([id], { keepSpecial: true });
 });
 afterAll(() => kernels.release());
@@ -104,6 +106,31 @@ describe("heads", () => {
       expect(cells.slice(4)).toEqual(means.map((mean) => mean.toFixed(2)));
     }
   });
+});
+
+test("--pair names the heads that look from one word to the other, as detectHeads does for a labelled text", () => {
+  const text = "anna put the kite in the basket. where was the kite? in the";
+  const { stdout } = run(STORIES, text, "--pair", "15,7", "--maps", "0");
+  const rows = section(stdout, "head  kind").slice(1).map(cellsOf);
+  expect(rows.filter(([, kind]) => kind === "name mover").map(([head]) => head)).toEqual(
+    detectHeads(stories, [{ tokens: storyIds(text), pairs: [{ query: 15, key: 7 }] }], { copying: false })
+      .filter(({ kind }) => kind === "name mover")
+      .sort((a, b) => b.scores.reference!.score - a.scores.reference!.score)
+      .map(({ layer, head }) => `${layer}.${head}`),
+  );
+  expect(rows[0]?.[1]).toBe("name mover");
+  expect(run(STORIES, text, "--pair", "7,15")).toMatchObject({
+    status: 2,
+    stderr: expect.stringContaining("inspect: --pair KEY expected an integer from 0 to 7, got 15"),
+  });
+});
+
+test("words that the vocabulary lacks are counted on stderr", () => {
+  const { status, stderr } = run(STORIES, "the throne sat on the mat", "--maps", "0");
+  expect([status, stderr]).toEqual([
+    0,
+    "headwise inspect: 1 token of the text is <unk>: the vocabulary lacks the word\n",
+  ]);
 });
 
 test("the words of a text have their positions, in lines of the width", () => {
@@ -303,13 +330,12 @@ describe("models in a folder", () => {
   });
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-  test("of latent attention have heads, maps and scores, but no statistics", () => {
+  test("of latent attention have heads, maps, scores and statistics", () => {
     const ids = ["--ids", "3,1,4,1,5,9,2,6,5"];
-    const { status, stdout } = run(folder, ...ids, "--layer", "1", "--head", "0", "--why", "4,2");
+    const { status, stdout } = run(folder, ...ids, "--layer", "1", "--head", "0", "--why", "4,2", "--statistics");
     expect(status).toBe(0);
     expect(stdout).toContain('head 1.0 at 4 "5" gives 2 "4" the score');
-    const message = "inspect: --statistics expected layers with keys, got latent attention (deepseek_v3)";
-    expect(run(folder, ...ids, "--statistics")).toMatchObject({ status: 2, stderr: expect.stringContaining(message) });
+    expect(stdout).toMatch(/^head +kind +score +baseline +tokens +log-sum-exp +entropy/m);
   });
 
   test("ids that the tokenizer has no token for are shown as such", () => {
@@ -329,8 +355,8 @@ describe("models in a folder", () => {
 
 test.each([
   [["--head", "1"], "--head expected --layer beside it, got none"],
-  [["--why", "1,0"], "--why expected --layer and --head beside it, got none"],
-  [["--why", "1,0", "--layer", "0"], "--why expected --layer and --head beside it, got --layer"],
+  [["--why", "1,0"], "--why expected --layer and --head beside it, got neither"],
+  [["--why", "1,0", "--layer", "0"], "--why expected --layer and --head beside it, got --layer alone"],
   [
     ["--why", "1", "--layer", "0", "--head", "0"],
     "--why expected the positions of a query and a key, such as 9,6, got 1",

@@ -37,6 +37,27 @@ test.each([
   },
 );
 
+test("memory that runs out, early or late, leaves nothing behind", {
+  timeout: 120_000,
+}, async () => {
+  using kernels = await loadKernels({ models });
+  const configuration = configure(SMALL);
+  vi.spyOn(process, "threadCpuUsage").mockReturnValue({ user: 0, system: 0 });
+  const run = () => measureLayer(kernels, configuration).catch(({ message }: Error) => message);
+  expect(await run()).toMatch(/clock/);
+  // What calls work in has its full size now, and stays.
+  const empty = kernels.usedBytes;
+  const allocate = kernels.memory.allocate.bind(kernels.memory);
+  for (const last of [3, 8, 13, 28, 43, 58]) {
+    let count = 0;
+    vi.spyOn(kernels.memory, "allocate").mockImplementation((...given) => {
+      if (count++ === last) throw new RangeError("no memory");
+      return allocate(...given);
+    });
+    expect([last, await run(), kernels.usedBytes]).toEqual([last, "no memory", empty]);
+  }
+});
+
 test("a clock that stands still is an error with a code", {
   timeout: 120_000,
 }, async () => {

@@ -787,7 +787,7 @@ test.each<[json: unknown, message: string]>([
   [{}, "model_type expected a supported one (nearest: "],
   [{ ...llama, hidden_size: undefined }, "hidden_size expected an integer >= 1, got undefined"],
   [{ ...llama, num_attention_heads: "32" }, 'num_attention_heads expected an integer >= 1, got "32"'],
-  [{ ...llama, hidden_size: 4100 }, "head_dim expected an integer >= 1, got 128.125"],
+  [{ ...llama, hidden_size: 4100 }, "hidden_size expected a multiple of num_attention_heads (32), got 4100"],
   [{ ...llama, rope_theta: -1 }, "rope_theta expected a finite number > 0, got -1"],
   [{ ...llama, rope_scaling: "linear" }, 'rope_scaling expected an object, got "linear"'],
   [
