@@ -12,7 +12,7 @@ const DIM = 3 * VOCABULARY + 1;
 // What the numbers of the residual mean: the token, the one before it, what comes next, each as one of 21 numbers that is 1, and a 1.
 const [TOKEN, PREVIOUS, NEXT, ONE] = [0, VOCABULARY, 2 * VOCABULARY, 3 * VOCABULARY];
 
-// With this base, RoPE turns the pair of components i and i + 32 by 10^-i a position: the first three pairs tell positions apart, and
+// With this base, RoPE rotates the pair of components i and i + 32 by 10^-i a position: the first three pairs distinguish positions, and
 // from the eighth on, pairs do not turn visibly.
 const THETA = 1e32;
 const POSITIONS = [0, 1, 2];

@@ -17,7 +17,7 @@ export type Answer =
 export type OnReport = (report: Reports[keyof Reports]) => void;
 
 export interface Engine {
-  /** Runs a task. `onReport` hears how it goes on; `signal` stops it, which rejects the promise with an AbortError. */
+  /** Runs a task. `onReport` gets its progress; `signal` stops it, which rejects the promise with an AbortError. */
   run<N extends TaskName>(
     task: N,
     given: Given<N>,

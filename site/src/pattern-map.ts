@@ -73,7 +73,7 @@ export function createPatternMap(onMove: (cell: Cell) => void): PatternMap {
     show(given) {
       data = given;
       const { name, context, length, weights, trained } = given;
-      // The root of each weight's share of the largest of its row, so that small ones can be told apart; nothing where there is none.
+      // The root of each weight's share of the largest of its row, so that small ones can be distinguished; nothing where there is none.
       const shares = new Float32Array(context * context).fill(Number.NaN);
       for (let query = 0; query < length; query++) {
         const row = weights.subarray(query * length, query * length + query + 1);

@@ -13,7 +13,7 @@ export interface LinesView {
 
 /** Pixels of a line of words; weights below the least one have no line. */
 const [LINE, LEAST] = [22, 0.01];
-/** The lines of other queries than the cursor's: how much fainter, the least weight, and strengths that are told apart. */
+/** The lines of other queries than the cursor's: how much fainter, the least weight, and distinguishable strengths. */
 const [FAINT, LEAST_FAINT, STRENGTHS] = [0.35, 0.05, 8];
 
 /** The height of `.token-lines .scroll`. */
