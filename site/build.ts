@@ -74,14 +74,19 @@ function filesIn(folder: string): string[] {
     .sort();
 }
 
-/** What the service worker keeps: all but the models, which it keeps when they are first read. */
+/** What the service worker keeps: the files of the site, and the models when they are first read. Each has a version. */
 function writeServiceWorker(script: string): void {
   const text = readFileSync(join(OUT, script), "utf8");
   rmSync(join(OUT, script));
-  const files = filesIn(OUT).filter((file) => !file.startsWith("models/"));
-  const hash = createHash("sha256").update(text);
-  for (const file of files) hash.update(file).update(readFileSync(join(OUT, file)));
-  const list = JSON.stringify({ version: hash.digest("hex").slice(0, 16), files });
+  const all = filesIn(OUT);
+  const files = all.filter((file) => !file.startsWith("models/"));
+  const versionOf = (names: readonly string[], start = "") => {
+    const hash = createHash("sha256").update(start);
+    for (const file of names) hash.update(file).update(readFileSync(join(OUT, file)));
+    return hash.digest("hex").slice(0, 16);
+  };
+  const models = versionOf(all.filter((file) => file.startsWith("models/")));
+  const list = JSON.stringify({ version: versionOf(files, text), files, models });
   writeFileSync(join(OUT, "service-worker.js"), `const SITE=${list};\n${text}`);
 }
 
@@ -154,7 +159,7 @@ function cards(): string {
   return `<ul class="cards">${others.join("\n")}</ul>`;
 }
 
-/** The field of the search, which src/docs.ts fills with life. */
+/** The field of the search, which src/docs.ts enables. */
 const SEARCH =
   '<label for="search">Search</label><input id="search" type="search" autocomplete="off" disabled /><p id="found" class="quiet small" role="status"></p><ul id="results" class="results"></ul>';
 

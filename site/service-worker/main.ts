@@ -1,11 +1,11 @@
 // Keeps the files of the site, so that it works without a network. `SITE` is written in front of this by build.ts: the version of
-// the files, and their names. Models are kept when they are first read.
+// the files, their names, and the version of the models, which are kept when they are first read.
 
-declare const SITE: { readonly version: string; readonly files: readonly string[] };
+declare const SITE: { readonly version: string; readonly files: readonly string[]; readonly models: string };
 declare const self: ServiceWorkerGlobalScope;
 
 const NAME = `headwise ${SITE.version}`;
-const MODELS = "headwise models";
+const MODELS = `headwise models ${SITE.models}`;
 
 self.addEventListener("install", (event) => {
   event.waitUntil(
@@ -55,16 +55,39 @@ async function readFile(path: string, request: Request): Promise<Response> {
   return (await cache.match(path)) ?? fetch(request);
 }
 
-/** A model, or a range of it: the whole file is kept. */
-async function readModel(request: Request, path: string): Promise<Response> {
+/** Models that come from the host, by path, until they are kept. */
+const fetched = new Map<string, Promise<Response>>();
+
+/** A whole model: as it is kept, or from the host, which is asked once however many ranges of it are read. */
+async function wholeModel(path: string): Promise<Response> {
   const cache = await caches.open(MODELS);
-  let kept = await cache.match(path);
-  if (!kept) {
-    const answer = await fetch(path);
-    if (!answer.ok) return answer;
-    await cache.put(path, answer.clone());
-    kept = answer;
+  const kept = await cache.match(path);
+  if (kept) return kept;
+  const answer = fetched.get(path) ?? fetchModel(cache, path);
+  fetched.set(path, answer);
+  return (await answer).clone();
+}
+
+/** Reads a model from the host and keeps it. */
+async function fetchModel(cache: Cache, path: string): Promise<Response> {
+  let isFull = false;
+  try {
+    const answer = await fetch(path, { cache: "no-cache" });
+    if (answer.ok)
+      await cache.put(path, answer.clone()).catch(({ name }: Error) => {
+        isFull = name === "QuotaExceededError";
+      });
+    return answer;
+  } finally {
+    // What the browser has no room for stays in memory, for as long as the service worker runs.
+    if (!isFull) fetched.delete(path);
   }
+}
+
+/** A model, or a range of it. */
+async function readModel(request: Request, path: string): Promise<Response> {
+  const kept = await wholeModel(path);
+  if (!kept.ok) return kept;
   const [, begin, last] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.get("range") ?? "") ?? [];
   if (begin === undefined || last === undefined) return kept;
   const whole = await kept.blob();

@@ -5,7 +5,7 @@ import type { Model } from "headwise/models";
 import { type HeadMaps, mapOf, shrink } from "./inspect-maps.ts";
 import { type Changes, digestOf, PLAIN, type Reading, readText, release } from "./inspect-runs.ts";
 import { type Unknown, unknownIn } from "./inspect-text.ts";
-import { loadedModel, modelAs } from "./load.ts";
+import { loadedModel, modelAs, onRelease, replaced } from "./load.ts";
 
 /** What is asked for: a text, what is changed, and which head is large. */
 export interface AttendRequest {
@@ -56,7 +56,7 @@ export interface HeadAbout {
   readonly by: number;
 }
 
-/** What takes longer than a view, once the text rests. */
+/** What takes longer than a view: asked for when the text has not changed for a while. */
 export interface Studied {
   /** Layer by layer; none where `reason` says why. */
   readonly heads: readonly HeadAbout[];
@@ -71,10 +71,15 @@ const [SIDE, STUDIED] = [48, 256];
 const GUESSES = 8;
 
 let shown: Reading | undefined;
+let studied: { readonly ids: Reading["ids"]; readonly result: Studied } | undefined;
+onRelease(() => {
+  shown = undefined;
+  studied = undefined;
+});
 
 /** The pass that the page shows. */
 export function shownReading(): Reading {
-  if (!shown) throw new Error("no text was read");
+  if (!shown) throw new Error("No text was read.");
   return shown;
 }
 
@@ -113,12 +118,12 @@ export async function studyTask(): Promise<Studied> {
   const reading = shownReading();
   const { ids } = reading;
   if (studied?.ids === ids) return studied.result;
-  const result = study(model, ids, await digestOf(reading));
+  const digest = await digestOf(reading);
+  if (shown?.ids !== ids) throw replaced();
+  const result = study(model, ids, digest);
   studied = { ids, result };
   return result;
 }
-
-let studied: { readonly ids: Reading["ids"]; readonly result: Studied } | undefined;
 
 function study(model: Model, ids: readonly number[], digest: string): Studied {
   try {
