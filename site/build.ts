@@ -74,19 +74,21 @@ function filesIn(folder: string): string[] {
     .sort();
 }
 
-/** What the service worker keeps: the files of the site, and the models when they are first read. Each has a version. */
+/** What the service worker keeps: all but the models, which it keeps when they are first read. */
 function writeServiceWorker(script: string): void {
   const text = readFileSync(join(OUT, script), "utf8");
   rmSync(join(OUT, script));
-  const all = filesIn(OUT);
-  const files = all.filter((file) => !file.startsWith("models/"));
-  const versionOf = (names: readonly string[], start = "") => {
-    const hash = createHash("sha256").update(start);
-    for (const file of names) hash.update(file).update(readFileSync(join(OUT, file)));
-    return hash.digest("hex").slice(0, 16);
+  const versionOf = (files: readonly string[], first = "") => {
+    const hash = createHash("sha256").update(first);
+    for (const file of files) hash.update(file).update(readFileSync(join(OUT, file)));
+    return { version: hash.digest("hex").slice(0, 16), files };
   };
-  const models = versionOf(all.filter((file) => file.startsWith("models/")));
-  const list = JSON.stringify({ version: versionOf(files, text), files, models });
+  const [all, isModel] = [filesIn(OUT), (file: string) => file.startsWith("models/")];
+  const pages = versionOf(
+    all.filter((file) => !isModel(file)),
+    text,
+  );
+  const list = JSON.stringify({ ...pages, models: versionOf(all.filter(isModel)) });
   writeFileSync(join(OUT, "service-worker.js"), `const SITE=${list};\n${text}`);
 }
 

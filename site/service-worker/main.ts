@@ -1,11 +1,16 @@
 // Keeps the files of the site, so that it works without a network. `SITE` is written in front of this by build.ts: the version of
-// the files, their names, and the version of the models, which are kept when they are first read.
+// the files, and their names, with those of the models apart: a model is kept when it is first read.
 
-declare const SITE: { readonly version: string; readonly files: readonly string[]; readonly models: string };
+interface Files {
+  readonly version: string;
+  readonly files: readonly string[];
+}
+
+declare const SITE: Files & { readonly models: Files };
 declare const self: ServiceWorkerGlobalScope;
 
 const NAME = `headwise ${SITE.version}`;
-const MODELS = `headwise models ${SITE.models}`;
+const MODELS = `headwise models ${SITE.models.version}`;
 
 self.addEventListener("install", (event) => {
   event.waitUntil(
@@ -45,7 +50,7 @@ self.addEventListener("fetch", (event) => {
   if (request.method !== "GET" || !url.href.startsWith(folder)) return;
   const path = url.pathname.slice(new URL(folder).pathname.length);
   const file = [path, `${path}.html`, `${path}index.html`].find((each) => SITE.files.includes(each));
-  if (path.startsWith("models/")) event.respondWith(readModel(request, url.pathname));
+  if (SITE.models.files.includes(path)) event.respondWith(readModel(request, url.pathname));
   else if (file !== undefined) event.respondWith(readFile(file, request));
 });
 
@@ -68,12 +73,15 @@ async function wholeModel(path: string): Promise<Response> {
   return (await answer).clone();
 }
 
+/** Whether a host has a file: some send a page, with status 200, for one that they lack. */
+const isFile = ({ ok, headers }: Response): boolean => ok && !headers.get("Content-Type")?.startsWith("text/html");
+
 /** Reads a model from the host and keeps it. */
 async function fetchModel(cache: Cache, path: string): Promise<Response> {
   let isFull = false;
   try {
     const answer = await fetch(path, { cache: "no-cache" });
-    if (answer.ok)
+    if (isFile(answer))
       await cache.put(path, answer.clone()).catch(({ name }: Error) => {
         isFull = name === "QuotaExceededError";
       });
@@ -87,7 +95,7 @@ async function fetchModel(cache: Cache, path: string): Promise<Response> {
 /** A model, or a range of it. */
 async function readModel(request: Request, path: string): Promise<Response> {
   const kept = await wholeModel(path);
-  if (!kept.ok) return kept;
+  if (!isFile(kept)) return kept;
   const [, begin, last] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.get("range") ?? "") ?? [];
   if (begin === undefined || last === undefined) return kept;
   const whole = await kept.blob();

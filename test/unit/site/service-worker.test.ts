@@ -52,7 +52,10 @@ function start({ caches, fetch }: ReturnType<typeof createBrowser>, models: stri
     skipWaiting: async () => {},
     clients: { claim: async () => {} },
   };
-  new Function("self", "caches", "fetch", "SITE", code)(self, caches, fetch, { version: "1", files: [], models });
+  new Function("self", "caches", "fetch", "SITE", code)(self, caches, fetch, {
+    ...{ version: "1", files: [] },
+    models: { version: models, files: ["models/stories/stories.gguf"] },
+  });
   const wait = async (name: string) => {
     let work: Promise<void> | undefined;
     listeners[name]?.({
@@ -99,6 +102,8 @@ test("what a host does not have, or breaks off, is asked for again", async () =>
   const { read } = start(browser, "a");
   browser.host.answer = () => new Response("not found", { status: 404 });
   expect((await read("0-9")).status).toBe(404);
+  browser.host.answer = () => new Response("the first page", { headers: { "Content-Type": "text/html" } });
+  expect((await read("0-9")).status).toBe(200);
   browser.host.answer = () =>
     new Response(new ReadableStream({ pull: (controller) => controller.error(new TypeError("the host is gone")) }));
   await expect(read("0-9")).rejects.toThrow("the host is gone");
