@@ -3,9 +3,7 @@
 import { dirname, join, posix } from "node:path";
 import GithubSlugger from "github-slugger";
 import { Marked, type Tokens } from "marked";
-
-export const escapeHtml = (text: string): string =>
-  text.replace(/[&<>"]/g, (character) => `&#${character.charCodeAt(0)};`);
+import { escapeHtml } from "../../src/util/escape.ts";
 
 /** A part of a document below a heading, for the search. */
 export interface Part {
