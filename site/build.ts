@@ -37,7 +37,7 @@ const MODELS = [
   },
 ];
 
-/** Options of both bundles: what the browsers of the package's table run. */
+/** Options of both bundles: what the oldest browsers of the package run, of Firefox the first with modules in workers. */
 const BUNDLE = {
   bundle: true,
   // The paths of tsconfig.json name sources; the site is made from the package in dist/.
@@ -45,7 +45,7 @@ const BUNDLE = {
   splitting: true,
   format: "esm",
   minify: true,
-  target: ["chrome103", "firefox113", "safari16.4"],
+  target: ["chrome103", "firefox114", "safari16.4"],
   charset: "utf8",
   outdir: join(OUT, "assets"),
   entryNames: "[name]-[hash]",
