@@ -80,8 +80,7 @@ async function embedTexts(
     const read = tokenizer.encode(prefix + text);
     const most = model.maxSeqLen ?? Number.POSITIVE_INFINITY;
     if (read.length >= 1 && read.length <= most) return read;
-    const wanted = read.length < 1 ? "1 or more" : `at most ${most}`;
-    throw new Error(`“${text.slice(0, 40)}” has ${read.length} tokens; the model reads ${wanted}.`);
+    throw new Error(`“${text.slice(0, 40)}” has ${read.length} tokens; the model reads from 1 to ${most}.`);
   });
   const { embedAsync } = await import("headwise/encoders");
   for (let at = 0; at < missing.length; at += AT_ONCE) {
