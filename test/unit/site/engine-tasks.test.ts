@@ -81,6 +81,28 @@ test("what a task shows belongs to the model that is loaded", async () => {
   await expect(studyTask()).rejects.toThrow("No text was read.");
 });
 
+test("a text that is written ends when another model is loaded, and changes nothing of what that one writes", async () => {
+  const options = { maxTokens: 40, temperature: 0, seed: 1 };
+  const textOf = async (during?: () => Promise<unknown>) => {
+    let text = "";
+    let other: Promise<unknown> | undefined;
+    const report: Call["report"] = (report) => {
+      if (report.kind === "piece") text += report.text;
+      other ??= during?.();
+    };
+    const writing = writeTask({ prompt: "the cat", options }, { ...callOf(), report });
+    if (during) await expect(writing).rejects.toMatchObject({ code: "RELEASED" });
+    else await writing;
+    await other;
+    return text;
+  };
+  await loadTask({ source: GPT2 }, callOf());
+  const wanted = await textOf();
+  await loadTask({ source: LLAMA }, callOf());
+  await textOf(() => loadTask({ source: GPT2 }, callOf()));
+  expect(await textOf()).toBe(wanted);
+});
+
 test("fifty loads, passes and stopped loads leave memory as after the second", async () => {
   const options = { maxTokens: 3, temperature: 0, seed: 1 };
   const measured: number[] = [];
