@@ -8,8 +8,8 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { gzipSync } from "node:zlib";
 import { type BuildOptions, build } from "esbuild";
+import { escapeHtml } from "../src/util/escape.ts";
 import { collectExamples } from "./docs/examples.ts";
-import { escapeHtml } from "./docs/markdown.ts";
 import { type DocumentPage, renderDocuments } from "./docs/pages.ts";
 import { fill, type PageParts, pageHtml } from "./html.ts";
 import { PAGES } from "./pages.ts";
@@ -37,7 +37,7 @@ const MODELS = [
   },
 ];
 
-/** Options of both bundles: what the browsers of the package's table run. */
+/** Options of both bundles: what the oldest browsers of the package run, of Firefox the first with modules in workers. */
 const BUNDLE = {
   bundle: true,
   // The paths of tsconfig.json name sources; the site is made from the package in dist/.
@@ -45,7 +45,7 @@ const BUNDLE = {
   splitting: true,
   format: "esm",
   minify: true,
-  target: ["chrome103", "firefox113", "safari16.4"],
+  target: ["chrome103", "firefox114", "safari16.4"],
   charset: "utf8",
   outdir: join(OUT, "assets"),
   entryNames: "[name]-[hash]",
@@ -78,10 +78,17 @@ function filesIn(folder: string): string[] {
 function writeServiceWorker(script: string): void {
   const text = readFileSync(join(OUT, script), "utf8");
   rmSync(join(OUT, script));
-  const files = filesIn(OUT).filter((file) => !file.startsWith("models/"));
-  const hash = createHash("sha256").update(text);
-  for (const file of files) hash.update(file).update(readFileSync(join(OUT, file)));
-  const list = JSON.stringify({ version: hash.digest("hex").slice(0, 16), files });
+  const versionOf = (files: readonly string[], first = "") => {
+    const hash = createHash("sha256").update(first);
+    for (const file of files) hash.update(file).update(readFileSync(join(OUT, file)));
+    return { version: hash.digest("hex").slice(0, 16), files };
+  };
+  const [all, isModel] = [filesIn(OUT), (file: string) => file.startsWith("models/")];
+  const pages = versionOf(
+    all.filter((file) => !isModel(file)),
+    text,
+  );
+  const list = JSON.stringify({ ...pages, models: versionOf(all.filter(isModel)) });
   writeFileSync(join(OUT, "service-worker.js"), `const SITE=${list};\n${text}`);
 }
 
@@ -154,7 +161,7 @@ function cards(): string {
   return `<ul class="cards">${others.join("\n")}</ul>`;
 }
 
-/** The field of the search, which src/docs.ts fills with life. */
+/** The field of the search, which src/docs.ts enables. */
 const SEARCH =
   '<label for="search">Search</label><input id="search" type="search" autocomplete="off" disabled /><p id="found" class="quiet small" role="status"></p><ul id="results" class="results"></ul>';
 

@@ -1,7 +1,7 @@
 // Pages of HTML: the layout around a content, and the menu.
 
 import { readFileSync } from "node:fs";
-import { escapeHtml } from "./docs/markdown.ts";
+import { escapeHtml } from "../src/util/escape.ts";
 import { PAGES } from "./pages.ts";
 
 const LAYOUT = readFileSync(new URL("layout.html", import.meta.url), "utf8");
@@ -33,7 +33,7 @@ export function pageHtml({ title, about, menu, ...rest }: PageParts): string {
 export function fill(template: string, values: Readonly<Record<string, string>>): string {
   return template.replace(/\{(\w+)\}/g, (_, name: string) => {
     const value = values[name];
-    if (value === undefined) throw new Error(`site: expected a value for {${name}}`);
+    if (value === undefined) throw new Error(`fill: values expected a text for {${name}}, got none`);
     return value;
   });
 }

@@ -57,8 +57,8 @@ export async function serveSite(
 ): Promise<{ readonly url: string; readonly server: Server }> {
   const policy = onViolation ? `${POLICY}; report-uri ${VIOLATIONS}` : POLICY;
   const server = createServer(async (request, response) => {
-    const { pathname } = new URL(request.url as string, "http://localhost");
     try {
+      const { pathname } = new URL(request.url as string, "http://localhost");
       if (pathname === VIOLATIONS) {
         onViolation?.(await text(request));
         return void response.writeHead(204).end();

@@ -3,9 +3,7 @@
 import { dirname, join, posix } from "node:path";
 import GithubSlugger from "github-slugger";
 import { Marked, type Tokens } from "marked";
-
-export const escapeHtml = (text: string): string =>
-  text.replace(/[&<>"]/g, (character) => `&#${character.charCodeAt(0)};`);
+import { escapeHtml } from "../../src/util/escape.ts";
 
 /** A part of a document below a heading, for the search. */
 export interface Part {
@@ -41,7 +39,10 @@ export function renderMarkdown(text: string, { link, image, example }: RenderOpt
     gfm: true,
     walkTokens(token) {
       const last = parts.at(-1);
-      if (last && "text" in token && /^(text|codespan|code)$/.test(token.type)) last.text += ` ${token.text}`;
+      // The text of an item of a list has tokens of its own, which come next.
+      const isWords =
+        "text" in token && !("tokens" in token && token.tokens) && /^(text|codespan|code)$/.test(token.type);
+      if (last && isWords) last.text += ` ${token.text}`;
       if (token.type === "heading") parts.push({ id: "", title: plain(token as Tokens.Heading), text: "" });
     },
     renderer: {

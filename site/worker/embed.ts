@@ -1,9 +1,8 @@
 // Vectors of texts by the model that is loaded, kept for as long as it is, so that a changed line is the only one that is read.
 
-import type { Model } from "headwise/models";
 import { FloatDigest } from "../../src/diagnostics/float-digest.ts";
 import { type Join, joinLines } from "../src/clusters.ts";
-import { loadedModel } from "./load.ts";
+import { loadedModel, onRelease } from "./load.ts";
 import type { Call } from "./main.ts";
 
 export type Pooling = "mean" | "cls" | "last";
@@ -31,7 +30,9 @@ const AT_ONCE = 8;
 const MOST_KEPT = 4000;
 
 let kept = new Map<string, Float32Array>();
-let keptOf: Model | undefined;
+onRelease(() => {
+  kept = new Map();
+});
 
 export async function embedTask(
   { lines, ...given }: EmbedGiven & { readonly lines: readonly string[] },
@@ -71,8 +72,7 @@ async function embedTexts(
   { report, signal }: Call,
 ): Promise<Float32Array[]> {
   const { model, tokenizer } = loadedModel();
-  if (keptOf !== model || kept.size > MOST_KEPT) kept = new Map();
-  keptOf = model;
+  if (kept.size > MOST_KEPT) kept = new Map();
   const own = kept;
   const nameOf = (text: string) => JSON.stringify([pooling, prefix + text]);
   const missing = [...new Set(texts)].filter((text) => !own.has(nameOf(text)));

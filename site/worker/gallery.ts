@@ -1,7 +1,7 @@
 // The gallery: what every head of a model of the site does, and where its heads look in a text.
 
 import { type DetectedHead, detectHeads, forwardWith, HEAD_KINDS } from "headwise/inspect";
-import { createSession } from "headwise/models";
+import { createSession, type Model } from "headwise/models";
 import { agreementPairs, pronounPairs } from "../../examples/heads/labels.ts";
 import { patternOf, storyTexts } from "../../examples/heads/texts.ts";
 import { loadedModel, readOfSite } from "./load.ts";
@@ -50,9 +50,7 @@ export async function detectTask({ model: name }: { readonly model: Shipped }, {
 export async function patternsTask({ text }: { readonly text: string }): Promise<Patterns> {
   const { model, tokenizer } = loadedModel();
   const ids = [...tokenizer.encode(text)];
-  const session = createSession(model, { maxSeqLen: ids.length });
-  const { patterns } = forwardWith(session, ids, { patterns: Array.from({ length: model.layers }, (_, i) => i) });
-  session.release();
+  const patterns = readPatterns(model, ids);
   const weights = new Float32Array(patterns.reduce((sum, { data }) => sum + data.length, 0));
   let at = 0;
   for (const { data } of patterns) {
@@ -60,4 +58,13 @@ export async function patternsTask({ text }: { readonly text: string }): Promise
     at += data.length;
   }
   return { words: ids.map((id) => tokenizer.decode([id], { keepSpecial: true })), weights };
+}
+
+function readPatterns(model: Model, ids: readonly number[]) {
+  const session = createSession(model, { maxSeqLen: ids.length });
+  try {
+    return forwardWith(session, ids, { patterns: Array.from({ length: model.layers }, (_, i) => i) }).patterns;
+  } finally {
+    session.release();
+  }
 }

@@ -12,7 +12,7 @@ export interface Rules {
   readonly causal: boolean;
   /** Tokens that a query sees to a side, its own among them; 0 for all. */
   readonly window: number;
-  /** The first token, where heads rest: seen as any other, also from outside of the window, or by itself only. */
+  /** The first token, a sink of many heads: seen as any other, also from outside of the window, or by itself only. */
   readonly first: "seen" | "kept" | "hidden";
   /** Heads of keys and values, a divisor of those that the layer has; 0 for all of them. */
   readonly kvHeads: number;
@@ -26,10 +26,11 @@ export interface RuledLayer {
   readonly edit: Edit;
 }
 
-/** Stages that change scores in a way which the other rules cannot repeat. */
+/** Stages of layers whose attention other rules cannot repeat. */
 const REFUSED: Readonly<Partial<Record<StageName, string>>> = {
   softcap: "limits its scores",
   extend: "has keys that belong to no token",
+  absorb: "has latent attention, whose heads have no keys",
 };
 
 /** Runs a layer's attention on the queries, keys and values that the model has there. */

@@ -6,7 +6,7 @@ import { addRows, type HeadMaps, mapOf } from "./inspect-maps.ts";
 import { type Rules, ruledLayer } from "./inspect-rules.ts";
 import { encodeText } from "./inspect-text.ts";
 import type { CacheFormat } from "./inspect-trace.ts";
-import type { WeightFormat } from "./load.ts";
+import { onRelease, type WeightFormat } from "./load.ts";
 
 /** A change of what a head gives: `scale` times as much, or what it gives in another text. */
 export type HeadEdit = { readonly layer: number; readonly head: number } & (
@@ -50,12 +50,15 @@ interface Run {
 }
 
 const runs = new Map<"plain" | "edited", Run>();
+onRelease(() => {
+  release("plain");
+  release("edited");
+});
 
 /** Ends a run. */
 export function release(name: "plain" | "edited"): void {
-  const run = runs.get(name);
+  runs.get(name)?.session.release();
   runs.delete(name);
-  if (run && !run.model.released) run.session.release();
 }
 
 /** Reads a text as the run of a name, from where it differs from the last one. */
@@ -81,11 +84,11 @@ export function readText(name: "plain" | "edited", model: Model, text: string, g
     run = { model, session: createSession(model, { format: cache }), changes, reading: NOTHING };
     runs.set(name, run);
     run.reading = readOn(run, ids, 0, ruled ? [ruled.edit, ...made] : made, cut);
-    if (rules && ruled)
-      run.reading = {
-        ...run.reading,
-        patterns: run.reading.patterns.with(rules.layer, addRows(undefined, ruled.weights, 0)),
-      };
+    if (rules && ruled) {
+      const patterns = [...run.reading.patterns];
+      patterns[rules.layer] = addRows(undefined, ruled.weights, 0);
+      run.reading = { ...run.reading, patterns };
+    }
     return run.reading;
   }
   run.reading = readOn(run, ids, same, made, cut);

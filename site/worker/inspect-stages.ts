@@ -4,7 +4,7 @@ import { type ScorePlace, sitesOf, type Tensor } from "headwise/inspect";
 import type { Model } from "headwise/models";
 import { shownReading } from "./inspect.ts";
 import { type LayerTrace, traceLayer } from "./inspect-trace.ts";
-import { loadedModel } from "./load.ts";
+import { loadedModel, onRelease } from "./load.ts";
 
 /** Floats of a stage: one row of a tensor. */
 export interface StageRow {
@@ -38,12 +38,15 @@ export function stagesTask(place: ScorePlace): Stage[] {
   });
 }
 
+/** Tensors with a row for each key; the last three are the latents of latent attention, and what these are made of. */
+const OF_KEYS: readonly string[] = ["k", "v", "kv", "c", "r"];
+
 /**
  * What a tensor of a stage has for the cell: of all heads [tokens, width], or of its head [heads, tokens, width], where keys and
  * values may have fewer heads than the `heads` of queries.
  */
 function rowsOf(letter: string, { data, shape }: Tensor, heads: number, { head, query, key }: ScorePlace): StageRow[] {
-  const [isKey, isPair] = [letter === "k" || letter === "v", letter === "scores" || letter === "weights"];
+  const [isKey, isPair] = [OF_KEYS.includes(letter), letter === "scores" || letter === "weights"];
   const [width, n] = [shape.at(-1) as number, shape.at(-2) as number];
   const own = shape.length === 3 ? Math.floor((head * (shape[0] as number)) / heads) : 0;
   const at = (own * n + (isKey ? key : query)) * width;
@@ -56,13 +59,14 @@ function rowsOf(letter: string, { data, shape }: Tensor, heads: number, { head, 
   ];
 }
 
-let kept:
-  | { readonly model: Model; readonly ids: readonly number[]; readonly layer: number; readonly trace: LayerTrace }
-  | undefined;
+let kept: { readonly ids: readonly number[]; readonly layer: number; readonly trace: LayerTrace } | undefined;
+onRelease(() => {
+  kept = undefined;
+});
 
 /** The trace of a layer; kept for the next cell. */
 function traced(model: Model, ids: readonly number[], layer: number): LayerTrace {
-  if (kept?.model !== model || kept.ids !== ids || kept.layer !== layer)
-    kept = { model, ids, layer, trace: traceLayer(model, ids, layer, { edits: [], cache: "f32" }) };
+  if (kept?.ids !== ids || kept.layer !== layer)
+    kept = { ids, layer, trace: traceLayer(model, ids, layer, { edits: [], cache: "f32" }) };
   return kept.trace;
 }

@@ -4,6 +4,7 @@ import { type AttentionStatistics, forwardWith } from "headwise/inspect";
 import { createSession } from "headwise/models";
 import { loadedModel } from "./load.ts";
 import type { Call } from "./main.ts";
+import { pause } from "./pause.ts";
 
 /** What is measured of each query, in the order of `Measured.values`. */
 const MEASURES = ["effectiveKeys", "distance", "firstMass", "lastMass"] as const;
@@ -20,7 +21,7 @@ export interface Measured {
   readonly sessionBytes: number;
 }
 
-/** Tokens of a call, between which other tasks run; places that are told apart; the last keys that count as near. */
+/** Tokens of a call, between which other tasks run; places in the text that have a mean of their own; the last keys that count as near. */
 const [SLICE, BINS, NEAR] = [256, 128, 64];
 
 /** Reads a text, repeated up to a length, and measures all heads. */
@@ -38,8 +39,7 @@ export async function measureTask(
   try {
     const sums: Float64Array[] = [];
     for (let at = 0; at < length; at += SLICE) {
-      await new Promise((next) => setTimeout(next));
-      signal.throwIfAborted();
+      await pause(signal);
       const { statistics } = forwardWith(session, ids.slice(at, at + SLICE), { statistics: { first: 1, last: NEAR } });
       let head = 0;
       for (const layer of statistics) head = addLayer(sums, layer, head, at, { bins, length });
@@ -56,7 +56,7 @@ export async function measureTask(
     const matrixBytes = 4 * sums.length * length * length;
     return { values, bins, tokens: length, ms: performance.now() - begin, matrixBytes, sessionBytes: session.bytes };
   } finally {
-    if (!session.released) session.release();
+    session.release();
   }
 }
 

@@ -1,6 +1,6 @@
 // The stages of a layer, on what attention reads there when the model runs a text.
 
-import { type AttentionStage, type Edit, forwardWith, sitesOf, traceAttention } from "headwise/inspect";
+import { type AttentionStage, type Edit, forwardWith, traceAttention } from "headwise/inspect";
 import { createSession, type Model, type SessionOptions } from "headwise/models";
 
 export type CacheFormat = Extract<NonNullable<SessionOptions["format"]>, string>;
@@ -24,10 +24,6 @@ export function traceLayer(
   layer: number,
   { edits, cache }: TraceRun,
 ): LayerTrace {
-  if (!hasValues(model, layer))
-    throw new Error(
-      `Layer ${layer} has latent attention, whose heads have no keys: no stages and no switches of rules.`,
-    );
   const session = createSession(model, { format: cache });
   try {
     const { captured } = forwardWith(session, ids, { edits, capture: [{ at: "attnIn", layer }] });
@@ -35,14 +31,5 @@ export function traceLayer(
     return { x, stages: traceAttention({ model, layer }, x) };
   } finally {
     session.release();
-  }
-}
-
-/** Whether heads of the layer have values, as all but those of latent attention. */
-function hasValues(model: Model, layer: number): boolean {
-  try {
-    return sitesOf(model, "v").some((site) => site.layer === layer);
-  } catch {
-    return false; // no layer has any
   }
 }

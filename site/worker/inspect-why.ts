@@ -1,9 +1,9 @@
 // Why a head gave a token a weight: its score, by what wrote to the query and to the key.
 
 import { type CapturedRun, type Component, captureRun, explainScore, type ScorePlace } from "headwise/inspect";
-import { createSession, type Model } from "headwise/models";
+import { createSession } from "headwise/models";
 import { shownReading } from "./inspect.ts";
-import { loadedModel } from "./load.ts";
+import { loadedModel, onRelease } from "./load.ts";
 
 /** A part of a score. */
 export interface Source {
@@ -27,7 +27,13 @@ const [BARS, PAIRS] = [7, 4];
 /** The least part of a pair that is named. */
 const LEAST = 0.005;
 
-let run: { readonly model: Model; readonly ids: readonly number[]; readonly captured: CapturedRun } | undefined;
+let run: { readonly ids: readonly number[]; readonly captured: CapturedRun } | undefined;
+onRelease(release);
+
+function release(): void {
+  run?.captured.release();
+  run = undefined;
+}
 
 /** The score of a cell, in the pass without changes: captured runs have none. */
 export function whyTask(place: ScorePlace): Why {
@@ -55,15 +61,13 @@ export function whyTask(place: ScorePlace): Why {
 }
 
 /** All rows of the text that is shown; kept for the next cell. */
-export function capturedRun(): CapturedRun {
-  const { model } = loadedModel();
+function capturedRun(): CapturedRun {
   const { ids } = shownReading();
-  if (run?.model !== model || run.ids !== ids) {
-    run?.captured.release();
-    run = undefined;
-    const session = createSession(model);
+  if (run?.ids !== ids) {
+    release();
+    const session = createSession(loadedModel().model);
     try {
-      run = { model, ids, captured: captureRun(session, ids) };
+      run = { ids, captured: captureRun(session, ids) };
     } finally {
       session.release();
     }

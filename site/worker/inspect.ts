@@ -2,10 +2,11 @@
 
 import { detectHeads, sitesOf } from "headwise/inspect";
 import type { Model } from "headwise/models";
+import { largestIds, probabilitiesOf } from "../../src/inspect/probabilities.ts";
 import { type HeadMaps, mapOf, shrink } from "./inspect-maps.ts";
 import { type Changes, digestOf, PLAIN, type Reading, readText, release } from "./inspect-runs.ts";
 import { type Unknown, unknownIn } from "./inspect-text.ts";
-import { loadedModel, modelAs } from "./load.ts";
+import { loadedModel, modelAs, onRelease, replaced } from "./load.ts";
 
 /** What is asked for: a text, what is changed, and which head is large. */
 export interface AttendRequest {
@@ -56,7 +57,7 @@ export interface HeadAbout {
   readonly by: number;
 }
 
-/** What takes longer than a view, once the text rests. */
+/** What takes longer than a view: asked for when the text has not changed for a while. */
 export interface Studied {
   /** Layer by layer; none where `reason` says why. */
   readonly heads: readonly HeadAbout[];
@@ -71,10 +72,15 @@ const [SIDE, STUDIED] = [48, 256];
 const GUESSES = 8;
 
 let shown: Reading | undefined;
+let studied: { readonly ids: Reading["ids"]; readonly result: Studied } | undefined;
+onRelease(() => {
+  shown = undefined;
+  studied = undefined;
+});
 
 /** The pass that the page shows. */
 export function shownReading(): Reading {
-  if (!shown) throw new Error("no text was read");
+  if (!shown) throw new Error("No text was read.");
   return shown;
 }
 
@@ -113,12 +119,12 @@ export async function studyTask(): Promise<Studied> {
   const reading = shownReading();
   const { ids } = reading;
   if (studied?.ids === ids) return studied.result;
-  const result = study(model, ids, await digestOf(reading));
+  const digest = await digestOf(reading);
+  if (shown?.ids !== ids) throw replaced();
+  const result = study(model, ids, digest);
   studied = { ids, result };
   return result;
 }
-
-let studied: { readonly ids: Reading["ids"]; readonly result: Studied } | undefined;
 
 function study(model: Model, ids: readonly number[], digest: string): Studied {
   try {
@@ -145,8 +151,8 @@ function headsOf(model: Model, at: "z" | "k"): number[] {
 /** The likeliest next tokens: of two passes, those that are likeliest in either. */
 function guess(logits: Float32Array, before: Float32Array | undefined): Guess[] {
   const { tokenizer } = loadedModel();
-  const [now, then] = [probabilities(logits), before && probabilities(before)];
-  const ids = new Set([...top(now), ...(then ? top(then) : [])]);
+  const [now, then] = [probabilitiesOf(logits), before && probabilitiesOf(before)];
+  const ids = new Set([now, ...(then ? [then] : [])].flatMap((shares) => largestIds(shares, GUESSES)));
   const found = Array.from(ids, (id) => {
     const word = tokenizer.decode([id], { keepSpecial: true });
     return { word, probability: now[id] as number, ...(then && { before: then[id] as number }) };
@@ -154,23 +160,4 @@ function guess(logits: Float32Array, before: Float32Array | undefined): Guess[] 
   const most = ({ probability, before = 0 }: Guess) => Math.max(probability, before);
   const kept = found.sort((a, b) => most(b) - most(a)).slice(0, GUESSES);
   return kept.sort((a, b) => b.probability - a.probability);
-}
-
-function probabilities(logits: Float32Array): Float64Array {
-  const most = logits.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
-  const shares = Float64Array.from(logits, (logit) => Math.exp(logit - most));
-  const sum = shares.reduce((a, b) => a + b);
-  return shares.map((share) => share / sum);
-}
-
-function top(shares: Float64Array): number[] {
-  const best: number[] = [];
-  for (let id = 0; id < shares.length; id++) {
-    const share = shares[id] as number;
-    if (best.length === GUESSES && share <= (shares[best[GUESSES - 1] as number] as number)) continue;
-    const at = best.findIndex((each) => (shares[each] as number) < share);
-    best.splice(at < 0 ? best.length : at, 0, id);
-    best.length = Math.min(best.length, GUESSES);
-  }
-  return best;
 }

@@ -52,19 +52,32 @@ export type WeightFormat = Extract<NonNullable<LoadModelOptions["weights"]>, str
 
 let current: Current | undefined;
 /** The model once more, in another format. */
-let other: { readonly weights: WeightFormat; readonly model: Model } | undefined;
+let other: { readonly weights: WeightFormat; readonly model: Promise<Model> } | undefined;
 let kernels: Promise<Kernels> | undefined;
+/** How many loads began. */
+let loads = 0;
+/** What tasks keep of the model that is loaded, each as a function that releases it. */
+const kept: (() => void)[] = [];
+
+/** Calls `release` whenever the model is released: its sessions would keep their memory. */
+export function onRelease(release: () => void): void {
+  kept.push(release);
+}
+
+/** What a task ends with if the model or the text is replaced while it waits. */
+export const replaced = (): DOMException =>
+  new DOMException("The model or the text was replaced meanwhile.", "AbortError");
 
 /** The model that was loaded last. */
 export function loadedModel(): Current {
-  if (!current) throw new Error("no model is loaded");
+  if (!current) throw new Error("No model is loaded.");
   return current;
 }
 
 /** A file beside the models of the site, from the worker's place in assets/. */
 export async function readOfSite(path: string, signal?: AbortSignal): Promise<Response> {
   const answer = await fetch(new URL(`../models/${path}`, import.meta.url), { signal: signal ?? null });
-  if (!answer.ok) throw new Error(`the site has no models/${path} (status ${answer.status})`);
+  if (!answer.ok) throw new Error(`The site has no models/${path} (status ${answer.status}).`);
   return answer;
 }
 
@@ -85,11 +98,17 @@ const PLACES: Readonly<Record<string, ModelSource>> = {
 
 /** The kernels of this worker: those of the first call, whether deterministic or not. */
 export function startKernels(deterministic = false): Promise<Kernels> {
-  kernels ??= loadKernels({ deterministic, models, quantized, latent, statistics });
+  kernels ??= loadKernels({ deterministic, models, quantized, latent, statistics }).catch((error) => {
+    kernels = undefined; // the next call tries again
+    throw error;
+  });
   return kernels;
 }
 
-/** Loads a model; the one before is released first, as memory may hold only one. */
+/**
+ * Loads a model; the one before is released first, as memory may hold only one. Of two loads at once, the first is rejected when it
+ * has loaded.
+ */
 export async function loadTask(
   {
     source,
@@ -98,9 +117,8 @@ export async function loadTask(
   }: { readonly source: Source; readonly deterministic?: boolean; readonly kind?: Kind },
   { report, signal }: Call,
 ): Promise<Loaded> {
-  releaseOther();
-  current?.model.release();
-  current = undefined;
+  const load = ++loads;
+  releaseAll();
   const own = await startKernels(deterministic);
   if ("files" in source) await expectWhole(source.files);
   const { place, store } = placeOf(source);
@@ -111,6 +129,10 @@ export async function loadTask(
     kind === "encoder"
       ? await (await import("headwise/encoders")).loadEncoder(own, place, options)
       : await loadModel(own, place, options);
+  if (load !== loads) {
+    model.release();
+    throw replaced();
+  }
   const loadAs = (weights: WeightFormat) => loadModel(own, place, { gguf, store, weights });
   current = { kernels: own, model, tokenizer, loadAs };
   return {
@@ -123,16 +145,34 @@ export async function loadTask(
 /** The model with all matrices in a format: beside the one that is loaded, until another format is asked for. */
 export async function modelAs(weights: "stored" | WeightFormat): Promise<Model> {
   const { model, loadAs } = loadedModel();
-  if (other?.weights === weights) return other.model;
-  releaseOther();
-  if (weights === "stored") return model;
-  other = { weights, model: await loadAs(weights) };
-  return other.model;
+  if (other?.weights !== weights) {
+    releaseOther();
+    if (weights === "stored") return model;
+    other = { weights, model: loadAs(weights) };
+  }
+  const own = other;
+  const found = await own.model.catch((error) => {
+    if (own === other) other = undefined; // the next call tries again
+    throw error;
+  });
+  if (own !== other) throw replaced();
+  return found;
 }
 
+/** Releases the model in another format, also one that is being loaded. */
 function releaseOther(): void {
-  other?.model.release();
+  other?.model.then(
+    (model) => model.release(),
+    () => {}, // who asked for it gets the error
+  );
   other = undefined;
+}
+
+function releaseAll(): void {
+  for (const release of kept) release();
+  releaseOther();
+  current?.model.release();
+  current = undefined;
 }
 
 /** Throws a sentence that names the files of safetensors that are missing. A lone file of any other name may be a GGUF. */
@@ -176,6 +216,6 @@ function placeOf(source: Source): { readonly place: ModelSource; readonly store?
   }
   if ("url" in source) return { place: source.url, ...(isSecureContext && { store: createBrowserStore("models") }) };
   const place = PLACES[source.model];
-  if (place === undefined) throw new Error(`the site has no model "${source.model}"`);
+  if (place === undefined) throw new Error(`The site has no model “${source.model}”.`);
   return { place };
 }

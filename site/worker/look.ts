@@ -5,6 +5,7 @@ import { createSession } from "headwise/models";
 import type { Tensor } from "headwise/weights";
 import { loadedModel } from "./load.ts";
 import type { Call } from "./main.ts";
+import { pause } from "./pause.ts";
 
 export interface LookGiven {
   readonly prompt: string;
@@ -43,7 +44,7 @@ export async function lookTask(
   let begin = 0;
   try {
     for (let written = 0; ; written++) {
-      signal.throwIfAborted();
+      await pause(signal);
       const { ids: next = [], patterns } = forwardWith(session, ids, { top: 1, patterns: [layer] });
       report({ kind: "looks", words: ids.map(add), weights: rowsOf(patterns[0] as Tensor, head) });
       const now = performance.now();

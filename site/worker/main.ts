@@ -1,10 +1,12 @@
 // The engine: a worker that runs tasks for the page (src/engine.ts), each a function of what it is given and of its call.
 
+import { HeadwiseError } from "headwise";
 import type { Answer } from "../src/engine.ts";
+import { replaced } from "./load.ts";
 import { TASKS } from "./tasks.ts";
 import type { Rung } from "./variants.ts";
 
-/** What tasks tell while they run. */
+/** What tasks report while they run. */
 export interface Reports {
   /** Bytes of a model that were read, or texts that were, of all. */
   progress: { readonly kind: "progress"; readonly done: number; readonly all: number };
@@ -40,7 +42,8 @@ addEventListener("message", async ({ data }: MessageEvent<Request>) => {
     const result: unknown = await TASKS[task](given, call);
     post({ id, result }, buffersOf(result));
   } catch (error) {
-    const { name, message } = error instanceof Error ? error : { name: "Error", message: String(error) };
+    const isReleased = error instanceof HeadwiseError && error.code === "RELEASED";
+    const { name, message } = isReleased ? replaced() : error instanceof Error ? error : new Error(String(error));
     post({ id, error: { name: abort.signal.aborted ? "AbortError" : name, message } });
   } finally {
     running.delete(id);

@@ -3,15 +3,20 @@
 import { createSession, type Session } from "headwise/models";
 import { type CachePage, exportSession, importSession } from "headwise/sessions";
 import { FloatDigest } from "../../src/diagnostics/float-digest.ts";
-import { loadedModel } from "./load.ts";
+import { loadedModel, onRelease } from "./load.ts";
 import { keep, kept } from "./storage.ts";
 
 let session: Session | undefined;
+onRelease(release);
+
+function release(): void {
+  session?.release();
+  session = undefined;
+}
 
 /** The session that goes on with the last text, or a new one of the loaded model. */
 export function currentSession(): Session {
-  const { model } = loadedModel();
-  if (session?.model !== model || session.released) session = createSession(model, { format: "f16" }); // half of float32
+  session ??= createSession(loadedModel().model, { format: "f16" }); // half of float32
   return session;
 }
 
@@ -20,9 +25,8 @@ interface Kept {
   readonly pages: readonly (readonly CachePage[])[];
 }
 
-/** Keeps the session under a name; the next visit goes on with the same bits. Returns a digest of all keys and values. */
-export async function keepSession(name: string): Promise<string> {
-  const own = currentSession();
+/** Keeps a session under a name; the next visit goes on with the same bits. Returns a digest of all keys and values. */
+export async function keepSession(name: string, own: Session): Promise<string> {
   const stored: Kept = { ids: [...own.tokens], pages: exportSession(own) };
   await keep(name, stored);
   const digest = new FloatDigest();
@@ -35,8 +39,7 @@ export async function keepSession(name: string): Promise<string> {
 export async function restoreSession(name: string): Promise<number> {
   const stored = (await kept(name)) as Kept | undefined;
   if (!stored) return 0;
-  session?.release();
-  session = undefined;
+  release();
   try {
     importSession(currentSession(), stored.pages, stored.ids);
   } catch {

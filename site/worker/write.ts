@@ -1,6 +1,7 @@
 // Text: a prompt that goes on, or an answer in a conversation. What the session has read already is not read again, so that after
 // an edit only the text behind it is.
 
+import type { Session } from "headwise/models";
 import {
   type ChatMessage,
   chat,
@@ -37,7 +38,7 @@ export function writeTask(
   { prompt, options }: { readonly prompt: string; readonly options: WriteOptions },
   call: Call,
 ) {
-  return stream(call, options, (given) => generateText(currentSession(), loadedModel().tokenizer, prompt, given));
+  return stream(call, options, (session, given) => generateText(session, loadedModel().tokenizer, prompt, given));
 }
 
 /** Answers the last message of a conversation, by the model's template. */
@@ -46,8 +47,8 @@ export async function chatTask(
   call: Call,
 ) {
   const library = await import("@huggingface/jinja");
-  return stream(call, options, (given) =>
-    chat(currentSession(), loadedModel().tokenizer, messages, { ...given, library }),
+  return stream(call, options, (session, given) =>
+    chat(session, loadedModel().tokenizer, messages, { ...given, library }),
   );
 }
 
@@ -55,9 +56,10 @@ export async function chatTask(
 async function stream(
   { report, signal }: Call,
   options: WriteOptions,
-  start: (given: GenerateTextOptions) => TextGeneration,
+  start: (session: Session, given: GenerateTextOptions) => TextGeneration,
 ): Promise<Written> {
-  const pieces = start({ ...options, signal });
+  const session = currentSession();
+  const pieces = start(session, { ...options, signal });
   let first: { readonly length: number; readonly now: number } | undefined;
   let reason: Written["reason"] = "stopped";
   try {
@@ -67,7 +69,7 @@ async function stream(
         reason = value.reason;
         break;
       }
-      const [now, { length }] = [performance.now(), currentSession()];
+      const [now, { length }] = [performance.now(), session];
       first ??= { length, now };
       // A piece may be several tokens, and the first one takes the time of the prompt.
       report({ kind: "piece", text: value, tokens: length - first.length, ms: now - first.now });
@@ -75,8 +77,8 @@ async function stream(
   } catch (error) {
     if (!signal.aborted) throw error;
   }
-  const digest = await keepSession(KEPT);
-  return { reason, length: currentSession().length, memoryBytes: loadedModel().kernels.memoryBytes, digest };
+  const digest = await keepSession(KEPT, session);
+  return { reason, length: session.length, memoryBytes: session.model.kernels.memoryBytes, digest };
 }
 
 /** Goes on with the session that the last visit left; says how many tokens of it there are. */

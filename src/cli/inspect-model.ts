@@ -8,12 +8,13 @@ import { HEAD_KINDS, type ReferencePair } from "../inspect/detection-texts.ts";
 import { MOST_TOKENS as MOST_DETECTED } from "../inspect/detectors.ts";
 import type { Edit } from "../inspect/edits.ts";
 import type { ScoreExplanation } from "../inspect/explain-score.ts";
+import { KIND_ORDER } from "../inspect/kind-order.ts";
+import { largestIds, probabilitiesOf } from "../inspect/probabilities.ts";
 import { type InspectionName, type InspectionRecord, type Inspections, inspect } from "../inspect/records.ts";
 import type { AttentionStatistics } from "../inspect/statistics.ts";
 import { mostTokens } from "../models/decoder/read-spec.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { UsageError } from "./args.ts";
-import { largestIds, probabilitiesOf } from "./probabilities.ts";
 
 /** Tokens of the longest text. */
 export const MOST_TOKENS: number = MOST_DETECTED;
@@ -191,23 +192,6 @@ function placesOf(model: Model, layer: number, head: number | undefined): HeadPl
   return Array.from({ length: headsOf(model, layer) }, (_, each) => ({ layer, head: each }));
 }
 
-/** Kinds in the order of the table. */
-const ORDER: readonly string[] = [
-  ...[
-    "name mover",
-    "reference",
-    "previous",
-    "induction",
-    "duplicate",
-    "offset",
-    "current",
-    "first",
-    "local",
-    "uniform",
-    "mixed",
-  ],
-];
-
 /** Heads by kind, and within a kind the strongest first. */
 function rankHeads(heads: readonly DetectedHead[], statistics: readonly AttentionStatistics[]): RankedHead[] {
   const ranked = heads.map((detected): RankedHead => {
@@ -221,7 +205,9 @@ function rankHeads(heads: readonly DetectedHead[], statistics: readonly Attentio
       statistics: measured && meansOf(measured, head),
     };
   });
-  return ranked.sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind) || marginOf(b.score) - marginOf(a.score));
+  return ranked.sort(
+    (a, b) => KIND_ORDER.indexOf(a.kind) - KIND_ORDER.indexOf(b.kind) || marginOf(b.score) - marginOf(a.score),
+  );
 }
 
 /** The kind whose score is furthest from its baseline. */

@@ -6,12 +6,12 @@ import type { Model } from "../decoder/model.ts";
 import { createSession } from "../decoder/session.ts";
 import { FloatDigest } from "../diagnostics/float-digest.ts";
 import { median } from "../diagnostics/timing.ts";
+import { largestIds, probabilitiesOf } from "../inspect/probabilities.ts";
 import type { WeightFormat } from "../linear/formats.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { UsageError } from "./args.ts";
 import { loadDecoder, startDecoderKernels } from "./load-decoder.ts";
 import { expectModelPath } from "./model-path.ts";
-import { largestIds, probabilitiesOf } from "./probabilities.ts";
 import { columnsText, paint, sizeText } from "./text.ts";
 
 /** What to run, checked. */

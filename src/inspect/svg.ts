@@ -1,16 +1,14 @@
 // What figures are made of: elements of SVG as text, and what has which colour.
 
 import { plainText } from "../util/errors.ts";
+import { escapeHtml } from "../util/escape.ts";
 import { type Colour, cssColour, inkOn, PALETTE, rampColour } from "./colours.ts";
 
 /** What a figure is drawn as: SVG for pages and files, or lines of text for terminals. */
 export type FigureFormat = "svg" | "text";
 
 /** Text as content or attribute of an element. */
-function escapeText(text: string): string {
-  const names: Readonly<Record<string, string>> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-  return plainText(text).replace(/[&<>"]/g, (character) => names[character] as string);
-}
+const escapeText = (text: string): string => escapeHtml(plainText(text));
 
 /**
  * A figure, named by its title and described for those who do not see it. Text has the colour of the text around the figure, and

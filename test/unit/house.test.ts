@@ -126,6 +126,25 @@ test("files of api/ do not import each other, and only cli/ imports entries/", (
   expect(wrong).toEqual([]);
 });
 
+/**
+ * What the site imports of src/ by its path: small files without state, which the bundler copies. They are no part of the public API,
+ * whose users would depend on them; everything else the site imports from the package, as users do.
+ */
+const SHARED_WITH_SITE = [
+  "src/diagnostics/float-digest.ts",
+  "src/entries/doctor-view.ts",
+  "src/inspect/colours.ts",
+  "src/inspect/kind-order.ts",
+  "src/inspect/probabilities.ts",
+  "src/platform/event-loop.ts",
+  "src/util/escape.ts",
+];
+
+test("the site imports the package, and by path only what it shares with the package's own pages and command line", () => {
+  const isWrong = (to: string) => /^(?:src|build|dist|assembly)\//.test(to) && !SHARED_WITH_SITE.includes(to);
+  expect(wrongImports(filesOf("site"), (_, to) => isWrong(to))).toEqual([]);
+});
+
 test.each([
   ["src", [...sources, ...twins]],
   ["assembly", kernels],
@@ -158,8 +177,11 @@ const GLOBALS = [...HOST, ...RUNTIMES, "fetch", "Math", "WebAssembly", "Atomics"
 
 /** The kernels, and the property of `Kernels` that holds them. */
 const KERNELS = [...KERNEL_NAMES, "table"];
-/** Methods of ES2023, which the oldest supported browsers lack. */
-const NEW_METHODS = ["toReversed", "toSorted", "toSpliced", "findLast", "findLastIndex"];
+/** Methods of ES2023 and later, which the oldest supported browsers lack. */
+const NEW_METHODS = [
+  ...["toReversed", "toSorted", "toSpliced", "with", "findLast", "findLastIndex", "fromAsync", "groupBy"],
+  ...["withResolvers", "canParse", "isWellFormed", "toWellFormed", "isSubsetOf", "checkVisibility"],
+];
 
 /** What a file uses when it runs: neither types nor comments nor the text of strings count. */
 interface Uses {
@@ -189,13 +211,15 @@ function usesOf(text: string): Uses {
 const uses = new Map(sources.map((file) => [file, usesOf(readText(file))]));
 const anyOf = (names: readonly string[], found: ReadonlySet<string>) => names.some((name) => found.has(name));
 
+const usesNewMethods = ({ properties }: Uses) => anyOf(NEW_METHODS, properties);
+
 /** Whatever of `Math` is not known to give the same bits on every engine, and powers of other numbers than 2. */
 const INEXACT =
   /\bGLOBAL_Math\b(?!\.(?:abs|ceil|clz32|floor|fround|imul|max|min|PI|round|sign|sqrt|trunc)\b)|(?<!\b2n?)\*\*/;
 
 /** What only some files may use. */
 const OWNED: readonly [name: string, isUsed: (uses: Uses) => boolean, owners: (file: string) => boolean][] = [
-  ["methods of ES2023", ({ properties }) => anyOf(NEW_METHODS, properties), isIn("cli")],
+  ["methods of ES2023 and later", usesNewMethods, isIn("cli")],
   [
     "the size of memory",
     ({ properties, code }) => properties.has("grow") || /\bbuffer\.byteLength/.test(code),
@@ -223,18 +247,25 @@ test.each(OWNED)("%s: only its owners use it", (_, isUsed, owners) => {
   expect(sources.filter((file) => !owners(file) && isUsed(uses.get(file) as Uses))).toEqual([]);
 });
 
+test("what pages of the site run uses no method of ES2023 or later", () => {
+  const files = ["site/docs/prelude.ts", ...["site/src", "site/worker", "site/service-worker"].flatMap(filesOf)];
+  expect(files.length).toBeGreaterThan(60);
+  expect(files.filter((file) => usesNewMethods(usesOf(readText(file))))).toEqual([]);
+});
+
 test("the check of what a file uses finds every form of it, and nothing else", () => {
   const found = usesOf(`
     const text = \`"\${process.pid}"\`;
     const { table: { rope_f32: run } } = kernels;
-    kernels["scores_f32"](Math[text].toSorted());
+    kernels["scores_f32"](Math[text].toSorted().with(0, 1));
   `);
   expect([...found.globals]).toEqual(["process", "Math"]);
-  expect([...found.properties].sort()).toEqual(["rope_f32", "scores_f32", "table", "toSorted"]);
+  expect([...found.properties].sort()).toEqual(["rope_f32", "scores_f32", "table", "toSorted", "with"]);
   expect(INEXACT.test(found.code)).toBe(true);
   const none = usesOf(`
     const process = 2 ** 20; // navigator
     type Scope = typeof globalThis;
+    with_(/* with */ "with", withOne);
     throw new Error(\`\${process} console "rope_f32"\`, { cause: Math.sqrt(2) });
   `);
   expect([...none.globals, ...none.properties]).toEqual(["Math"]);

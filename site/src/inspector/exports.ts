@@ -1,5 +1,6 @@
 // A head as a file: SVG, PNG, CSV, or a page that stands alone.
 
+import { escapeHtml } from "../../../src/util/escape.ts";
 import type { Attended } from "../../worker/inspect.ts";
 import { make } from "../dom.ts";
 
@@ -13,9 +14,6 @@ function save(name: string, content: Blob): void {
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
 
-const escapeText = (text: string): string =>
-  text.replace(/[&<>"]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[sign] as string);
-
 /** The weights [queries, keys] with the words; floats have all of their digits. */
 export function csvOf({ words, weights }: Attended): string {
   const quote = (word: string) => `"${word.replaceAll('"', '""')}"`;
@@ -28,26 +26,26 @@ export function csvOf({ words, weights }: Attended): string {
 function pageOf({ words, guesses }: Attended, title: string, svg: string, link: string): string {
   const next = guesses.map(({ word, probability, before }) => {
     const without = before === undefined ? "" : `<td>${before.toFixed(4)}</td>`;
-    return `<tr><td>${escapeText(word)}</td><td>${probability.toFixed(4)}</td>${without}</tr>`;
+    return `<tr><td>${escapeHtml(word)}</td><td>${probability.toFixed(4)}</td>${without}</tr>`;
   });
   const changed = guesses[0]?.before === undefined ? "" : "<th>unchanged</th>";
   return `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${escapeText(title)}</title>
+<title>${escapeHtml(title)}</title>
 <style>
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
 body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 figure { margin: 0; overflow-x: auto; }
 td, th { padding: 0 1rem 0 0; text-align: start; font-variant-numeric: tabular-nums; }
 </style>
-<h1>${escapeText(title)}</h1>
-<p>${escapeText(words.join(" "))}</p>
+<h1>${escapeHtml(title)}</h1>
+<p>${escapeHtml(words.join(" "))}</p>
 <figure>${svg}</figure>
 <h2>Next token</h2>
 <table><tr><th>token</th><th>probability</th>${changed}</tr>${next.join("")}</table>
-<p><a href="${escapeText(link)}">The same view, live</a></p>
+<p><a href="${escapeHtml(link)}">The same view, live</a></p>
 </html>
 `;
 }

@@ -1,17 +1,18 @@
 // All heads, small: a button each, by layer or by what they do. The arrow keys go from one to the next.
 
+import { KIND_ORDER } from "../../../src/inspect/kind-order.ts";
 import type { Attended, HeadAbout } from "../../worker/inspect.ts";
 import { paint } from "../colours.ts";
 import { make } from "../dom.ts";
 
-/** What heads of a kind look at, in the order of their groups. */
+/** What heads of a kind look at. */
 const KINDS: Readonly<Record<string, string>> = {
   previous: "the token before",
   induction: "what followed the same token before",
   duplicate: "earlier places of the same token",
   offset: "a token at a fixed distance",
   current: "their own token",
-  first: "the first token, where heads rest that have nothing to do",
+  first: "the first token, as many heads do that find nothing else",
   local: "the last four tokens",
   uniform: "all tokens alike",
   mixed: "several things: no kind describes them, or too few tokens show one",
@@ -65,8 +66,7 @@ export function createHeadsGrid(onChoice: (place: Place) => void): HeadsGrid {
     const groups = new Map<string, Tile[]>();
     const indexed = tiles.map((tile, i) => ({ tile, about: abouts[i] }));
     if (by === "kind" && abouts.length === tiles.length) {
-      const names = Object.keys(KINDS);
-      const order = (kind = "") => (names.indexOf(kind) < 0 ? names.length : names.indexOf(kind));
+      const order = (kind = "") => KIND_ORDER.indexOf(kind);
       indexed.sort(
         (a, b) => order(a.about?.kind) - order(b.about?.kind) || (b.about?.score ?? 0) - (a.about?.score ?? 0),
       );

@@ -10,8 +10,15 @@ export function probabilitiesOf(logits: Float32Array): Float64Array {
   return shares.map((share) => share / sum);
 }
 
-/** The ids of the largest values, of equal ones the lower first. */
+/** The ids of the largest values, of equal ones the lower first. One pass over them, because vocabularies are large. */
 export function largestIds(values: Float32Array | Float64Array, count: number): number[] {
-  const order = Array.from(values.keys()).sort((a, b) => values[b]! - values[a]! || a - b);
-  return order.slice(0, count);
+  const best: number[] = [];
+  for (let id = 0; id < values.length; id++) {
+    const value = values[id]!;
+    if (best.length === count && !(value > values[best[count - 1]!]!)) continue;
+    const at = best.findIndex((each) => values[each]! < value);
+    best.splice(at < 0 ? best.length : at, 0, id);
+    best.length = Math.min(best.length, count);
+  }
+  return best;
 }

@@ -1,0 +1,9 @@
+// Breaks of tasks that take long.
+
+import { yieldToEventLoop } from "../../src/platform/event-loop.ts";
+
+/** Lets the worker take messages of the page, a stop among them, which this throws. */
+export async function pause(signal: AbortSignal): Promise<void> {
+  await yieldToEventLoop();
+  signal.throwIfAborted();
+}
