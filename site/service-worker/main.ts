@@ -1,11 +1,16 @@
 // Keeps the files of the site, so that it works without a network. `SITE` is written in front of this by build.ts: the version of
-// the files, and their names. Models are kept when they are first read.
+// the files, and their names, with those of the models apart: a model is kept when it is first read.
 
-declare const SITE: { readonly version: string; readonly files: readonly string[] };
+interface Files {
+  readonly version: string;
+  readonly files: readonly string[];
+}
+
+declare const SITE: Files & { readonly models: Files };
 declare const self: ServiceWorkerGlobalScope;
 
 const NAME = `headwise ${SITE.version}`;
-const MODELS = "headwise models";
+const MODELS = `headwise models ${SITE.models.version}`;
 
 self.addEventListener("install", (event) => {
   event.waitUntil(
@@ -45,7 +50,7 @@ self.addEventListener("fetch", (event) => {
   if (request.method !== "GET" || !url.href.startsWith(folder)) return;
   const path = url.pathname.slice(new URL(folder).pathname.length);
   const file = [path, `${path}.html`, `${path}index.html`].find((each) => SITE.files.includes(each));
-  if (path.startsWith("models/")) event.respondWith(readModel(request, url.pathname));
+  if (SITE.models.files.includes(path)) event.respondWith(readModel(request, url.pathname));
   else if (file !== undefined) event.respondWith(readFile(file, request));
 });
 
@@ -60,10 +65,10 @@ async function readModel(request: Request, path: string): Promise<Response> {
   const cache = await caches.open(MODELS);
   let kept = await cache.match(path);
   if (!kept) {
-    const answer = await fetch(path);
-    if (!answer.ok) return answer;
-    await cache.put(path, answer.clone());
-    kept = answer;
+    kept = await fetch(path, { cache: "no-cache" });
+    // Some hosts send a page, with status 200, for a file that they lack.
+    if (!kept.ok || kept.headers.get("Content-Type")?.startsWith("text/html")) return kept;
+    await cache.put(path, kept.clone()).catch(() => {}); // where there is no room, it is read again at the next visit
   }
   const [, begin, last] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.get("range") ?? "") ?? [];
   if (begin === undefined || last === undefined) return kept;

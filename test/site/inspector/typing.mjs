@@ -9,8 +9,11 @@ import { open } from "./given.mjs";
 /** 177 tokens of the 192 that the model reads: what is typed comes on top. */
 const LONG = "the cat sat on the mat because it was soft . ".repeat(16);
 const TYPED = " the cat sat .";
-/** From a key to the map: a frame or two on a machine of one's own, and what many programs on one processor may make of it. */
-const MOST_ANSWER_MS = 250;
+/**
+ * Milliseconds from a key to the view that answers it: the pass of the model in the worker, and the next frame. The fastest answer is
+ * taken, as other programs on the machine delay single ones. WebKitGTK draws on the processor here, as no graphics card is there.
+ */
+const MOST_ANSWER_MS = { chrome: 50, firefox: 50, webkit: 150 };
 
 /** Types, and gives the times from each key to the view that answers it, in ms. */
 async function typeAndWait(page, text) {
@@ -45,9 +48,10 @@ const typing = (view) => (given) =>
         return ONLY_CHROME;
       };
       const found = await (given.kind === "chrome" ? expectShortTasks(page, work) : work());
-      const [median, slowest] = [times[times.length >> 1], times.at(-1)].map(Math.round);
-      expect(`${median} ms from key to map: at most ${MOST_ANSWER_MS}`, median <= MOST_ANSWER_MS, true);
-      return `${await textOf(page, "#status")} from key to map ${median} ms, at most ${slowest} ms; ${found}`;
+      const [fastest, median, slowest] = [times[0], times[times.length >> 1], times.at(-1)].map(Math.round);
+      const most = MOST_ANSWER_MS[given.kind];
+      expect(`${fastest} ms from key to map: at most ${most}`, fastest <= most, true);
+      return `${await textOf(page, "#status")} from key to map ${fastest} to ${slowest} ms, median ${median}; ${found}`;
     },
     `?view=${view}&text=${encodeURIComponent(LONG)}`,
   );
