@@ -15,25 +15,34 @@ const TYPED = " the cat sat .";
  */
 const MOST_ANSWER_MS = { chrome: 50, firefox: 50, webkit: 150 };
 
-/** Types, and gives the times from each key to the view that answers it, in ms. */
-async function typeAndWait(page, text) {
+/** What has a pixel or an element for each token of the text, by view. */
+const DRAWN = { map: ".heatmap canvas", lines: ".token-lines .tokens:last-child" };
+
+/** Types, and gives the times from each key to the view that answers it, in ms; throws if a view then has other tokens. */
+async function typeAndWait(page, text, view) {
   await page.focus("#text");
   const times = [];
   for (const key of text) {
-    await page.evaluate(() => {
+    await page.evaluate((selector) => {
       globalThis.answer = new Promise((done) => {
         let begin;
         document.getElementById("text").addEventListener("input", () => (begin = performance.now()), { once: true });
         const answered = new MutationObserver(() => {
           if (begin === undefined) return; // the answer to an earlier key
           answered.disconnect();
-          requestAnimationFrame(() => done(performance.now() - begin));
+          requestAnimationFrame(() => {
+            const element = document.querySelector(selector);
+            const tokens = Number.parseInt(document.getElementById("status").textContent, 10);
+            done({ ms: performance.now() - begin, tokens, drawn: element.width ?? element.children.length });
+          });
         });
         answered.observe(document.getElementById("status"), { childList: true, characterData: true, subtree: true });
       });
-    });
+    }, DRAWN[view]);
     await page.keyboard.type(key);
-    times.push(await page.evaluate(() => globalThis.answer));
+    const { ms, tokens, drawn } = await page.evaluate(() => globalThis.answer);
+    expect("the tokens that are drawn", drawn, tokens);
+    times.push(ms);
   }
   return times.sort((a, b) => a - b);
 }
@@ -44,7 +53,7 @@ const typing = (view) => (given) =>
     async (page) => {
       let times;
       const work = async () => {
-        times = await typeAndWait(page, TYPED);
+        times = await typeAndWait(page, TYPED, view);
         return ONLY_CHROME;
       };
       const found = await (given.kind === "chrome" ? expectShortTasks(page, work) : work());
