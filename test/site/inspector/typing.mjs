@@ -13,7 +13,7 @@ const TYPED = " the cat sat .";
  * Milliseconds from a key to the view that answers it: the pass of the model in the worker, and the next frame. The fastest answer is
  * taken, as other programs on the machine delay single ones. WebKitGTK draws on the processor here, as no graphics card is there.
  */
-const MOST_ANSWER_MS = { chrome: 50, firefox: 50, webkit: 150 };
+const MOST_ANSWER_MS = { chrome: 100, firefox: 100, webkit: 250 };
 
 /** What has a pixel or an element for each token of the text, by view. */
 const DRAWN = { map: ".heatmap canvas", lines: ".token-lines .tokens:last-child" };
