@@ -101,6 +101,18 @@ function writeHeaders(): void {
   writeFileSync(join(OUT, "_headers"), `${block("/*", headers)}\n${block("/assets/*", caching)}\n`);
 }
 
+/** What most hosts send for a name that the site lacks. Without it Cloudflare Pages sends the first page, as if it were the file. */
+const NOT_FOUND = `<!doctype html>
+<html lang="en">
+  <meta charset="utf-8" />
+  <title>No such page · headwise</title>
+  <p>There is no page at this address. <a href="./">The first page</a></p>
+</html>
+`;
+
+/** What a first visit of a page may read, in bytes of gzip. */
+const MOST_FIRST_LOAD = 400_000;
+
 /** Bytes, gzip, of what a first visit of a page reads: the page, its style, all scripts that it imports at once, and the engine. */
 function firstLoad(page: string, engine: string): number {
   const seen = new Set<string>();
@@ -202,9 +214,12 @@ export async function buildSite(): Promise<void> {
     for (const file of files) cpSync(join(ROOT, from, file), join(OUT, "models", to, file));
   writeServiceWorker(asset("service-worker/main.ts"));
   writeHeaders();
+  writeFileSync(join(OUT, "404.html"), NOT_FOUND);
   for (const { name } of PAGES) {
-    const kb = firstLoad(`${name}.html`, engine) / 1000;
-    console.log(`${`${name}.html`.padEnd(18)} ${kb.toFixed(1).padStart(6)} kB gzip at the first visit`);
+    const bytes = firstLoad(`${name}.html`, engine);
+    const line = `${`${name}.html`.padEnd(18)} ${(bytes / 1000).toFixed(1).padStart(6)} kB gzip at the first visit`;
+    if (bytes > MOST_FIRST_LOAD) throw new Error(`${line}: at most ${MOST_FIRST_LOAD / 1000}`);
+    console.log(line);
   }
   const all = filesIn(OUT);
   const bytes = all.reduce((sum, file) => sum + statSync(join(OUT, file)).size, 0);

@@ -20,68 +20,63 @@ export const ready = (page) => page.waitForSelector("body[data-ready]", { timeou
 export const drawn = (page) =>
   page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 
-export function everyPage({ browser, kind, url, name, title, shots }) {
-  return visit(browser, `${url}${name}.html`, async (page, errors) => {
-    await ready(page);
-    const shown = await page.title();
-    if (!shown.startsWith(title)) throw new Error(`the title expected "${title}", got "${shown}"`);
-    for (const scheme of SCHEMES[kind]) {
-      if (kind === "chrome") await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
-      const isDark = await page.evaluate(() => matchMedia("(prefers-color-scheme: dark)").matches);
-      expect("the scheme", isDark ? "dark" : "light", scheme);
-      for (const width of WIDTHS) {
-        await page.setViewport({ width, height: 900 });
-        await drawn(page);
-        await expectNoOverflow(page, width);
-        await page.screenshot({ path: join(shots, `${name}-${kind}-${scheme}-${width}.png`), fullPage: true });
-      }
-      await expectAccessible(page, scheme);
+async function look(page, errors, { kind, name, title, shots }) {
+  const shown = await page.title();
+  if (!shown.startsWith(title)) throw new Error(`the title expected "${title}", got "${shown}"`);
+  for (const scheme of SCHEMES[kind]) {
+    if (kind === "chrome") await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+    const isDark = await page.evaluate(() => matchMedia("(prefers-color-scheme: dark)").matches);
+    expect("the scheme", isDark ? "dark" : "light", scheme);
+    for (const width of WIDTHS) {
+      await page.setViewport({ width, height: 900 });
+      await drawn(page);
+      await expectNoOverflow(page, width);
+      await page.screenshot({ path: join(shots, `${name}-${kind}-${scheme}-${width}.png`), fullPage: true });
     }
-    expect("errors of the page", errors.join("; "), "");
-    return `three widths, ${SCHEMES[kind].join(" and ")}, axe`;
-  });
+    await expectAccessible(page, scheme);
+  }
+  expect("errors of the page", errors.join("; "), "");
+  return `three widths, ${SCHEMES[kind].join(" and ")}, axe`;
 }
 
 /** Tab leads to every control of a page, each of which shows that it has the focus, and from the last one on. */
-export function reachable({ browser, url, name }) {
-  return visit(browser, `${url}${name}.html`, async (page) => {
-    await ready(page);
-    const count = await page.evaluate(() => {
-      const isThere = (element) => element.checkVisibility() && !element.matches(":disabled");
-      const all = [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")];
-      globalThis.reached = new Set();
-      globalThis.unseen = new Set();
-      // Of radio buttons, Tab leads to the one that is chosen.
-      globalThis.controls = all.filter(
-        (each) => isThere(each) && each.tabIndex >= 0 && !(each.type === "radio" && !each.checked),
-      );
-      // The others of a group, to which arrow keys lead from the one that Tab leads to.
-      globalThis.alone = all.filter(
-        (each) =>
-          isThere(each) &&
-          each.tabIndex < 0 &&
-          each.id !== "content" &&
-          !(each.closest(".groups") ?? each.closest("[role]"))?.querySelector("[tabindex='0']"),
-      );
-      addEventListener("focusin", ({ target }) => {
-        reached.add(target);
-        const { outlineStyle, boxShadow } = getComputedStyle(target);
-        if (outlineStyle === "none" && boxShadow === "none") unseen.add(target);
-      });
-      return controls.length;
+async function reachable(page) {
+  await page.setViewport({ width: 1024, height: 900 });
+  const count = await page.evaluate(() => {
+    const isThere = (element) => element.checkVisibility() && !element.matches(":disabled");
+    const all = [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")];
+    globalThis.reached = new Set();
+    globalThis.unseen = new Set();
+    // Of radio buttons, Tab leads to the one that is chosen.
+    globalThis.controls = all.filter(
+      (each) => isThere(each) && each.tabIndex >= 0 && !(each.type === "radio" && !each.checked),
+    );
+    // The others of a group, to which arrow keys lead from the one that Tab leads to.
+    globalThis.alone = all.filter(
+      (each) =>
+        isThere(each) &&
+        each.tabIndex < 0 &&
+        each.id !== "content" &&
+        !(each.closest(".groups") ?? each.closest("[role]"))?.querySelector("[tabindex='0']"),
+    );
+    addEventListener("focusin", ({ target }) => {
+      reached.add(target);
+      const { outlineStyle, boxShadow } = getComputedStyle(target);
+      if (outlineStyle === "none" && boxShadow === "none") unseen.add(target);
     });
-    // Engines have stops of their own too: what scrolls, and the browser's own controls behind the last one.
-    for (let i = 0; i < count + 20; i++) {
-      await page.keyboard.press("Tab");
-      if (i % 10 === 9 && (await page.evaluate(() => controls.every((each) => reached.has(each))))) break;
-    }
-    const text = (from) =>
-      page.evaluate(`[...${from}].map((each) => each.outerHTML.slice(0, 120)).slice(0, 5).join("; ")`);
-    expect("controls that Tab does not lead to", await text("controls.filter((each) => !reached.has(each))"), "");
-    expect("controls that only the pointer reaches", await text("alone"), "");
-    expect("controls that do not show the focus", await text("unseen"), "");
-    return `${count} controls`;
+    return controls.length;
   });
+  // Engines have stops of their own too: what scrolls, and the browser's own controls behind the last one.
+  for (let i = 0; i < count + 20; i++) {
+    await page.keyboard.press("Tab");
+    if (i % 10 === 9 && (await page.evaluate(() => controls.every((each) => reached.has(each))))) break;
+  }
+  const text = (from) =>
+    page.evaluate(`[...${from}].map((each) => each.outerHTML.slice(0, 120)).slice(0, 5).join("; ")`);
+  expect("controls that Tab does not lead to", await text("controls.filter((each) => !reached.has(each))"), "");
+  expect("controls that only the pointer reaches", await text("alone"), "");
+  expect("controls that do not show the focus", await text("unseen"), "");
+  return `${count} controls`;
 }
 
 /** What a visitor of a page waits for. */
@@ -98,31 +93,31 @@ export function quickPage({ browser, url, name }) {
 }
 
 /** No task of a page is long while one types into its first field, or moves its first slider. */
-export async function typing({ browser, kind, url, name }) {
+async function typing(page, _errors, { kind }) {
   if (kind !== "chrome") return ONLY_CHROME;
-  return visit(browser, `${url}${name}.html`, async (page) => {
-    await ready(page);
-    const [id, type] = await page.evaluate(() => {
-      const fields = "textarea, input:is(:not([type]), [type=text], [type=search], [type=url], [type=range])";
-      const isThere = (field) =>
-        field.checkVisibility() && !field.disabled && !(field.readOnly && field.type !== "range");
-      const field = [...document.querySelectorAll(`main :is(${fields})`)].find(isThere);
-      if (!field) return [];
-      field.focus();
-      return [field.id, field.type];
-    });
-    if (type === undefined) return "the page has no field to type into";
-    const keys = type === "range" ? Array(12).fill("ArrowRight") : [..." the cat sat"];
-    const figures = await expectShortTasks(page, async () => {
-      for (const key of keys) {
-        await page.keyboard.press(key);
-        await new Promise((done) => setTimeout(done, 50));
-      }
-      await new Promise((done) => setTimeout(done, 500));
-    });
-    return `keys in “${id}”: ${figures}`;
+  const [id, type] = await page.evaluate(() => {
+    const fields = "textarea, input:is(:not([type]), [type=text], [type=search], [type=url], [type=range])";
+    const isThere = (field) =>
+      field.checkVisibility() && !field.disabled && !(field.readOnly && field.type !== "range");
+    const field = [...document.querySelectorAll(`main :is(${fields})`)].find(isThere);
+    if (!field) return [];
+    field.focus();
+    return [field.id, field.type];
   });
+  if (type === undefined) return "the page has no field to type into";
+  const keys = type === "range" ? Array(12).fill("ArrowRight") : [..." the cat sat"];
+  const figures = await expectShortTasks(page, async () => {
+    for (const key of keys) {
+      await page.keyboard.press(key);
+      await new Promise((done) => setTimeout(done, 50));
+    }
+    await new Promise((done) => setTimeout(done, 500));
+  });
+  return `keys in “${id}”: ${figures}`;
 }
+
+/** What is tested of every page, one after the other, on one visit of it. */
+export const EVERY_PAGE = { "every page": look, keyboard: reachable, typing };
 
 /** Throws if the page is wider than the window, or an element that does not scroll is. */
 export async function expectNoOverflow(page, width) {
@@ -130,7 +125,7 @@ export async function expectNoOverflow(page, width) {
     const limit = document.documentElement.clientWidth + 0.5;
     const scrolls = (element) => {
       for (let each = element.parentElement; each; each = each.parentElement)
-        if (/auto|scroll|hidden/.test(getComputedStyle(each).overflowX) && each !== document.body) return true;
+        if (/auto|scroll/.test(getComputedStyle(each).overflowX) && each !== document.body) return true;
       return false;
     };
     return [...document.body.querySelectorAll("*")]

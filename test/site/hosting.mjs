@@ -1,9 +1,11 @@
-// The site on a host without any configuration: no headers, no ranges of files, and pages whose names lose their ending, as Cloudflare
-// Pages and others do it.
+// The site on hosts without any configuration. One sends no headers and redirects NAME.html to NAME, as Cloudflare Pages does. The other
+// compresses all files, has no type for most of them, sends a page for names that it lacks, and has browsers keep all for a year.
+// None gives ranges of files.
 
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { extname, join } from "node:path";
+import { gzipSync } from "node:zlib";
 import { expect } from "../examples/given.mjs";
 import { textOf, visit } from "../examples/pages.mjs";
 import { ready } from "./every-page.mjs";
@@ -11,20 +13,14 @@ import { ready } from "./every-page.mjs";
 const SITE = join(import.meta.dirname, "../../build/site");
 const TYPES = { ".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml" };
 
-/** Serves the site below /folder/. */
-async function servePlainly() {
+/** Serves files below /folder/: `answer(request, response, read)`, where `read(name)` gives the bytes of a file of the site. */
+async function serveFolder(answer) {
   const server = createServer(async (request, response) => {
     const { pathname, search } = new URL(request.url, "http://localhost");
-    const [, page] = /^(.*\/)index\.html$/.exec(pathname) ?? /^(.*)\.html$/.exec(pathname) ?? [];
-    if (page !== undefined) return void response.writeHead(308, { Location: page + search }).end();
     const path = pathname.slice("/folder/".length);
     const name = /(^|\/)$/.test(path) ? `${path}index.html` : extname(path) === "" ? `${path}.html` : path;
-    try {
-      const body = await readFile(join(SITE, name));
-      response.writeHead(200, { "Content-Type": TYPES[extname(name)] ?? "application/octet-stream" }).end(body);
-    } catch {
-      response.writeHead(404).end();
-    }
+    const body = await readFile(join(SITE, name)).catch(() => undefined);
+    await answer({ pathname, search, name, body }, response);
   });
   await new Promise((done) => server.listen(0, "127.0.0.1", done));
   const close = async () => {
@@ -34,21 +30,30 @@ async function servePlainly() {
   return { url: `http://127.0.0.1:${server.address().port}/folder/`, close };
 }
 
+const servePlainly = () =>
+  serveFolder(({ pathname, search, name, body }, response) => {
+    const [, page] = /^(.*\/)index\.html$/.exec(pathname) ?? /^(.*)\.html$/.exec(pathname) ?? [];
+    if (page !== undefined) return response.writeHead(308, { Location: page + search }).end();
+    if (body === undefined) return response.writeHead(404).end();
+    response.writeHead(200, { "Content-Type": TYPES[extname(name)] ?? "application/octet-stream" }).end(body);
+  });
+
 /** A view in the build that has the same bits everywhere. */
 const QUERY = "?deterministic=yes&text=the+dog+slept+on+the+rug";
 
+const digestAt = (browser, address) =>
+  visit(browser, address, async (page, errors) => {
+    await ready(page);
+    await page.waitForFunction(() => document.getElementById("digest").textContent !== "–");
+    await page.evaluate(async () => void (await navigator.serviceWorker.ready));
+    expect("errors of the page", errors.join("; "), "");
+    return textOf(page, "#digest");
+  });
+
 export async function expectPlainHost({ browser, url: strict }) {
-  const digestAt = (address) =>
-    visit(browser, address, async (page, errors) => {
-      await ready(page);
-      await page.waitForFunction(() => document.getElementById("digest").textContent !== "–");
-      await page.evaluate(async () => void (await navigator.serviceWorker.ready));
-      expect("errors of the page", errors.join("; "), "");
-      return textOf(page, "#digest");
-    });
-  const digest = await digestAt(`${strict}inspector.html${QUERY}`);
+  const digest = await digestAt(browser, `${strict}inspector.html${QUERY}`);
   const { url, close } = await servePlainly();
-  const look = async (address) => expect(`the digest at ${address}`, await digestAt(url + address), digest);
+  const look = async (address) => expect(`the digest at ${address}`, await digestAt(browser, url + address), digest);
   try {
     await look(`inspector.html${QUERY}`);
     // The service worker answers from here on, by either name.
@@ -62,4 +67,63 @@ export async function expectPlainHost({ browser, url: strict }) {
   await look(`inspector${QUERY}`);
   await visit(browser, url, ready);
   return "no headers, no ranges, names without .html, and offline";
+}
+
+/** What `serveHelpfully` changes of the files, as a new version of the site does. */
+const CHANGES = {
+  ".html": (text) => text.replace("<title>", "<title>New: "),
+  ".js": (text) => text.replace(/^const SITE=\{"version":"/, "$&new"),
+};
+
+/** `host.missing` are names that the host lacks, and `host.isNew` is whether it has the new version. */
+async function serveHelpfully(host) {
+  return serveFolder(async ({ name, body }, response) => {
+    const isThere = body !== undefined && !host.missing.includes(name);
+    const file = isThere ? name : "index.html";
+    const bytes = isThere ? body : await readFile(join(SITE, file));
+    const change = host.isNew && CHANGES[extname(file)];
+    const sent = gzipSync(change ? change(String(bytes)) : bytes);
+    const headers = { "Content-Encoding": "gzip", "Content-Length": sent.length, "Cache-Control": "max-age=31536000" };
+    response.writeHead(200, { ...headers, "Content-Type": TYPES[extname(file)] ?? "text/plain" }).end(sent);
+  });
+}
+
+const MODEL = "models/stories/stories.gguf";
+
+export async function expectHelpfulHost({ browser, url: strict }) {
+  const digest = await digestAt(browser, `${strict}inspector.html${QUERY}`);
+  const host = { missing: [MODEL], isNew: false };
+  const { url, close } = await serveHelpfully(host);
+  try {
+    await visit(browser, `${url}docs`, async (page) => {
+      await ready(page);
+      await page.evaluate(async () => void (await navigator.serviceWorker.ready));
+    });
+    const sentence = await visit(browser, `${url}inspector${QUERY}`, async (page) => {
+      await page.waitForSelector(".picker .error");
+      return textOf(page, ".picker .error");
+    });
+    expect("the sentence", sentence, /^The model could not be loaded: .* expected a file, got a page \(text\/html\)/);
+    // A file that was not there is asked for again.
+    host.missing = [];
+    expect("the digest", await digestAt(browser, `${url}inspector${QUERY}`), digest);
+    host.isNew = true;
+    await visit(browser, `${url}docs`, async (page) => {
+      // The page of the old version has the browser look for a new one, which answers once all of its files are there.
+      await page.evaluate(async () => {
+        const changed = new Promise((done) => navigator.serviceWorker.addEventListener("controllerchange", done));
+        await (await navigator.serviceWorker.ready).update();
+        await changed;
+      });
+    });
+    await visit(browser, `${url}docs`, async (page) => {
+      // The worker of the old version may answer once more, while the new one begins.
+      for (let visits = 1; visits < 4 && !/^New: /.test(await page.title()); visits++) await page.reload();
+      expect("the title of the new version", await page.title(), /^New: /);
+      await ready(page);
+    });
+    return sentence;
+  } finally {
+    await close();
+  }
 }

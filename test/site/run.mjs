@@ -8,8 +8,8 @@ import { parseArgs } from "node:util";
 import { PAGES } from "../../site/pages.ts";
 import { serveSite } from "../../site/serve.ts";
 import { launch, visit } from "../examples/pages.mjs";
-import { everyPage, quickPage, reachable, typing } from "./every-page.mjs";
-import { expectPlainHost } from "./hosting.mjs";
+import { EVERY_PAGE, quickPage, ready } from "./every-page.mjs";
+import { expectHelpfulHost, expectPlainHost } from "./hosting.mjs";
 import { expectOffline } from "./offline.mjs";
 import { expectPolicy } from "./policy.mjs";
 import { expectSameBits, readDigests } from "./same-bits.mjs";
@@ -53,9 +53,13 @@ async function scenario(name, work) {
     );
     passed++;
   } catch (error) {
-    console.log(`FAIL  ${name}\n${error.stack}`);
-    failed.push(name);
+    fail(name, error);
   }
+}
+
+function fail(name, error) {
+  console.log(`FAIL  ${name}\n${error.stack}`);
+  failed.push(name);
 }
 
 /** Starts an engine, with a server of its own: what is reported there is of this engine. */
@@ -84,14 +88,28 @@ async function runTimed(engine) {
   }
 }
 
+/** What holds for every page, on one visit of this one. */
+async function onOneVisit(given) {
+  const { browser, kind, url, name } = given;
+  const titleOf = (what) => `${name}, ${kind}, ${what}`;
+  const all = Object.entries(EVERY_PAGE).filter(([what]) => titleOf(what).includes(only));
+  if (all.length === 0) return;
+  try {
+    await visit(browser, `${url}${name}.html`, async (page, errors) => {
+      await ready(page);
+      for (const [what, work] of all) await scenario(titleOf(what), () => work(page, errors, given));
+    });
+  } catch (error) {
+    fail(titleOf("a visit"), error);
+  }
+}
+
 /** All scenarios of an engine that measure no time; returns its digests by address. */
 async function runOthers(engine) {
   const { kind } = engine;
   for (const { name, title } of PAGES) {
     const given = { ...engine, name, title };
-    await scenario(`${name}, ${kind}, every page`, () => everyPage(given));
-    await scenario(`${name}, ${kind}, keyboard`, () => reachable(given));
-    await scenario(`${name}, ${kind}, typing`, () => typing(given));
+    await onOneVisit(given);
     for (const [what, work] of await own(name, "scenarios"))
       await scenario(`${name}, ${kind}, ${what}`, () => work(given));
   }
@@ -102,6 +120,7 @@ async function runOthers(engine) {
   });
   await scenario(`offline, ${kind}`, () => expectOffline(engine));
   await scenario(`plain host, ${kind}`, () => expectPlainHost(engine));
+  await scenario(`helpful host, ${kind}`, () => expectHelpfulHost(engine));
   await scenario(`policy, ${kind}`, () => expectPolicy(engine));
   return digests;
 }

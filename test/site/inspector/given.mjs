@@ -17,8 +17,16 @@ export const TEXT = "the dog slept on the rug because it was soft . what was sof
 /** The build that has the same bits in every engine. */
 export const QUERY = `?deterministic=yes&text=${encodeURIComponent(TEXT)}`;
 
+const known = new Map();
+
 /** A pass in Node: its words, the weights of all heads, the likeliest next token, and the digest of its bits. */
-export async function expected(text, edits = [], { weights, cache = "f32", from = FILE } = {}) {
+export function expected(...given) {
+  const key = JSON.stringify(given);
+  if (!known.has(key)) known.set(key, compute(...given));
+  return known.get(key);
+}
+
+async function compute(text, edits = [], { weights, cache = "f32", from = FILE } = {}) {
   const kernels = await loadKernels({ models, quantized, deterministic: true });
   const model = await loadModel(kernels, from, { gguf, weights });
   const tokenizer = await loadTokenizer(from);

@@ -9,28 +9,40 @@ import { open } from "./given.mjs";
 /** 177 tokens of the 192 that the model reads: what is typed comes on top. */
 const LONG = "the cat sat on the mat because it was soft . ".repeat(16);
 const TYPED = " the cat sat .";
-/** From a key to the map: a frame or two on a machine of one's own, and what many programs on one processor may make of it. */
-const MOST_ANSWER_MS = 250;
+/**
+ * Milliseconds from a key to the view that answers it: the pass of the model in the worker, and the next frame. The fastest answer is
+ * taken, as other programs on the machine delay single ones. WebKitGTK draws on the processor here, as no graphics card is there.
+ */
+const MOST_ANSWER_MS = { chrome: 100, firefox: 100, webkit: 250 };
 
-/** Types, and gives the times from each key to the view that answers it, in ms. */
-async function typeAndWait(page, text) {
+/** What has a pixel or an element for each token of the text, by view. */
+const DRAWN = { map: ".heatmap canvas", lines: ".token-lines .tokens:last-child" };
+
+/** Types, and gives the times from each key to the view that answers it, in ms; throws if a view then has other tokens. */
+async function typeAndWait(page, text, view) {
   await page.focus("#text");
   const times = [];
   for (const key of text) {
-    await page.evaluate(() => {
+    await page.evaluate((selector) => {
       globalThis.answer = new Promise((done) => {
         let begin;
         document.getElementById("text").addEventListener("input", () => (begin = performance.now()), { once: true });
         const answered = new MutationObserver(() => {
           if (begin === undefined) return; // the answer to an earlier key
           answered.disconnect();
-          requestAnimationFrame(() => done(performance.now() - begin));
+          requestAnimationFrame(() => {
+            const element = document.querySelector(selector);
+            const tokens = Number.parseInt(document.getElementById("status").textContent, 10);
+            done({ ms: performance.now() - begin, tokens, drawn: element.width ?? element.children.length });
+          });
         });
         answered.observe(document.getElementById("status"), { childList: true, characterData: true, subtree: true });
       });
-    });
+    }, DRAWN[view]);
     await page.keyboard.type(key);
-    times.push(await page.evaluate(() => globalThis.answer));
+    const { ms, tokens, drawn } = await page.evaluate(() => globalThis.answer);
+    expect("the tokens that are drawn", drawn, tokens);
+    times.push(ms);
   }
   return times.sort((a, b) => a - b);
 }
@@ -41,13 +53,14 @@ const typing = (view) => (given) =>
     async (page) => {
       let times;
       const work = async () => {
-        times = await typeAndWait(page, TYPED);
+        times = await typeAndWait(page, TYPED, view);
         return ONLY_CHROME;
       };
       const found = await (given.kind === "chrome" ? expectShortTasks(page, work) : work());
-      const [median, slowest] = [times[times.length >> 1], times.at(-1)].map(Math.round);
-      expect(`${median} ms from key to map: at most ${MOST_ANSWER_MS}`, median <= MOST_ANSWER_MS, true);
-      return `${await textOf(page, "#status")} from key to map ${median} ms, at most ${slowest} ms; ${found}`;
+      const [fastest, median, slowest] = [times[0], times[times.length >> 1], times.at(-1)].map(Math.round);
+      const most = MOST_ANSWER_MS[given.kind];
+      expect(`${fastest} ms from key to map: at most ${most}`, fastest <= most, true);
+      return `${await textOf(page, "#status")} from key to map ${fastest} to ${slowest} ms, median ${median}; ${found}`;
     },
     `?view=${view}&text=${encodeURIComponent(LONG)}`,
   );

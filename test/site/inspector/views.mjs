@@ -130,24 +130,28 @@ export const scenarios = {
       },
       `${QUERY}&layer=1&head=6&view=statistics`,
     ),
-  "statistics at 16,384 tokens, without the matrix": (given) =>
+  "statistics of many tokens, without the matrix": (given) =>
     open(
       given,
       async (page) => {
+        // The same script runs in all engines: in one of them at its full length, which is 16 times the work.
+        const [length, matrix, session] = given.kind === "chrome" ? [16_384, 34.4, 16.8] : [4096, 2.1, 4.2];
         const status = ".statistics [role=status]";
-        await page.select("#length", "16384");
+        await page.select("#length", String(length));
         await press(page, "Measure");
         await press(page, "Stop measuring");
         await textIs(page, status, "Stopped.");
         await press(page, "Measure");
         await page.waitForFunction(
-          (where) => document.querySelector(where).textContent.startsWith("16,384 tokens in "),
+          (where, begin) => document.querySelector(where).textContent.startsWith(begin),
           { timeout: 110_000 },
           status,
+          `${length.toLocaleString("en")} tokens in `,
         );
-        // 32 heads · 16384² weights · 4 bytes; the session has keys and values of 4 layers of 2 heads of 16 floats.
+        // 32 heads · tokens² weights · 4 bytes; the session has keys and values of 4 layers of 2 heads of 16 floats.
         const sentence = await textOf(page, status);
-        expect("bytes", sentence, /The weights of all heads would take 34\.4 GB; the session took 16\.8 MB\./);
+        const bytes = `The weights of all heads would take ${matrix} GB; the session took ${session} MB.`;
+        expect(`bytes in “${sentence}”`, sentence.includes(bytes), true);
         expect("a row for each head", await page.$$eval(".statistics tbody tr", (all) => all.length), 32);
         return sentence;
       },
