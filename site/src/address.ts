@@ -76,11 +76,12 @@ export function createState<V extends object>(fields: { readonly [K in keyof V]:
     clearTimeout(timer);
     timer = 0;
     written = performance.now();
-    const query = new URLSearchParams(location.search);
+    const given = new URLSearchParams(location.search);
     for (const [name, field] of list)
-      if (values[name] === field.first) query.delete(name);
-      else query.set(name, field.write(values[name]));
-    history.replaceState(null, "", query.size > 0 ? `?${query}` : location.pathname);
+      if (values[name] === field.first) given.delete(name);
+      else given.set(name, field.write(values[name]));
+    const query = String(given);
+    history.replaceState(null, "", query ? `?${query}` : location.pathname);
   };
   addEventListener("popstate", () => {
     clearTimeout(timer);

@@ -67,6 +67,9 @@ export function createStages(onGo: (stage: number) => void): StagesView {
       show();
     },
     say(text) {
+      stages = [];
+      about.textContent = "";
+      list.replaceChildren();
       panel.replaceChildren(make("p", { className: "quiet", textContent: text }));
     },
   };
