@@ -1,18 +1,5 @@
 // Elements by id, and elements that are made.
 
-/** Attributes as properties, which Firefox has from version 119 on. */
-const REFLECTED = { role: "role", ariaHidden: "aria-hidden", ariaLabel: "aria-label", ariaPressed: "aria-pressed" };
-for (const [name, attribute] of Object.entries({ ...REFLECTED, ariaSelected: "aria-selected" }))
-  if (!(name in Element.prototype))
-    Object.defineProperty(Element.prototype, name, {
-      get(this: Element) {
-        return this.getAttribute(attribute);
-      },
-      set(this: Element, value: string) {
-        this.setAttribute(attribute, value);
-      },
-    });
-
 /** The element of an id, of the class that is expected: a page without it is wrong. */
 export function byId<T extends Element = HTMLElement>(id: string, kind: { new (): T; readonly prototype: T }): T {
   const element = document.getElementById(id);

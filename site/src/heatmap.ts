@@ -57,7 +57,7 @@ export function sayCell({ name, weights, signed, queries, keys }: MapData, { que
   return `${name}: ${named(queries, query)} looks at ${named(keys, key)}: ${value}`;
 }
 
-/** A map, whose `onMove` hears of the cell under the cursor. */
+/** A map, whose `onMove` gets the cell under the cursor and its weight. */
 export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () => {}): Heatmap {
   const canvas = make("canvas", { ariaHidden: "true" });
   const cursor = make("div", { className: "cursor" });

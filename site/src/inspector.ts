@@ -84,8 +84,6 @@ byId("picker", HTMLElement).append(
     onUnloaded() {
       isLoaded = false;
       forget();
-      abouts = [];
-      grid.tell(abouts);
       say("Waiting for the model.");
     },
     onLoaded({ maxSeqLen }) {
@@ -105,8 +103,10 @@ function say(message: string, isError = false): void {
 function forget(): void {
   shown = undefined;
   models++;
+  abouts = [];
+  grid.describe(abouts);
   statistics.clear();
-  stages.say("");
+  stages.clear();
   byId("why", HTMLElement).replaceChildren();
   digest.textContent = "–";
 }
@@ -168,7 +168,7 @@ const studyLater = atRest(async () => {
   const studied = await engine.run("study", undefined).catch(() => undefined);
   if (!studied || of !== shown) return;
   abouts = studied.heads;
-  grid.tell(abouts);
+  grid.describe(abouts);
   does.textContent = studied.reason || sayAbout(of);
   digest.textContent = studied.digest;
   await explain();
@@ -194,7 +194,8 @@ function showHead(view: Attended): void {
   const scale = make("span", { className: kind === "difference" ? "scale signed" : "scale" });
   legend.replaceChildren(ends[0] as string, scale, ends[1] as string);
   isShowing = true;
-  open.show(kind === "difference" ? { ...data, weights: difference(), signed: true } : { ...data, weights });
+  const shownDifference = { ...data, name: `${data.name}, difference`, weights: difference(), signed: true };
+  open.show(kind === "difference" ? shownDifference : { ...data, weights });
   open.point(cellOf(view, state.values));
   isShowing = false;
 }
@@ -252,7 +253,7 @@ function segments<K extends "view" | "sort">(id: string, name: K, labels: Record
     const button = make("button", { type: "button", textContent: label });
     button.addEventListener("click", () => state.set({ [name]: value }));
     state.follow((values) => {
-      button.ariaPressed = String(values[name] === value);
+      button.setAttribute("aria-pressed", String(values[name] === value));
     });
     group.append(button);
   }

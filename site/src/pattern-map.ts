@@ -10,7 +10,7 @@ export interface PatternData {
   readonly name: string;
   /** Tokens of the context. */
   readonly context: number;
-  /** Tokens that could be computed: the rest is hatched. */
+  /** Tokens that could be computed: the others are hatched. */
   readonly length: number;
   /** [length, length]; of a later key 0. */
   readonly weights: Float32Array;
@@ -25,7 +25,7 @@ export interface PatternMap {
   point(cell: Cell): void;
 }
 
-/** A map, whose `onMove` hears where the cursor should be: within the context, and no key later than its query. */
+/** A map, whose `onMove` gets where the cursor should be: within the context, and no key later than its query. */
 export function createPatternMap(onMove: (cell: Cell) => void): PatternMap {
   const canvas = make("canvas", { ariaHidden: "true" });
   const missing = make("div", { className: "missing" });

@@ -1,4 +1,4 @@
-// A head as a file: SVG, PNG, CSV, or a page that stands alone.
+// A head as a file: SVG, PNG, CSV, or a page without other files.
 
 import type { Attended } from "../../worker/inspect.ts";
 import { make } from "../dom.ts";
@@ -36,7 +36,7 @@ td, th { padding: 0 1rem 0 0; text-align: start; font-variant-numeric: tabular-n
 </style>
 <h1>${escapeText(title)}</h1>
 <p>${escapeText(words.join(" "))}</p>
-<figure>${svg}</figure>
+<figure>${svg}<figcaption>Rows are tokens that look, columns those they look at; light is 0, dark is 1.</figcaption></figure>
 <h2>Next token</h2>
 <table><tr><th>token</th><th>probability</th>${changed}</tr>${next.join("")}</table>
 <p><a href="${escapeText(link)}">The same view, live</a></p>

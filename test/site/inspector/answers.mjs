@@ -23,7 +23,7 @@ const isHeld = (page, task) =>
   page.waitForFunction((name) => globalThis.held.some(([, data]) => data.task === name), {}, task);
 const release = (page, task) => page.evaluate((name) => globalThis.release(name), task);
 
-/** Until what was asked of the engine is answered, and longer than the page waits for a text to rest. */
+/** Until what was asked of the engine is answered, and longer than the page waits after a key. */
 const answered = () => new Promise((done) => setTimeout(done, 600));
 
 export const scenarios = {

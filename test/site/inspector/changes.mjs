@@ -94,7 +94,7 @@ export const scenarios = {
         await press(page, "Difference");
         const difference = small.weight(1, 6, 16, 6) - plain.weight(1, 6, 16, 6);
         const value = `${difference > 0 ? "+" : ""}${difference.toFixed(3)}`.replace("-", "−");
-        await textIs(page, "output.cell", `Layer 1, head 6: “the” at 16 looks at “rug” at 6: ${value}`);
+        await textIs(page, "output.cell", `Layer 1, head 6, difference: “the” at 16 looks at “rug” at 6: ${value}`);
         await page.select("#weights", "stored");
         await page.select("#cache", "f32");
         await digestIs(page, plain.digest);

@@ -75,7 +75,7 @@ const rule =
           await press(page, "Difference");
           await page.waitForFunction(() => location.search.includes("view=difference"));
           const difference = `${changed > own ? "+" : ""}${(changed - own).toFixed(3)}`.replace("-", "−");
-          await textIs(page, "output.cell", `${at} ${difference}`);
+          await textIs(page, "output.cell", `${at} ${difference}`.replace(": ", ", difference: "));
           const shown = await page.$$eval("#guesses li", (all) =>
             all.map((each) => ({
               word: each.querySelector(".label").textContent,
@@ -104,7 +104,7 @@ export const scenarios = {
   ),
   "without the first token": rule(
     "first=hidden",
-    "No other token sees the first one, where heads rest.",
+    "No other token sees the first one, where heads look that find nothing else.",
     (i, j) => j <= i && (j > 0 || i === 0),
     1,
     [[0, 16, 6]],
