@@ -188,14 +188,16 @@ function showHead(view: Attended): void {
   statistics.show(view, view.heads, notesOf(view));
   if (kind === "stages" || kind === "statistics") return;
   const open = kind === "lines" ? lines : map;
-  const data = { name: `Layer ${layer}, head ${head}`, queries: words, keys: words };
-  const difference = () => weights.map((weight, i) => weight - (before?.[i] ?? weight));
+  const data = { name: `Layer ${layer}, head ${head}`, queries: words, keys: words, weights };
+  const difference = () => ({
+    ...{ ...data, name: `${data.name}, difference`, signed: true },
+    weights: weights.map((weight, i) => weight - (before?.[i] ?? weight)),
+  });
   const ends = kind === "difference" ? ["−1", "+1"] : ["0", "1"];
   const scale = make("span", { className: kind === "difference" ? "scale signed" : "scale" });
   legend.replaceChildren(ends[0] as string, scale, ends[1] as string);
   isShowing = true;
-  const shownDifference = { ...data, name: `${data.name}, difference`, weights: difference(), signed: true };
-  open.show(kind === "difference" ? shownDifference : { ...data, weights });
+  open.show(kind === "difference" ? difference() : data);
   open.point(cellOf(view, state.values));
   isShowing = false;
 }
