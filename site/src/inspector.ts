@@ -151,7 +151,8 @@ function show(view: Attended): void {
   guesses.replaceChildren(...guessRows(view.guesses));
   const read = view.read === 0 ? "" : `; ${view.read} read in ${view.ms.toFixed(0)} ms`;
   const cut = view.cut === 0 ? "" : `; there is no room for ${view.cut} more`;
-  say(`${words.length} tokens${cut}${read}.${sayUnknown(view.unknown)}`);
+  const tokens = words.length === 1 ? "1 token" : `${words.length} tokens`;
+  say(`${tokens}${cut}${read}.${sayUnknown(view.unknown)}`);
 }
 
 const isEdited = (place: Place) =>
