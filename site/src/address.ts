@@ -49,7 +49,7 @@ const ADDRESS_MS = 350;
 
 export interface State<V> {
   readonly values: Readonly<V>;
-  /** Changes fields and tells all listeners; the address follows at once or, where much changes, a little later. */
+  /** Changes fields and calls all listeners; the address follows at once or, where much changes, a little later. */
   set(change: Partial<V>): void;
   /** Calls `listener` now and after each change, also when the user goes back. */
   follow(listener: (values: Readonly<V>) => void): void;
@@ -68,7 +68,7 @@ export function createState<V extends object>(fields: { readonly [K in keyof V]:
   };
   let values = read();
   const listeners: ((values: Readonly<V>) => void)[] = [];
-  const tell = () => {
+  const notify = () => {
     for (const listener of listeners) listener(values);
   };
   let [written, timer] = [Number.NEGATIVE_INFINITY, 0];
@@ -76,17 +76,18 @@ export function createState<V extends object>(fields: { readonly [K in keyof V]:
     clearTimeout(timer);
     timer = 0;
     written = performance.now();
-    const query = new URLSearchParams(location.search);
+    const given = new URLSearchParams(location.search);
     for (const [name, field] of list)
-      if (values[name] === field.first) query.delete(name);
-      else query.set(name, field.write(values[name]));
-    history.replaceState(null, "", query.size > 0 ? `?${query}` : location.pathname);
+      if (values[name] === field.first) given.delete(name);
+      else given.set(name, field.write(values[name]));
+    const query = String(given);
+    history.replaceState(null, "", query ? `?${query}` : location.pathname);
   };
   addEventListener("popstate", () => {
     clearTimeout(timer);
     timer = 0;
     values = read();
-    tell();
+    notify();
   });
   addEventListener("pagehide", () => timer && write());
   return {
@@ -98,7 +99,7 @@ export function createState<V extends object>(fields: { readonly [K in keyof V]:
       const wait = written + ADDRESS_MS - performance.now();
       if (wait <= 0) write();
       else timer ||= window.setTimeout(write, wait);
-      tell();
+      notify();
     },
     follow(listener) {
       listeners.push(listener);

@@ -2,6 +2,7 @@
 
 import { paint } from "./colours.ts";
 import { make } from "./dom.ts";
+import { visible } from "./inspector/bars.ts";
 
 /** What a map shows: weights [queries, keys], with a word for each. */
 export interface MapData {
@@ -31,17 +32,32 @@ export interface Heatmap {
 /** Pixels that a label needs: below each other, side by side. */
 const LABEL = { queries: 12, keys: 14 };
 
-/** Where each key moves the cursor: Home to the first key, End to the last one that the query may look at. */
-const MOVES: Readonly<Record<string, (cell: Cell) => Cell>> = {
-  ArrowLeft: ({ query, key }) => ({ query, key: key - 1 }),
-  ArrowRight: ({ query, key }) => ({ query, key: key + 1 }),
-  ArrowUp: ({ query, key }) => ({ query: query - 1, key }),
-  ArrowDown: ({ query, key }) => ({ query: query + 1, key }),
-  Home: ({ query }) => ({ query, key: 0 }),
-  End: ({ query }) => ({ query, key: query }),
-};
+/**
+ * The cell that a key leads to, also beyond the edges: arrow keys go one cell, with Shift ten; Home goes to the first key, End to
+ * the last one that the query may look at. Undefined for all other keys.
+ */
+export function cellAfter(event: KeyboardEvent, { query, key }: Cell): Cell | undefined {
+  if (event.ctrlKey || event.metaKey || event.altKey) return undefined;
+  const step = event.shiftKey ? 10 : 1;
+  const cells: Readonly<Record<string, Cell>> = {
+    ...{ ArrowLeft: { query, key: key - step }, ArrowRight: { query, key: key + step } },
+    ...{ ArrowUp: { query: query - step, key }, ArrowDown: { query: query + step, key } },
+    ...{ Home: { query, key: 0 }, End: { query, key: query } },
+  };
+  const cell = cells[event.key];
+  if (cell) event.preventDefault(); // the page would scroll
+  return cell;
+}
 
-/** A map, whose `onMove` hears of the cell under the cursor. */
+/** “was” at 9 looks at “mat” at 6: 0.902. */
+export function sayCell({ name, weights, signed, queries, keys }: MapData, { query, key }: Cell): string {
+  const weight = weights[query * keys.length + key] as number;
+  const named = (words: readonly string[], i: number) => `“${visible(words[i] as string)}” at ${i}`;
+  const value = `${signed && weight > 0 ? "+" : ""}${weight.toFixed(3)}`.replace("-", "−");
+  return `${name}: ${named(queries, query)} looks at ${named(keys, key)}: ${value}`;
+}
+
+/** A map, whose `onMove` gets the cell under the cursor and its weight. */
 export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () => {}): Heatmap {
   const canvas = make("canvas", { ariaHidden: "true" });
   const cursor = make("div", { className: "cursor" });
@@ -58,21 +74,17 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
 
   const point = ({ query, key }: Cell): void => {
     if (!data || data.queries.length === 0) return;
-    const { weights, queries, keys, name } = data;
+    const { weights, queries, keys } = data;
     const within = (i: number, count: number) => Math.min(count - 1, Math.max(0, i));
     at = { query: within(query, queries.length), key: within(key, keys.length) };
-    const weight = weights[at.query * keys.length + at.key] as number;
-    const named = (words: readonly string[], i: number) => `“${words[i]}” at ${i}`;
-    const sign = data.signed && weight > 0 ? "+" : "";
-    cell.textContent =
-      data.say?.(at) ?? `${name}: ${named(queries, at.query)} gives ${named(keys, at.key)} ${sign}${weight.toFixed(3)}`;
+    cell.textContent = data.say?.(at) ?? sayCell(data, at);
     const percent = (i: number, count: number) => `${(100 * i) / count}%`;
     cursor.style.left = percent(at.key, keys.length);
     cursor.style.top = percent(at.query, queries.length);
     cursor.style.width = percent(1, keys.length);
     cursor.style.height = percent(1, queries.length);
     placeLabels();
-    onMove(at, weight);
+    onMove(at, weights[at.query * keys.length + at.key] as number);
   };
 
   /** As many labels as there is room for; those of the cursor always. Long texts have only these, as each costs time. */
@@ -89,7 +101,7 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
       const side = name === "keys" ? "left" : "top";
       for (const [at, { word, i }] of shown.entries()) {
         const label = children[at] as HTMLElement;
-        const [text, place] = [word.replace(/^ /, "·"), `${(100 * (i + 0.5)) / words.length}%`];
+        const [text, place] = [visible(word), `${(100 * (i + 0.5)) / words.length}%`];
         if (label.textContent !== text) label.textContent = text;
         if (label.style[side] !== place) label.style[side] = place;
         label.className = i === here ? "here" : "";
@@ -106,10 +118,8 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
   plot.addEventListener("pointermove", pointAt);
   plot.addEventListener("pointerdown", pointAt);
   plot.addEventListener("keydown", (event) => {
-    const move = MOVES[event.key];
-    if (!move || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault(); // the page would scroll
-    point(move(at));
+    const next = cellAfter(event, at);
+    if (next) point(next);
   });
   new ResizeObserver(([entry]) => {
     const { width, height } = (entry as ResizeObserverEntry).contentRect;

@@ -6,8 +6,8 @@ import { startEngine } from "./engine.ts";
 import { type Cell, createHeatmap } from "./heatmap.ts";
 import { guessRows, visible } from "./inspector/bars.ts";
 import { createEditControls, readEdits } from "./inspector/edits.ts";
-import { exportButtons } from "./inspector/exports.ts";
-import { cellOf, sayGroup, sayUnknown, UNCHANGED } from "./inspector/head.ts";
+import { exportControls } from "./inspector/exports.ts";
+import { cellOf, headAt, sayDifference, sayGroup, sayUnknown, UNCHANGED } from "./inspector/head.ts";
 import { createHeadsGrid, type Place, sayHead } from "./inspector/heads-grid.ts";
 import { createLines } from "./inspector/lines.ts";
 import { createStages } from "./inspector/stages.ts";
@@ -39,6 +39,8 @@ const grid = createHeadsGrid((place) => state.set(place));
 const edits = createEditControls((changed, from) => state.set({ edits: changed, from }));
 const switches = createSwitches((change) => state.set(change));
 let isLoaded = false;
+/** Models that were unloaded. */
+let models = 0;
 let isShowing = false;
 let shown: Attended | undefined;
 let abouts: readonly HeadAbout[] = [];
@@ -62,11 +64,10 @@ const views = { map: map.element, lines: lines.element, stages: stages.element, 
 map.element.append(legend);
 byId("view", HTMLElement).append(...Object.values(views));
 byId("exports", HTMLElement).append(
-  "Save this head as",
-  ...exportButtons(
+  "Save these weights as",
+  ...exportControls(
     () => shown,
     ({ words, weights, head }, title) => engine.run("figure", { words, weights, head, title }),
-    (message) => say(message, true),
   ),
 );
 byId("heads", HTMLElement).append(grid.element);
@@ -82,8 +83,7 @@ byId("picker", HTMLElement).append(
     onChoice: (model) => state.set({ model }),
     onUnloaded() {
       isLoaded = false;
-      abouts = [];
-      grid.tell(abouts);
+      forget();
       say("Waiting for the model.");
     },
     onLoaded({ maxSeqLen }) {
@@ -97,6 +97,18 @@ byId("picker", HTMLElement).append(
 function say(message: string, isError = false): void {
   status.textContent = message;
   status.className = `small ${isError ? "error" : "quiet"}`;
+}
+
+/** What was shown is of a model that is no longer there: answers about it that come later are left out. */
+function forget(): void {
+  shown = undefined;
+  models++;
+  abouts = [];
+  grid.describe(abouts);
+  statistics.clear();
+  stages.clear();
+  byId("why", HTMLElement).replaceChildren();
+  digest.textContent = "–";
 }
 
 /** One question at a time: what was typed meanwhile is asked next. */
@@ -113,10 +125,13 @@ async function ask(): Promise<void> {
     isStale = false;
     const { values } = state;
     const { layer, head } = values;
+    const model = models;
     asked = questionOf(values);
     try {
-      show(await engine.run("attend", { text: field.value, changes: changesOf(values), layer, head }));
+      const view = await engine.run("attend", { text: field.value, changes: changesOf(values), layer, head });
+      if (model === models) show(view);
     } catch (error) {
+      if (model !== models) continue;
       say((error as Error).message, true);
       markReady();
     }
@@ -136,20 +151,16 @@ function show(view: Attended): void {
   guesses.replaceChildren(...guessRows(view.guesses));
   const read = view.read === 0 ? "" : `; ${view.read} read in ${view.ms.toFixed(0)} ms`;
   const cut = view.cut === 0 ? "" : `; there is no room for ${view.cut} more`;
-  say(`${words.length} tokens${cut}${read}.${sayUnknown(view.unknown)}`);
+  const tokens = words.length === 1 ? "1 token" : `${words.length} tokens`;
+  say(`${tokens}${cut}${read}.${sayUnknown(view.unknown)}`);
 }
 
 const isEdited = (place: Place) =>
   readEdits(state.values.edits).some(({ layer, head }) => layer === place.layer && head === place.head);
 
-const aboutOf = ({ heads, layer, head }: Attended) =>
-  abouts[heads.slice(0, layer).reduce((sum, count) => sum + count, head)];
-
 function sayAbout(view: Attended): string {
-  const isSame = state.values.view === "difference" && view.before === undefined;
-  return [isSame ? "Nothing is changed, so nothing differs." : "", sayHead(aboutOf(view)), sayGroup(view)]
-    .join(" ")
-    .trim();
+  const difference = state.values.view === "difference" ? sayDifference(view) : "";
+  return [difference, sayHead(abouts[headAt(view.heads, view)]), sayGroup(view)].join(" ").trim();
 }
 
 const studyLater = atRest(async () => {
@@ -158,7 +169,7 @@ const studyLater = atRest(async () => {
   const studied = await engine.run("study", undefined).catch(() => undefined);
   if (!studied || of !== shown) return;
   abouts = studied.heads;
-  grid.tell(abouts);
+  grid.describe(abouts);
   does.textContent = studied.reason || sayAbout(of);
   digest.textContent = studied.digest;
   await explain();
@@ -175,37 +186,42 @@ const moveTo = (cell: Cell): void => {
 function showHead(view: Attended): void {
   const { words, weights, before, layer, head } = view;
   const { view: kind } = state.values;
-  statistics.show(view, view.heads);
+  statistics.show(view, view.heads, notesOf(view));
   if (kind === "stages" || kind === "statistics") return;
   const open = kind === "lines" ? lines : map;
-  const data = { name: `Layer ${layer}, head ${head}`, queries: words, keys: words };
-  const difference = () => weights.map((weight, i) => weight - (before?.[i] ?? weight));
+  const data = { name: `Layer ${layer}, head ${head}`, queries: words, keys: words, weights };
+  const difference = () => ({
+    ...{ ...data, name: `${data.name}, difference`, signed: true },
+    weights: weights.map((weight, i) => weight - (before?.[i] ?? weight)),
+  });
   const ends = kind === "difference" ? ["−1", "+1"] : ["0", "1"];
   const scale = make("span", { className: kind === "difference" ? "scale signed" : "scale" });
   legend.replaceChildren(ends[0] as string, scale, ends[1] as string);
   isShowing = true;
-  open.show(kind === "difference" ? { ...data, weights: difference(), signed: true } : { ...data, weights });
+  open.show(kind === "difference" ? difference() : data);
   open.point(cellOf(view, state.values));
   isShowing = false;
 }
 
 const notesOf = ({ before }: Attended) => (before ? [UNCHANGED] : []);
 
-async function showStages(of: Attended, cell: Cell): Promise<void> {
+async function showStages(of: Attended, cell: Cell, isLast: () => boolean): Promise<void> {
   try {
     const list = await engine.run("stages", { layer: of.layer, head: of.head, ...cell });
     const word = (i: number) => `“${visible(of.words[i] as string)}” at ${i}`;
-    if (of === shown)
-      stages.show(list, [`${word(cell.query)} looks at ${word(cell.key)}, step by step.`, ...notesOf(of)]);
+    if (isLast()) stages.show(list, [`${word(cell.query)} looks at ${word(cell.key)}, step by step.`, ...notesOf(of)]);
   } catch (error) {
-    if (of === shown) stages.say((error as Error).message);
+    if (isLast()) stages.say((error as Error).message);
   }
 }
 
+let explanations = 0;
 /** Explains the cell under the cursor. */
 const explain = async (): Promise<void> => {
   const of = shown;
   if (!of || !isLoaded) return;
+  const own = ++explanations;
+  const isLast = () => own === explanations && of === shown;
   const { query, key } = cellOf(of, state.values);
   const { layer, head, words } = of;
   const place = byId("why", HTMLElement);
@@ -215,19 +231,20 @@ const explain = async (): Promise<void> => {
     stages.say(none);
     return sayThere(none);
   }
-  if (state.values.view === "stages") await showStages(of, { query, key });
+  if (state.values.view === "stages") await showStages(of, { query, key }, isLast);
   try {
     const why = await engine.run("why", { layer, head, query, key });
-    if (of === shown)
+    if (isLast())
       place.replaceChildren(whyView(why, visible(words[query] as string), visible(words[key] as string), notesOf(of)));
   } catch (error) {
-    if (of === shown) sayThere((error as Error).message);
+    if (isLast()) sayThere((error as Error).message);
   }
 };
 const keepCursor = atRest(() => cursor && state.set(cursor));
 const keepText = atRest(() => state.set({ text: field.value }));
 
 field.addEventListener("input", () => {
+  statistics.clear();
   void ask();
   keepText();
 });
@@ -239,7 +256,7 @@ function segments<K extends "view" | "sort">(id: string, name: K, labels: Record
     const button = make("button", { type: "button", textContent: label });
     button.addEventListener("click", () => state.set({ [name]: value }));
     state.follow((values) => {
-      button.ariaPressed = String(values[name] === value);
+      button.setAttribute("aria-pressed", String(values[name] === value));
     });
     group.append(button);
   }
@@ -255,7 +272,10 @@ segments("sorts", "sort", { layer: "By layer", kind: "By what they do" });
 
 let explained = "";
 state.follow((values) => {
-  if (document.activeElement !== field && field.value !== values.text) field.value = values.text;
+  if (document.activeElement !== field && field.value !== values.text) {
+    field.value = values.text;
+    statistics.clear();
+  }
   edits.show(values.edits, values.from, values);
   switches.show(values);
   statistics.setLength(values.length);

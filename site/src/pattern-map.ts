@@ -3,14 +3,14 @@
 
 import { paint } from "./colours.ts";
 import { make } from "./dom.ts";
-import type { Cell } from "./heatmap.ts";
+import { type Cell, cellAfter } from "./heatmap.ts";
 
 /** What a map shows. */
 export interface PatternData {
   readonly name: string;
   /** Tokens of the context. */
   readonly context: number;
-  /** Tokens that could be computed: the rest is hatched. */
+  /** Tokens that could be computed: the others are hatched. */
   readonly length: number;
   /** [length, length]; of a later key 0. */
   readonly weights: Float32Array;
@@ -25,15 +25,7 @@ export interface PatternMap {
   point(cell: Cell): void;
 }
 
-/** How far a key moves the cursor; with Shift ten times as far. */
-const STEPS: Readonly<Record<string, readonly [queries: number, keys: number]>> = {
-  ArrowLeft: [0, -1],
-  ArrowRight: [0, 1],
-  ArrowUp: [-1, 0],
-  ArrowDown: [1, 0],
-};
-
-/** A map, whose `onMove` hears where the cursor should be: within the context, and no key later than its query. */
+/** A map, whose `onMove` gets where the cursor should be: within the context, and no key later than its query. */
 export function createPatternMap(onMove: (cell: Cell) => void): PatternMap {
   const canvas = make("canvas", { ariaHidden: "true" });
   const missing = make("div", { className: "missing" });
@@ -58,14 +50,8 @@ export function createPatternMap(onMove: (cell: Cell) => void): PatternMap {
   element.addEventListener("pointermove", pointAt);
   element.addEventListener("pointerdown", pointAt);
   element.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const step = STEPS[event.key];
-    const times = event.shiftKey ? 10 : 1;
-    if (event.key === "Home") move(at.query, 0);
-    else if (event.key === "End") move(at.query, at.query);
-    else if (step) move(at.query + times * step[0], at.key + times * step[1]);
-    else return;
-    event.preventDefault(); // the page would scroll
+    const next = cellAfter(event, at);
+    if (next) move(next.query, next.key);
   });
 
   return {

@@ -7,7 +7,7 @@ export interface RankedList {
   show(texts: readonly string[], scores: Float32Array, chosen: number): void;
 }
 
-/** Fills an element, which has a label; `onChoose` hears the number of the text that is clicked, or taken by Enter. */
+/** Fills an element, which has a label; `onChoose` gets the number of the text that is clicked, or taken by Enter. */
 export function createRankedList(list: HTMLElement, onChoose: (i: number) => void): RankedList {
   let active = 0;
   list.tabIndex = 0;

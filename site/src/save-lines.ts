@@ -2,7 +2,7 @@
 
 import type { Embedded } from "../worker/embed.ts";
 import { clustersAt } from "./clusters.ts";
-import { saveText } from "./save.ts";
+import { csvOf, saveFile } from "./save.ts";
 
 /** Lines, and the cosine of each with what they are compared with. */
 export interface Ranked {
@@ -27,12 +27,9 @@ function rowsOf({ lines, found, scores }: Ranked, threshold: number): Row[] {
   return rows.sort((a, b) => b.cosine - a.cosine);
 }
 
-/** A field of CSV: quotes around it, and those in it twice. */
-const quoted = (value: string): string => `"${value.replaceAll('"', '""')}"`;
-
 export function saveCsv(ranked: Ranked, threshold: number): void {
-  const rows = rowsOf(ranked, threshold).map(({ line, cosine, cluster }) => `${cosine},${cluster},${quoted(line)}`);
-  saveText("lines.csv", "text/csv", `cosine,cluster,line\r\n${rows.join("\r\n")}\r\n`);
+  const rows = rowsOf(ranked, threshold).map(({ line, cosine, cluster }) => [cosine, cluster, line]);
+  saveFile("lines.csv", "text/csv;charset=utf-8", csvOf([["cosine", "cluster", "line"], ...rows]));
 }
 
 /** `head` is what the lines were made by, and compared with. */
@@ -41,5 +38,5 @@ export function saveJson(ranked: Ranked, head: { readonly threshold: number; rea
   const lines = rowsOf(ranked, head.threshold).map(({ at, ...rest }) => {
     return { ...rest, vector: Array.from(vectors.subarray(at * dimensions, (at + 1) * dimensions)) };
   });
-  saveText("lines.json", "application/json", JSON.stringify({ ...head, digest, lines }));
+  saveFile("lines.json", "application/json", JSON.stringify({ ...head, digest, lines }));
 }

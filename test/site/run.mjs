@@ -11,6 +11,7 @@ import { launch, visit } from "../examples/pages.mjs";
 import { EVERY_PAGE, quickPage, ready } from "./every-page.mjs";
 import { expectHelpfulHost, expectPlainHost } from "./hosting.mjs";
 import { expectOffline } from "./offline.mjs";
+import { expectOlder } from "./older.mjs";
 import { expectPolicy } from "./policy.mjs";
 import { expectSameBits, readDigests } from "./same-bits.mjs";
 import { launchWebKit, RECORDER } from "./webkit.mjs";
@@ -119,6 +120,7 @@ async function runOthers(engine) {
     return `${Object.keys(digests).length} addresses`;
   });
   await scenario(`offline, ${kind}`, () => expectOffline(engine));
+  await scenario(`older engines, ${kind}`, () => expectOlder(engine));
   await scenario(`plain host, ${kind}`, () => expectPlainHost(engine));
   await scenario(`helpful host, ${kind}`, () => expectHelpfulHost(engine));
   await scenario(`policy, ${kind}`, () => expectPolicy(engine));

@@ -115,17 +115,17 @@ export function caption(kind: Kind, { model, about }: Entry, isKind: boolean, al
   return `${name.charAt(0).toUpperCase()}${name.slice(1)} ${does}. ${why}${copies}`;
 }
 
-/** A score as a bar, with a mark at the baseline, and what it rests on. */
+/** A score as a bar, with a mark at the baseline, and what it is a mean of. */
 export function scoreBar({ score, baseline, tokens }: Score): HTMLElement[] {
   const fill = make("span", { className: "fill" });
   fill.style.width = `${100 * Math.min(1, Math.max(0, score))}%`;
   const mark = make("span", { className: "mark" });
   mark.style.left = `${100 * baseline}%`;
-  const rests = tokens === undefined ? "weights alone" : `${tokens.toLocaleString("en")} tokens`;
+  const of = tokens === undefined ? "weights alone" : `${tokens.toLocaleString("en")} tokens`;
   return [
     make("strong", { textContent: digits(score) }),
     make("span", { className: "track", ariaHidden: "true" }, fill, mark),
-    make("span", { className: "quiet", textContent: `baseline ${digits(baseline)}, ${rests}` }),
+    make("span", { className: "quiet", textContent: `baseline ${digits(baseline)}, ${of}` }),
   ];
 }
 

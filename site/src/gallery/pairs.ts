@@ -126,7 +126,7 @@ export function looksTable(figures: TutorialFigures, sentence: Sample, heads: re
     const head = make("a", { href, textContent: `${about.layer}.${about.head}`, title: nameOf(about) });
     return row("td", [look, digits(byHand), digits(learned.weight), head, digits(1 / (cell.query + 1))]);
   });
-  const caption = `The most that any of the ${heads.length} learned heads gives, of which 0.7 is head 7 of layer 0; and equal weights for all tokens so far.`;
+  const caption = `Learned: the largest weight that any of the ${heads.length} heads gives; 0.7 is head 7 of layer 0. Equal: the weight if all tokens so far had the same.`;
   const head = make("thead", {}, row("th", ["Look", "By hand", "Learned", "Head", "Equal"]));
   const table = make("table", {}, make("caption", { textContent: caption }), head, make("tbody", {}, ...rows));
   return make("div", { className: "table" }, table);

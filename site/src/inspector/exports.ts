@@ -1,25 +1,17 @@
-// A head as a file: SVG, PNG, CSV, or a page that stands alone.
+// A head as a file: SVG, PNG, CSV, or a page without other files.
 
 import { escapeHtml } from "../../../src/util/escape.ts";
 import type { Attended } from "../../worker/inspect.ts";
 import { make } from "../dom.ts";
+import { csvOf, saveFile } from "../save.ts";
 
 /** Pixels of PNG for one of the figure. */
 const SCALE = 2;
 
-/** Hands a file to the browser. */
-function save(name: string, content: Blob): void {
-  const href = URL.createObjectURL(content);
-  make("a", { href, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(href), 60_000);
-}
-
 /** The weights [queries, keys] with the words; floats have all of their digits. */
-export function csvOf({ words, weights }: Attended): string {
-  const quote = (word: string) => `"${word.replaceAll('"', '""')}"`;
+function tableOf({ words, weights }: Attended): (string | number)[][] {
   const n = words.length;
-  const rows = words.map((word, i) => [quote(word), ...weights.subarray(i * n, (i + 1) * n)].join(","));
-  return [["query", ...words.map(quote)].join(","), ...rows, ""].join("\r\n");
+  return [["query", ...words], ...words.map((word, i) => [word, ...weights.subarray(i * n, (i + 1) * n)])];
 }
 
 /** A page with the figure, the next tokens and a link back, without any other file. */
@@ -42,7 +34,7 @@ td, th { padding: 0 1rem 0 0; text-align: start; font-variant-numeric: tabular-n
 </style>
 <h1>${escapeHtml(title)}</h1>
 <p>${escapeHtml(words.join(" "))}</p>
-<figure>${svg}</figure>
+<figure>${svg}<figcaption>Rows are tokens that look, columns those they look at; light is 0, dark is 1.</figcaption></figure>
 <h2>Next token</h2>
 <table><tr><th>token</th><th>probability</th>${changed}</tr>${next.join("")}</table>
 <p><a href="${escapeHtml(link)}">The same view, live</a></p>
@@ -66,34 +58,45 @@ async function pngOf(svg: string): Promise<Blob> {
   );
 }
 
-/** Buttons that save what is shown; `figure` draws the head as SVG, `onError` hears why there is no file. */
-export function exportButtons(
+/** Buttons that save what is shown, and a line that says what became of it; `figure` draws the head as SVG. */
+export function exportControls(
   shown: () => Attended | undefined,
   figure: (view: Attended, title: string) => Promise<string>,
-  onError: (message: string) => void,
-): HTMLButtonElement[] {
-  const kinds: Record<string, (view: Attended, title: string) => Promise<Blob>> = {
-    SVG: async (view, title) => new Blob([await figure(view, title)], { type: "image/svg+xml" }),
-    PNG: async (view, title) => pngOf(await figure(view, title)),
-    CSV: async (view) => new Blob([csvOf(view)], { type: "text/csv;charset=utf-8" }),
-    HTML: async (view, title) => {
-      return new Blob([pageOf(view, title, await figure(view, title), location.href)], {
-        type: "text/html;charset=utf-8",
-      });
-    },
+): HTMLElement[] {
+  const kinds: Record<string, readonly [type: string, draw: (view: Attended, title: string) => Promise<BlobPart>]> = {
+    SVG: ["image/svg+xml", figure],
+    PNG: ["image/png", async (view, title) => pngOf(await figure(view, title))],
+    CSV: ["text/csv;charset=utf-8", async (view) => csvOf(tableOf(view))],
+    HTML: [
+      "text/html;charset=utf-8",
+      async (view, title) => {
+        const link = location.href;
+        return pageOf(view, title, await figure(view, title), link);
+      },
+    ],
   };
-  return Object.entries(kinds).map(([kind, draw]) => {
+  const status = make("p", {});
+  status.setAttribute("role", "status");
+  const say = (text: string, isError: boolean) => {
+    status.textContent = text;
+    status.className = isError ? "small error" : "small quiet";
+  };
+  const buttons = Object.entries(kinds).map(([kind, [type, draw]]) => {
     const button = make("button", { type: "button", textContent: kind });
     button.addEventListener("click", async () => {
       const view = shown();
-      if (!view) return;
-      const name = `layer-${view.layer}-head-${view.head}`;
+      if (!view) return say("No head is shown yet.", true);
+      const { layer, head, before } = view;
+      const name = `layer-${layer}-head-${head}.${kind.toLowerCase()}`;
       try {
-        save(`${name}.${kind.toLowerCase()}`, await draw(view, `Layer ${view.layer}, head ${view.head}`));
+        const content = await draw(view, `Layer ${layer}, head ${head}${before ? ", with changes" : ""}`);
+        saveFile(name, type, content);
+        say(`Saved as ${name}.`, false);
       } catch (error) {
-        onError((error as Error).message);
+        say((error as Error).message, true);
       }
     });
     return button;
   });
+  return [...buttons, status];
 }

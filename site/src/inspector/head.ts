@@ -3,6 +3,7 @@
 import type { Attended } from "../../worker/inspect.ts";
 import type { Unknown } from "../../worker/inspect-text.ts";
 import type { Cell } from "../heatmap.ts";
+import type { Place } from "./heads-grid.ts";
 
 /** Beside what is shown of the pass without changes, while there are some. */
 export const UNCHANGED = "Your changes are left out here: this is the pass of the model as it is.";
@@ -14,6 +15,17 @@ export function sayGroup({ heads, kvHeads, layer, head }: Attended): string {
   const size = queries / keys;
   const first = Math.floor(head / size) * size;
   return `It shares its keys and values with heads ${first} to ${first + size - 1}: ${keys} heads of them serve ${queries} heads of queries.`;
+}
+
+/** The number of a head among those of all layers, which have `heads` each. */
+export const headAt = (heads: readonly number[], { layer, head }: Place): number =>
+  heads.slice(0, layer).reduce((sum, count) => sum + count, head);
+
+/** What the large head shows of the changes, where the view is the difference that they make. */
+export function sayDifference({ weights, before }: Attended): string {
+  if (!before) return "Nothing is changed yet, so nothing differs: change the head, or use a switch.";
+  if (weights.some((weight, i) => weight !== before[i])) return "";
+  return "The changes leave the weights of this head as they are: they show in the next token, and in the heads of later layers.";
 }
 
 /** Which words the model does not know, and what it reads instead. */

@@ -36,7 +36,7 @@ export interface HeadsGrid {
   readonly element: HTMLElement;
   show(view: Attended, isEdited: (place: Place) => boolean): void;
   /** What each head does, layer by layer; empty while that is not known. */
-  tell(heads: readonly HeadAbout[]): void;
+  describe(heads: readonly HeadAbout[]): void;
   sort(by: "layer" | "kind"): void;
 }
 
@@ -129,7 +129,7 @@ export function createHeadsGrid(onChoice: (place: Place) => void): HeadsGrid {
         paint(tile.canvas, small.subarray(i * side * side, (i + 1) * side * side), side, side);
       }
     },
-    tell(heads) {
+    describe(heads) {
       abouts = heads;
       for (const [i, { note, button, layer, head }] of tiles.entries()) {
         const about = heads[i];

@@ -1,8 +1,9 @@
 // A head as lines from each token to those that it looks at: one canvas behind two columns of words.
 
 import { make, oncePerFrame } from "../dom.ts";
-import type { Cell, MapData } from "../heatmap.ts";
+import { type Cell, cellAfter, type MapData, sayCell } from "../heatmap.ts";
 import { visible } from "./bars.ts";
+import { cellOf } from "./head.ts";
 
 export interface LinesView {
   readonly element: HTMLElement;
@@ -18,15 +19,6 @@ const [FAINT, LEAST_FAINT, STRENGTHS] = [0.35, 0.05, 8];
 
 /** The height of `.token-lines .scroll`. */
 const MOST_HEIGHT = "36rem";
-
-const MOVES: Readonly<Record<string, (cell: Cell) => Cell>> = {
-  ArrowUp: ({ query, key }) => ({ query: query - 1, key }),
-  ArrowDown: ({ query, key }) => ({ query: query + 1, key }),
-  ArrowLeft: ({ query, key }) => ({ query, key: key - 1 }),
-  ArrowRight: ({ query, key }) => ({ query, key: key + 1 }),
-  Home: ({ query }) => ({ query, key: 0 }),
-  End: ({ query }) => ({ query, key: query }),
-};
 
 export function createLines(onMove: (cell: Cell) => void): LinesView {
   const canvas = make("canvas", { ariaHidden: "true" });
@@ -87,11 +79,9 @@ export function createLines(onMove: (cell: Cell) => void): LinesView {
 
   const point = (cell: Cell): void => {
     if (!data) return;
-    const { weights, keys: words, name } = data;
-    const within = (i: number) => Math.min(words.length - 1, Math.max(0, i));
+    const within = (i: number) => Math.min(keys.children.length - 1, Math.max(0, i));
     at = { query: within(cell.query), key: within(cell.key) };
-    const weight = weights[at.query * words.length + at.key] as number;
-    output.textContent = `${name}: “${words[at.query]}” at ${at.query} gives “${words[at.key]}” at ${at.key} ${weight.toFixed(3)}`;
+    output.textContent = sayCell(data, at);
     for (const [column, here] of [
       [queries, at.query],
       [keys, at.key],
@@ -102,20 +92,15 @@ export function createLines(onMove: (cell: Cell) => void): LinesView {
   };
 
   plot.addEventListener("pointermove", ({ target }) => {
-    if (!(target instanceof HTMLElement) || !target.dataset.token) return;
+    if (!data || !(target instanceof HTMLElement) || !target.dataset.token) return;
     const token = Number(target.dataset.token);
-    point(target.parentElement === queries ? { query: token, key: strongest(token) } : { ...at, key: token });
+    const isQuery = target.parentElement === queries;
+    point(isQuery ? cellOf({ ...data, words: data.keys }, { query: token, key: -1 }) : { ...at, key: token });
   });
-  const strongest = (query: number): number => {
-    const { weights, keys: words } = data as MapData;
-    const row = weights.subarray(query * words.length, (query + 1) * words.length);
-    return row.indexOf(row.reduce((a, b) => Math.max(a, b)));
-  };
   plot.addEventListener("keydown", (event) => {
-    const move = MOVES[event.key];
-    if (!move || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault(); // the page would scroll
-    point(move(at));
+    const next = cellAfter(event, at);
+    if (!next) return;
+    point(next);
     queries.children[at.query]?.scrollIntoView({ block: "nearest" });
   });
   scroll.addEventListener("scroll", () => draw(), { passive: true });

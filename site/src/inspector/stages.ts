@@ -9,6 +9,8 @@ export interface StagesView {
   show(stages: readonly Stage[], notes: readonly string[]): void;
   /** Goes to a stage. */
   go(stage: number): void;
+  /** Shows none. */
+  clear(): void;
   /** Says why there are none. */
   say(text: string): void;
 }
@@ -36,6 +38,12 @@ export function createStages(onGo: (stage: number) => void): StagesView {
       make("p", { className: "shapes quiet small" }, ...shapes.map((shape) => make("code", { textContent: shape }))),
       ...rows.map(rowView),
     );
+  };
+  const clear = (): void => {
+    stages = [];
+    about.textContent = "";
+    list.replaceChildren();
+    panel.replaceChildren();
   };
   list.addEventListener("keydown", ({ key }) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
@@ -66,7 +74,9 @@ export function createStages(onGo: (stage: number) => void): StagesView {
       at = stage;
       show();
     },
+    clear,
     say(text) {
+      clear();
       panel.replaceChildren(make("p", { className: "quiet", textContent: text }));
     },
   };

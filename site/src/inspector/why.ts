@@ -5,6 +5,8 @@ import { make } from "../dom.ts";
 import { barRows } from "./bars.ts";
 
 const signed = (value: number): string => value.toFixed(2).replace("-", "−");
+/** Smaller parts would be written as 0.00. */
+const LEAST = 0.005;
 
 /** A score as two lists of bars, of the same scale; `notes` stand first. */
 export function whyView(
@@ -18,7 +20,11 @@ export function whyView(
     make(
       "ol",
       { className: "guesses" },
-      ...barRows(sources.map(({ name, part }) => ({ word: name, share: part / most, value: signed(part) }))),
+      ...barRows(
+        sources
+          .filter(({ part }) => Math.abs(part) >= LEAST)
+          .map(({ name, part }) => ({ word: name, share: part / most, value: signed(part) })),
+      ),
     );
   const title = (textContent: string) => make("h3", { textContent });
   const largest = pairs.map(({ name, part }) => `${name}: ${signed(part)}`).join("; ");

@@ -25,6 +25,12 @@ export const scenarios = {
         expect("the next token without the head", await guess(), after.next);
         expect("both probabilities", await textOf(page, "#guesses li .value"), /^[\d.]+ % → [\d.]+ %$/);
         await textIs(page, "#why p", LEFT_OUT);
+        await press(page, "Difference");
+        expect(
+          "why nothing differs",
+          await textOf(page, "#does"),
+          /^The changes leave the weights of this head as they/,
+        );
         await press(page, "Stages");
         await page.waitForFunction(
           (wanted) => document.querySelector(".stages > p").textContent.includes(wanted),
@@ -87,12 +93,8 @@ export const scenarios = {
         await digestIs(page, small.digest);
         await press(page, "Difference");
         const difference = small.weight(1, 6, 16, 6) - plain.weight(1, 6, 16, 6);
-        const sign = difference > 0 ? "+" : "";
-        await textIs(
-          page,
-          "output.cell",
-          `Layer 1, head 6: “the” at 16 gives “rug” at 6 ${sign}${difference.toFixed(3)}`,
-        );
+        const value = `${difference > 0 ? "+" : ""}${difference.toFixed(3)}`.replace("-", "−");
+        await textIs(page, "output.cell", `Layer 1, head 6, difference: “the” at 16 looks at “rug” at 6: ${value}`);
         await page.select("#weights", "stored");
         await page.select("#cache", "f32");
         await digestIs(page, plain.digest);

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { readSafetensors, writeSafetensors } from "../../../dist/weights.js";
 import { expect } from "../../examples/given.mjs";
 import { textOf } from "../../examples/pages.mjs";
-import { digestIs, expected, FOLDER, open, press, QUERY, setText, TEXT } from "./given.mjs";
+import { digestIs, expected, FOLDER, open, press, QUERY, setText, TEXT, textIs } from "./given.mjs";
 
 const inFolder = (name) => join(FOLDER, name);
 
@@ -73,12 +73,24 @@ export const scenarios = {
         const weights = node.words.map((_, key) => node.weight(1, 6, node.words.length - 1, key));
         expect("the weights of Node, all of their bits", last.join(" "), weights.join(" "));
         expect("SVG", (await saved("SVG")).text, /^<svg[\s\S]*<title>Layer 1, head 6<\/title>[\s\S]*<\/svg>$/);
+        await textIs(page, "#exports p", "Saved as layer-1-head-6.svg.");
         const png = await saved("PNG");
         expect("PNG", String.fromCharCode(...png.head), "PNG");
         expect("bytes of PNG", png.size > 5000, true);
         const { text } = await saved("HTML");
         expect("a page", text, /^<!doctype html>[\s\S]*<svg[\s\S]*Next token/);
         expect("a page without other files", text, /^(?!.*(?:<script|<link|src=|url\())/s);
+        await press(page, "Ablate");
+        await page.waitForFunction(() => / → /.test(document.querySelector("#guesses .value").textContent));
+        expect("what is changed", (await saved("SVG")).text, /<title>Layer 1, head 6, with changes<\/title>/);
+        await setText(page, "the cat sat on the mat . ".repeat(22));
+        await page.waitForFunction(() => /^155 tokens/.test(document.getElementById("status").textContent));
+        await press(page, "SVG");
+        await textIs(
+          page,
+          "#exports p",
+          "A figure has room for 128 tokens, and the text has 155. CSV has all of them.",
+        );
       },
       `${QUERY}&layer=1&head=6`,
     ),

@@ -43,7 +43,7 @@ async function compute(text, edits = [], { weights, cache = "f32", from = FILE }
 }
 
 export const cell = ({ words, weight }, layer, head, query, key) =>
-  `Layer ${layer}, head ${head}: “${words[query]}” at ${query} gives “${words[key]}” at ${key} ${weight(layer, head, query, key).toFixed(3)}`;
+  `Layer ${layer}, head ${head}: “${words[query]}” at ${query} looks at “${words[key]}” at ${key}: ${weight(layer, head, query, key).toFixed(3)}`;
 
 export const digestIs = (page, digest) =>
   page.waitForFunction((wanted) => document.getElementById("digest").textContent === wanted, {}, digest);

@@ -69,13 +69,13 @@ const rule =
         given,
         async (page) => {
           const [own, changed] = [plain.weight(LAYER, head, query, key), wanted.weight(head, query, key)];
-          const at = `Layer 1, head ${head}: “${plain.words[query]}” at ${query} gives “${plain.words[key]}” at ${key}`;
+          const at = `Layer 1, head ${head}: “${plain.words[query]}” at ${query} looks at “${plain.words[key]}” at ${key}:`;
           await textIs(page, "output.cell", `${at} ${changed.toFixed(3)}`);
           expect("a weight that the rule changes", changed.toFixed(3) !== own.toFixed(3), true);
           await press(page, "Difference");
           await page.waitForFunction(() => location.search.includes("view=difference"));
-          const sign = changed > own ? "+" : "";
-          await textIs(page, "output.cell", `${at} ${sign}${(changed - own).toFixed(3)}`);
+          const difference = `${changed > own ? "+" : ""}${(changed - own).toFixed(3)}`.replace("-", "−");
+          await textIs(page, "output.cell", `${at} ${difference}`.replace(": ", ", difference: "));
           const shown = await page.$$eval("#guesses li", (all) =>
             all.map((each) => ({
               word: each.querySelector(".label").textContent,
@@ -104,7 +104,7 @@ export const scenarios = {
   ),
   "without the first token": rule(
     "first=hidden",
-    "No other token sees the first one, where heads rest.",
+    "No other token sees the first one, where heads look that find nothing else.",
     (i, j) => j <= i && (j > 0 || i === 0),
     1,
     [[0, 16, 6]],

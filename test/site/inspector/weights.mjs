@@ -117,6 +117,6 @@ export const scenarios = {
       await setText(page, TEXT);
       await page.waitForFunction(() => !/vocabulary/.test(document.getElementById("status").textContent));
       await setText(page, "");
-      await status("tokens");
+      await status("1 token;");
     }),
 };

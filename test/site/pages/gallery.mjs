@@ -116,7 +116,7 @@ export const scenarios = {
         await ready(inspector);
         expect("the title", await textOf(inspector, "#one-title"), "Layer 1, head 3");
         const cell = await textOf(inspector, ".heatmap .cell");
-        expect("the weight", cell.endsWith(` at 19 gives “m” at 4 ${weight(19, 4).toFixed(3)}`), true);
+        expect("the weight", cell.endsWith(` at 19 looks at “m” at 4: ${weight(19, 4).toFixed(3)}`), true);
         expect("errors of the inspector", errors.join("; "), "");
         return cell;
       });
