@@ -40,9 +40,9 @@ export const PAGES: readonly Page[] = [
   {
     name: "positions",
     label: "Positions",
-    title: "How a head knows where",
+    title: "How attention sees positions",
     about:
-      "Six ways to tell attention the order of tokens, side by side: what each looks at, and what becomes of it beyond the trained length.",
+      "Six ways to encode the order of tokens, side by side: where each puts its weight, and what happens beyond the trained length.",
   },
   {
     name: "variants",

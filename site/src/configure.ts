@@ -1,8 +1,9 @@
-// The configurator: sizes of a model for a budget, predicted beside measured here, and what a model of others costs.
+// The configurator: sizes of a model for a budget, predicted beside measured here, and what an existing model costs.
 
 import type { Configuration, LayerMeasurement, ModelCost, Target } from "headwise/configure";
 import { choice, createState, integer, number, text } from "./address.ts";
 import { createTable } from "./chart.ts";
+import { copyTextOf } from "./copy.ts";
 import { byId, make } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { markReady, startPage } from "./page.ts";
@@ -40,6 +41,13 @@ function fact(name: string, value: string): HTMLElement {
   return make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }));
 }
 
+/** Shows a message. */
+function say(line: HTMLElement, message: string, isError = false): void {
+  line.textContent = message;
+  line.className = isError ? "error" : "quiet";
+}
+
+const HINT = status.textContent ?? "";
 let isChoosing = false;
 let isStale = false;
 
@@ -55,22 +63,28 @@ async function showConfiguration(): Promise<void> {
       const given = { parameterBudget: Math.round(10 ** budget), seqLen: 2 ** length, target };
       found = await engine.run("configure", given);
       showFound(found, given.seqLen);
-      markReady();
     }
+  } catch (error) {
+    found = undefined;
+    for (const id of ["shape", "facts", "warnings", "measured", "choices"]) byId(id, HTMLElement).replaceChildren();
+    say(status, (error as Error).message, true);
   } finally {
+    markReady();
     isChoosing = false;
   }
 }
 
 function showFound(found: Configuration, seqLen: number): void {
   const { projection, memory, weights, cache } = found;
-  const kv = projection.kind === "mla" ? `a latent of ${projection.kvLoraRank}` : `${projection.numKvHeads} with keys`;
+  const kv =
+    projection.kind === "mla" ? `a latent of ${projection.kvLoraRank}` : `${projection.numKvHeads} key-value heads`;
   byId("shape", HTMLElement).textContent =
-    `${found.layers} layers of ${found.dModel}, ${found.numHeads} heads of ${found.headDim}, ${kv}`;
+    `${found.layers} layers, ${found.dModel} wide, with ${found.numHeads} heads of ${found.headDim} and ${kv}`;
   byId("facts", HTMLElement).replaceChildren(
     fact("parameters", `${countText(found.parameters)} (${found.parameters.toLocaleString("en")})`),
     fact("attention", `${projection.kind.toUpperCase()}: ${PROJECTIONS[projection.kind]}`),
-    fact("MLP", `${found.mlpDim} wide; a vocabulary of ${found.vocabSize.toLocaleString("en")}`),
+    fact("MLP", `${found.mlpDim.toLocaleString("en")} wide`),
+    fact("vocabulary", `${found.vocabSize.toLocaleString("en")} tokens`),
     fact("weights", `${bytesText(memory.weights)} as ${weights}`),
     fact("caches", `${bytesText(found.cacheBytes)} as ${cache}, for ${seqLen.toLocaleString("en")} tokens`),
     fact("memory", `${bytesText(memory.total)} in all`),
@@ -84,6 +98,8 @@ function showFound(found: Configuration, seqLen: number): void {
     ),
   );
   byId("measured", HTMLElement).replaceChildren();
+  byId("copied", HTMLElement).hidden = true;
+  if (!measure.disabled) say(status, HINT);
 }
 
 /** Predicted beside measured. */
@@ -110,7 +126,7 @@ function showMeasured({ predicted, measured, tokens }: LayerMeasurement): void {
       ["", "predicted", "measured", "difference"],
       [
         row(`a prompt of ${tokens} tokens`, "prefillMs"),
-        row("a token behind it", "decodeMs"),
+        row("a token after it", "decodeMs"),
         bytes("weights", "weightBytes"),
         bytes("cache", "sessionBytes"),
       ],
@@ -122,57 +138,76 @@ measure.addEventListener("click", async () => {
   const configuration = found;
   if (!configuration) return;
   measure.disabled = true;
-  status.textContent = "Measuring …";
-  status.className = "quiet";
+  say(status, "Measuring …");
   try {
     const measurement = await engine.run("measureLayer", { configuration: { ...configuration } });
-    if (configuration === found) showMeasured(measurement);
-    status.textContent = "Measured.";
+    const isShown = configuration === found;
+    if (isShown) showMeasured(measurement);
+    say(status, isShown ? "Measured." : "Another model was chosen meanwhile: measure again.");
   } catch (error) {
-    status.textContent = (error as Error).message;
-    status.className = "error";
+    say(status, (error as Error).message, true);
   }
   measure.disabled = false;
-  measure.focus();
+  // A button that is disabled loses the focus to the page.
+  if (document.activeElement === document.body) measure.focus();
 });
 
-/** Copies a text, and says so. */
-async function copy(content: string, what: string): Promise<void> {
-  try {
-    await navigator.clipboard.writeText(content);
-    status.textContent = `Copied ${what}.`;
-  } catch {
-    status.textContent = content; // no permission: it can be copied by hand
-  }
+/** Shows a text, and copies it. */
+function copy(content: string): void {
+  const copied = byId("copied", HTMLElement);
+  copied.textContent = content;
+  copied.hidden = false;
+  status.className = "quiet";
+  void copyTextOf(copied, status);
 }
 
 byId("code", HTMLButtonElement).addEventListener("click", () => {
   const { budget, length, target } = state.values;
   const options = `{ parameterBudget: ${Math.round(10 ** budget)}, seqLen: ${2 ** length}, target: "${target}" }`;
-  void copy(`import { configure } from "headwise/configure";\n\nconst found = configure(${options});\n`, "code");
+  copy(`import { configure } from "headwise/configure";\n\nconst found = configure(${options});\n`);
 });
 byId("json", HTMLButtonElement).addEventListener("click", () => {
-  if (found) void copy(`${JSON.stringify(found.config, null, 2)}\n`, "config.json");
+  if (found) copy(`${JSON.stringify(found.config, null, 2)}\n`);
 });
 
-/** What a model costs. */
+let reading: AbortController | undefined;
+/** What was read last: it is read again for another length. */
+let described: string | File | undefined;
+
+/** What a model costs. Of two that are asked for, the later is shown. */
 async function describe(source: string | File): Promise<void> {
   const list = byId("cost", HTMLElement);
+  reading?.abort();
+  const own = new AbortController();
+  reading = own;
+  described = source;
   list.replaceChildren();
-  costStatus.textContent = "Reading …";
-  costStatus.className = "quiet";
+  say(costStatus, "Reading …");
   try {
-    showCost(list, await engine.run("describe", { source, seqLen: 2 ** state.values.length }));
-    costStatus.textContent = "Only the header was read.";
+    const given = { source, seqLen: 2 ** state.values.length };
+    const cost = await engine.run("describe", given, { signal: own.signal });
+    if (own !== reading) return;
+    showCost(list, cost);
+    say(costStatus, "Only config.json and headers of files were read, no weights.");
   } catch (error) {
-    costStatus.textContent = (error as Error).message;
-    costStatus.className = "error";
+    if (own === reading) say(costStatus, (error as Error).message, true);
   }
 }
 
+/** What layers of a kind keep of a sequence. */
+const KEPT: Readonly<Record<ModelCost["layers"][number]["kind"], string>> = {
+  heads: "with keys and values",
+  latent: "with a latent",
+  shared: "that read the cache of another layer",
+  recurrent: "with a recurrent state",
+  both: "with keys, values and a recurrent state",
+  none: "that keep nothing",
+};
+
 function showCost(list: HTMLElement, cost: ModelCost): void {
   const layers = cost.layers.map(({ layers: count, kind, perToken, window }) => {
-    return `${count} ${kind}${perToken > 0 ? `, ${perToken} numbers a token` : ""}${window === undefined ? "" : `, window ${window}`}`;
+    const size = perToken > 0 ? `, ${perToken.toLocaleString("en")} numbers per token` : "";
+    return `${count} ${KEPT[kind]}${size}${window === undefined ? "" : `, in a window of ${window.toLocaleString("en")} tokens`}`;
   });
   const active = cost.activeParameters === cost.parameters ? "" : `; ${countText(cost.activeParameters)} for a token`;
   list.replaceChildren(
@@ -186,7 +221,7 @@ function showCost(list: HTMLElement, cost: ModelCost): void {
     ),
     ...(cost.storedBytes === undefined ? [] : [fact("file", bytesText(cost.storedBytes))]),
     fact("layers", layers.join("; ")),
-    fact("a token", `${bytesText(cost.tokenBytes)} of caches at 16 bits`),
+    fact("per token", `${bytesText(cost.tokenBytes)} of caches at 16 bits`),
     fact(
       "caches",
       `${bytesText(cost.cacheBytes)} for ${cost.seqLen.toLocaleString("en")} tokens${cost.stateBytes > 0 ? `, and ${bytesText(cost.stateBytes)} of states` : ""}`,
@@ -195,13 +230,26 @@ function showCost(list: HTMLElement, cost: ModelCost): void {
   );
 }
 
-byId("source", HTMLFormElement).addEventListener("submit", (event) => {
-  event.preventDefault();
+function describeUrl(): void {
   state.set({ url: url.value });
   void describe(url.value);
+}
+
+byId("source", HTMLFormElement).addEventListener("submit", (event) => {
+  event.preventDefault();
+  describeUrl();
+});
+byId("example", HTMLButtonElement).addEventListener("click", () => {
+  url.value = new URL("models/stories/stories.gguf", location.href).href;
+  describeUrl();
 });
 const chosen = byId("file", HTMLInputElement);
-chosen.addEventListener("change", () => chosen.files?.[0] && void describe(chosen.files[0]));
+chosen.addEventListener("change", () => {
+  const [file] = chosen.files ?? [];
+  if (!file) return;
+  state.set({ url: "" }); // an address cannot say it
+  void describe(file);
+});
 // So that the same file can be chosen again, when it has changed.
 chosen.addEventListener("click", () => Object.assign(chosen, { value: "" }));
 
@@ -209,15 +257,23 @@ const sliders = { budget: byId("budget", HTMLInputElement), length: byId("length
 const target = byId("target", HTMLSelectElement);
 for (const [name, input] of Object.entries(sliders))
   input.addEventListener("input", () => state.set({ [name]: input.valueAsNumber }));
+sliders.length.addEventListener("change", () => described && void describe(described));
 target.addEventListener("change", () => state.set({ target: target.value as Target }));
 state.follow((values) => {
   for (const name of ["budget", "length"] as const) sliders[name].value = String(values[name]);
   target.value = values.target;
-  byId("budget-text", HTMLElement).textContent = countText(Math.round(10 ** values.budget));
-  byId("length-text", HTMLElement).textContent = `${(2 ** values.length).toLocaleString("en")} tokens`;
+  const texts = {
+    budget: countText(Math.round(10 ** values.budget)),
+    length: `${(2 ** values.length).toLocaleString("en")} tokens`,
+  };
+  for (const name of ["budget", "length"] as const) {
+    byId(`${name}-text`, HTMLElement).textContent = texts[name];
+    sliders[name].setAttribute("aria-valuetext", texts[name]);
+  }
   void showConfiguration();
 });
 if (state.values.url !== "") {
   url.value = state.values.url;
-  void describe(url.value);
+  if (url.checkValidity()) void describe(url.value);
+  else say(costStatus, `The address of this page expected a URL of a model, got ${url.value}`, true);
 }

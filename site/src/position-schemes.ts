@@ -1,4 +1,4 @@
-// What tells a head where tokens are: six schemes, computed by the kernels of the package. The head is neutral: its queries and
+// Six ways to encode the positions of tokens, computed by the kernels of the package. The head is neutral: its queries and
 // keys are the contents themselves, without projections.
 
 import { alibiSlopes, type Kernels, type RopeScaling, scaledDotProductAttention, type Tensor } from "headwise";
@@ -118,7 +118,7 @@ export function runScheme(kernels: Kernels, scheme: Scheme, setting: Setting): P
 function vectors(scheme: Scheme, { base, seed }: Setting, length: number): Float32Array {
   // A table as before training: rows of random numbers.
   if (scheme === "learned") return randomRows(length, 3 * seed + 2);
-  // Pairs of a sine and a cosine of the angles that RoPE turns by.
+  // Pairs of a sine and a cosine of the angles that RoPE rotates by.
   const { cos, sin } = ropeTables({ theta: base, pairing: "half", dim: HEAD_DIM }, upTo(length));
   return Float32Array.from({ length: length * HEAD_DIM }, (_, i) => (i % 2 === 0 ? sin : cos).data[i >> 1] as number);
 }
@@ -136,8 +136,8 @@ function ropeOf(scheme: Scheme, setting: Setting) {
 }
 
 /**
- * Pairs, of the 32 that RoPE turns, that reach angles in the context that training within the trained length has not shown: those
- * that made less than a whole turn there, and now turn further. `times`: how much further at most.
+ * Pairs, of the 32 that RoPE rotates, that reach angles in the context which training within the trained length has not shown:
+ * those that were rotated by less than a full circle there, and are now rotated further. `times`: how much further at most.
  */
 export function unseenPairs(
   scheme: "rope" | "scaled",

@@ -13,7 +13,7 @@ export const SHAPES = {
 export type ShapeName = keyof typeof SHAPES;
 export type Shape = (typeof SHAPES)[ShapeName];
 
-/** Formats of the cache on the ladder. Weights are float32. */
+/** Formats of the cache. Weights are float32. */
 export const FORMATS = ["f32", "q8", "q4"] as const;
 export type Format = (typeof FORMATS)[number];
 
@@ -57,5 +57,5 @@ export function layerOf(variant: Variant, name: ShapeName): Layer {
 /** Whether the cache of a variant has a format: latents are not stored in q4. */
 export const hasFormat = (variant: Variant, format: Format): boolean => variant !== "mla" || format !== "q4";
 
-/** The lengths of the ladder up to `most` tokens. */
+/** Lengths of the context up to `most` tokens. */
 export const lengthsUpTo = (most: number): number[] => [256, 1024, 4096, 16_384, 65_536].filter((each) => each <= most);

@@ -1,6 +1,6 @@
 // The page of variants: pictures that a slider or a button moves, bytes of the caches, and times that the engine measures on demand.
 
-import type { Ladder, Rung } from "../worker/variants.ts";
+import type { Conditions, Cost } from "../worker/variants.ts";
 import { choice, createState, integer } from "./address.ts";
 import { createChart, createTable, legendOf, svg } from "./chart.ts";
 import { byId, make, oncePerFrame } from "./dom.ts";
@@ -26,7 +26,7 @@ const [measure, stop, play] = ["measure", "stop", "play"].map((id) => byId(id, H
 const status = byId("status", HTMLElement);
 const bar = byId("bar", HTMLProgressElement);
 const numbers = byId("numbers", HTMLDetailsElement);
-let rungs: readonly Rung[] = [];
+let costs: readonly Cost[] = [];
 let abort: AbortController | undefined;
 
 const cards = new Map(VARIANTS.map((variant) => [variant, createCard(variant)]));
@@ -44,7 +44,7 @@ function createCard(variant: Variant) {
     picture,
     words,
     make("p", { className: "small quiet", textContent: about }),
-    make("dl", {}, fact("cache", bytes), fact("of MHA", share), fact("a token", time)),
+    make("dl", {}, fact("cache", bytes), fact("of MHA", share), fact("time of a token", time)),
   );
   card.dataset.variant = variant;
   byId("cards", HTMLElement).append(card);
@@ -58,18 +58,20 @@ function showPictures(step: number): void {
   }
 }
 
-const find = (variant: Variant, format: Format, length: number): Rung | undefined =>
-  rungs.find((rung) => rung.variant === variant && rung.format === format && rung.length === length);
+const find = (variant: Variant, format: Format, length: number): Cost | undefined =>
+  costs.find((cost) => cost.variant === variant && cost.format === format && cost.length === length);
 
 /** The figures of the cards: of the longest context, in the chosen format. */
 function showFigures(): void {
   const { format, most } = state.values;
   const whole = find("mha", format, Number(most));
+  byId("figures", HTMLElement).textContent =
+    `The figures are of the measured layer after ${Number(most).toLocaleString("en")} tokens, with the cache in ${format}.`;
   for (const [variant, { bytes, share, time }] of cards) {
-    const rung = find(variant, format, Number(most));
-    bytes.textContent = rung ? bytesText(rung.bytes) : hasFormat(variant, format) ? "…" : `no ${format}`;
-    share.textContent = rung && whole ? `${Number(((100 * rung.bytes) / whole.bytes).toPrecision(3))} %` : "–";
-    time.textContent = rung?.ms === undefined ? "not measured" : msText(rung.ms);
+    const cost = find(variant, format, Number(most));
+    bytes.textContent = cost ? bytesText(cost.bytes) : hasFormat(variant, format) ? "…" : `no ${format}`;
+    share.textContent = cost && whole ? `${Number(((100 * cost.bytes) / whole.bytes).toPrecision(3))} %` : "–";
+    time.textContent = cost?.ms === undefined ? "not measured" : msText(cost.ms);
   }
 }
 
@@ -86,10 +88,10 @@ byId("legend", HTMLElement).append(legendOf(VARIANTS.map((variant) => ({ name: N
 
 /** Both rows of charts; those of a row have the same axes, so that formats can be compared. */
 function showCharts(): void {
-  const lengths = [...new Set(rungs.map(({ length }) => length))];
+  const lengths = [...new Set(costs.map(({ length }) => length))];
   for (const { kind, own } of charts) {
-    const figureOf = (rung: Rung | undefined) => (kind === "memory" ? rung?.bytes : rung?.ms) ?? Number.NaN;
-    const values = rungs.map(figureOf).filter(Number.isFinite);
+    const figureOf = (cost: Cost | undefined) => (kind === "memory" ? cost?.bytes : cost?.ms) ?? Number.NaN;
+    const values = costs.map(figureOf).filter(Number.isFinite);
     byId(kind, HTMLElement).hidden = values.length === 0;
     if (values.length === 0) continue;
     const [least, most] = [Math.min(...values) / 1.2, Math.max(...values) * 1.2];
@@ -114,13 +116,13 @@ function showCharts(): void {
 function showTable(): void {
   if (!numbers.open) return;
   const columns = ["variant, tokens", ...FORMATS.flatMap((format) => [`${format}: cache`, `${format}: a token`])];
-  const lengths = [...new Set(rungs.map(({ length }) => length))];
+  const lengths = [...new Set(costs.map(({ length }) => length))];
   const rows = VARIANTS.flatMap((variant) =>
     lengths.map((length) => [
       `${NAMES[variant]}, ${length.toLocaleString("en")}`,
       ...FORMATS.flatMap((format) => {
-        const rung = find(variant, format, length);
-        return [rung ? bytesText(rung.bytes) : "–", rung?.ms === undefined ? "–" : msText(rung.ms)];
+        const cost = find(variant, format, length);
+        return [cost ? bytesText(cost.bytes) : "–", cost?.ms === undefined ? "–" : msText(cost.ms)];
       }),
     ]),
   );
@@ -135,14 +137,17 @@ function showAll(): void {
 
 const showSoon = oncePerFrame(showAll);
 
-/** The bytes of another layer or other lengths; what was measured of the one before ends. */
-async function showRungs(): Promise<void> {
+/** The bytes of another layer or other lengths. What was measured of the one before is dropped, also if it ends only now. */
+async function showBytes(): Promise<void> {
   const { shape, most } = state.values;
   abort?.abort();
-  rungs = [];
-  showWhat();
-  rungs = await engine.run("rungs", { shape, most: Number(most) });
-  // Asked for again meanwhile: the later answer comes last.
+  abort = undefined;
+  costs = [];
+  showConditions();
+  showStatus("Memory is computed …");
+  const found = await engine.run("variantBytes", { shape, most: Number(most) });
+  if (shape !== state.values.shape || most !== state.values.most) return;
+  costs = found;
   showAll();
   showStatus("Memory is exact; time is measured when you ask for it.");
 }
@@ -152,7 +157,7 @@ function showStatus(message: string, isError = false): void {
   const isBusy = abort !== undefined;
   status.textContent = message;
   status.className = isError ? "error" : "quiet";
-  measure.disabled = isBusy || rungs.length === 0;
+  measure.disabled = isBusy || costs.length === 0;
   stop.disabled = !isBusy;
   bar.hidden = !isBusy;
   // A button that is disabled would lose the focus to the page.
@@ -160,12 +165,12 @@ function showStatus(message: string, isError = false): void {
   if (activeElement === stop && stop.disabled) measure.focus();
 }
 
-function showWhat(found?: Ladder): void {
+function showConditions(found?: Conditions): void {
   const { shape, most } = state.values;
   byId("what", HTMLElement).textContent = measuredText(shape, most, found);
 }
 
-async function runLadder(): Promise<void> {
+async function measureTimes(): Promise<void> {
   const { shape, most } = state.values;
   const own = new AbortController();
   abort = own;
@@ -173,37 +178,39 @@ async function runLadder(): Promise<void> {
   showStatus("Starting …");
   try {
     const found = await engine.run(
-      "ladder",
+      "variantTimes",
       { shape, most: Number(most) },
       {
         signal: own.signal,
         onReport: (report) => {
-          if (own !== abort || own.signal.aborted || report.kind !== "rung") return;
-          const { rung, done, all } = report;
-          const isRung = (each: Rung) =>
-            each.variant === rung.variant && each.format === rung.format && each.length === rung.length;
-          rungs = rungs.map((each) => (isRung(each) ? rung : each));
+          if (own !== abort || own.signal.aborted || report.kind !== "cost") return;
+          const { cost, done, all } = report;
+          const isCost = (each: Cost) =>
+            each.variant === cost.variant && each.format === cost.format && each.length === cost.length;
+          costs = costs.map((each) => (isCost(each) ? cost : each));
           bar.value = done / all;
-          status.textContent = `${NAMES[rung.variant]} ${rung.format}, ${rung.length} tokens: ${done} of ${all}`;
+          status.textContent = `${NAMES[cost.variant]} ${cost.format}, ${cost.length} tokens: ${done} of ${all}`;
           showSoon();
         },
       },
     );
+    if (own === abort) showConditions(found);
     end("Measured.");
-    showWhat(found);
   } catch (error) {
     const { name, message } = error as Error;
     if (name === "AbortError") end("Stopped: what is shown has fewer samples.");
-    else end(`The ladder could not be measured: ${message}`, true);
+    else end(`Times could not be measured: ${message}`, true);
   }
 
+  /** Says how it ended, unless another layer is shown by now. */
   function end(message: string, isError = false): void {
-    if (own === abort) abort = undefined;
+    if (own !== abort) return;
+    abort = undefined;
     showStatus(message, isError);
   }
 }
 
-measure.addEventListener("click", () => void runLadder());
+measure.addEventListener("click", () => void measureTimes());
 stop.addEventListener("click", () => abort?.abort());
 numbers.addEventListener("toggle", showTable);
 
@@ -255,5 +262,5 @@ state.follow((values) => {
   const layer = `${values.shape} ${values.most}`;
   if (layer === shown) return;
   shown = layer;
-  showRungs().then(markReady, (error: Error) => showStatus(`The engine could not be started: ${error.message}`, true));
+  showBytes().then(markReady, ({ message }: Error) => showStatus(`Memory could not be computed: ${message}`, true));
 });

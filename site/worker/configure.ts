@@ -45,8 +45,18 @@ export async function describeTask(
     if (source.name.endsWith(".json")) return describeModel(await source.text(), options);
     return await describeFiles(source, { ...options, signal });
   }
-  if (!/\.json($|\?)/.test(source)) return await describeFiles(source, { ...options, signal });
-  const answer = await fetch(source, { signal });
-  if (!answer.ok) throw new Error(`${source} answered ${answer.status}`);
+  const url = filesOf(source);
+  if (!/\.json($|\?)/.test(url)) return await describeFiles(url, { ...options, signal });
+  const answer = await fetch(url, { signal }).catch((error: unknown) => {
+    throw signal.aborted ? error : new Error(`${url} expected an answer, got ${error}`);
+  });
+  if (!answer.ok) throw new Error(`${url} answered ${answer.status}`);
   return describeModel(await answer.text(), options);
+}
+
+/** The URL of the files of a model, of that of its page on Hugging Face; any other is given back. */
+export function filesOf(url: string): string {
+  const [, model, revision = "main/"] =
+    /^(https:\/\/huggingface\.co\/[\w.-]+\/[\w.-]+)\/?(?:(?:tree|blob)\/([^?#]*))?$/.exec(url) ?? [];
+  return model === undefined ? url : `${model}/resolve/${revision}`;
 }

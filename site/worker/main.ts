@@ -4,7 +4,7 @@ import { HeadwiseError } from "headwise";
 import type { Answer } from "../src/engine.ts";
 import { replaced } from "./load.ts";
 import { TASKS } from "./tasks.ts";
-import type { Rung } from "./variants.ts";
+import type { Cost } from "./variants.ts";
 
 /** What tasks report while they run. */
 export interface Reports {
@@ -14,8 +14,8 @@ export interface Reports {
   piece: { readonly kind: "piece"; readonly text: string; readonly tokens: number; readonly ms: number };
   /** Tokens as text, and where a head looked from each: weights on the tokens up to it. */
   looks: { readonly kind: "looks"; readonly words: readonly string[]; readonly weights: readonly Float32Array[] };
-  /** A step of the ladder that was measured. */
-  rung: { readonly kind: "rung"; readonly rung: Rung; readonly done: number; readonly all: number };
+  /** What a variant of attention costs, as measured so far. */
+  cost: { readonly kind: "cost"; readonly cost: Cost; readonly done: number; readonly all: number };
 }
 
 /** What a task knows of its call. */

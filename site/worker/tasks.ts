@@ -12,7 +12,7 @@ import { whyTask } from "./inspect-why.ts";
 import { loadTask } from "./load.ts";
 import { lookTask } from "./look.ts";
 import { tutorialTask } from "./tutorial.ts";
-import { ladderTask, rungsTask } from "./variants.ts";
+import { variantBytesTask, variantTimesTask } from "./variants.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
 
 export const TASKS = {
@@ -30,8 +30,8 @@ export const TASKS = {
   /** Goes on with a text, and says where a head looks. */
   look: lookTask,
   /** The bytes of the caches of all variants, and their times. */
-  rungs: rungsTask,
-  ladder: ladderTask,
+  variantBytes: variantBytesTask,
+  variantTimes: variantTimesTask,
   /** Sizes of a model for a budget. */
   configure: configureTask,
   /** What models cost: a layer that is built and timed, and what files say. */

@@ -1,4 +1,4 @@
-// The ladder of the page of variants: bytes of the caches, and the time of a token, as the context grows.
+// What the variants of attention cost as the context grows: bytes of the cache, and the time of a token.
 
 import {
   type Attention,
@@ -28,8 +28,8 @@ import {
 } from "../src/variant-layers.ts";
 import type { Call } from "./main.ts";
 
-/** A step of the ladder. */
-export interface Rung {
+/** What a variant costs at a length of the context. */
+export interface Cost {
   readonly variant: Variant;
   readonly format: Format;
   /** Tokens in the cache when the last one attends. */
@@ -40,13 +40,13 @@ export interface Rung {
   readonly ms?: number;
 }
 
-/** With what the ladder was measured. */
-export interface Ladder {
+/** How times were measured. */
+export interface Conditions {
   readonly build: string;
   readonly threads: number;
-  /** Rungs whose caches memory has no room for. */
+  /** How many caches memory has no room for. */
   readonly tooLarge: number;
-  /** The slowest sample of a rung over its fastest: the median over all rungs. */
+  /** The slowest sample of a time over the fastest: the median over all times. */
   readonly spread: number;
 }
 
@@ -55,8 +55,8 @@ interface Given {
   readonly most: number;
 }
 
-/** All rungs, with the bytes of their caches. */
-export function rungsTask({ shape, most }: Given): Rung[] {
+/** All variants in all formats at all lengths, with the bytes of their caches. */
+export function variantBytesTask({ shape, most }: Given): Cost[] {
   return lengthsUpTo(most).flatMap((length) =>
     VARIANTS.flatMap((variant) => {
       const layer = layerOf(variant, shape);
@@ -74,7 +74,7 @@ function cacheBytes(layer: Layer, format: Format, maxSeqLen: number): number {
 
 /** A sample takes at least so long: clocks of pages tick up to a millisecond apart. */
 const SAMPLE_MS = 20;
-/** Samples of a rung in each pass over all of them: what else the device does changes within seconds. */
+/** Samples of a time in each pass over all of them: what else the device does changes within seconds. */
 const SAMPLES = 3;
 const PASSES = 3;
 /** Tokens of a page of a cache. */
@@ -82,9 +82,9 @@ const PAGE = 128;
 
 const median = (values: readonly number[]): number => [...values].sort((a, b) => a - b)[values.length >> 1] as number;
 
-/** A rung that is being measured. */
+/** A time that is being measured. */
 interface Load {
-  readonly rung: Rung;
+  readonly cost: Cost;
   readonly layer: Attention;
   readonly pages: (length: number) => Iterable<CachePage>;
   /** Milliseconds a token. */
@@ -93,17 +93,17 @@ interface Load {
   tokens: number | undefined;
 }
 
-/** Measures all rungs in passes. Each is reported whenever it has new samples: a stop leaves what was measured. */
-export async function ladderTask({ shape, most }: Given, { report, signal }: Call): Promise<Ladder> {
+/** Measures all times in passes. Each is reported whenever it has new samples: a stop leaves what was measured. */
+export async function variantTimesTask({ shape, most }: Given, { report, signal }: Call): Promise<Conditions> {
   const kernels = await loadKernels({ quantized, latent });
   try {
-    const loads = createLoads(kernels, shape, rungsTask({ shape, most }));
+    const loads = await createLoads(kernels, shape, variantBytesTask({ shape, most }), signal);
     for (let pass = 0; pass < PASSES; pass++)
       for (const [i, load] of loads.entries()) {
         await sample(load, signal);
-        const { rung, samples } = load;
-        const measured = samples.length > 0 ? { ...rung, ms: median(samples) } : rung;
-        report({ kind: "rung", rung: measured, done: pass * loads.length + i + 1, all: PASSES * loads.length });
+        const { samples } = load;
+        const cost = samples.length > 0 ? { ...load.cost, ms: median(samples) } : load.cost;
+        report({ kind: "cost", cost, done: pass * loads.length + i + 1, all: PASSES * loads.length });
       }
     const tooLarge = loads.filter(({ tokens }) => tokens === undefined).length;
     const spreads = loads.flatMap(({ samples }) =>
@@ -115,18 +115,26 @@ export async function ladderTask({ shape, most }: Given, { report, signal }: Cal
   }
 }
 
-function createLoads(kernels: Kernels, shape: ShapeName, rungs: readonly Rung[]): Load[] {
+async function createLoads(
+  kernels: Kernels,
+  shape: ShapeName,
+  costs: readonly Cost[],
+  signal: AbortSignal,
+): Promise<Load[]> {
   const layers = new Map<Variant, Attention>();
   const pages = new Map<string, CachePage>();
-  return rungs.map((rung) => {
-    const { variant, format } = rung;
+  const loads: Load[] = [];
+  for (const cost of costs) {
+    await pause(signal);
+    const { variant, format } = cost;
     const layer = layers.get(variant) ?? createLayer(kernels, layerOf(variant, shape));
     layers.set(variant, layer);
     const key = `${variant} ${format}`;
     const page = pages.get(key) ?? fillPage(layer, format);
     pages.set(key, page);
-    return { rung, layer, pages: (length) => repeated(page, length), samples: [], tokens: 0 };
-  });
+    loads.push({ cost, layer, pages: (length) => repeated(page, length), samples: [], tokens: 0 });
+  }
+  return loads;
 }
 
 /** A layer with random weights; their values do not change its speed. */
@@ -157,8 +165,8 @@ function createLayer(kernels: Kernels, layer: Layer): Attention {
 
 /** Times the last token of a context: a cache with all before it, the token, and the cache again without it. */
 async function sample(load: Load, signal: AbortSignal): Promise<void> {
-  const { rung, layer, pages, samples } = load;
-  const { format, length } = rung;
+  const { layer, pages, samples } = load;
+  const { format, length } = load.cost;
   if (load.tokens === undefined) return;
   let cache: Cache;
   try {
@@ -213,7 +221,7 @@ function* repeated({ bytes }: CachePage, length: number): Generator<CachePage> {
   for (let index = 0; index * PAGE < length; index++) yield { index, bytes };
 }
 
-/** Lets the worker hear of a stop. */
+/** Lets the worker receive a stop. */
 async function pause(signal: AbortSignal): Promise<void> {
   await new Promise((resolve) => setTimeout(resolve));
   signal.throwIfAborted();

@@ -8,6 +8,7 @@ import type { Build } from "../wasm/select-build.ts";
 import { readArguments, readChoice, readThreads, UsageError } from "./args.ts";
 import { benchModel, modelBenchText } from "./bench-model.ts";
 import { BENCH_SHAPES, type BenchWork } from "./bench-works.ts";
+import { OUTPUT_OPTIONS } from "./common-options.ts";
 import { startKernels } from "./load-kernels.ts";
 import { createProgress } from "./progress.ts";
 import { findSurroundings } from "./system-info.ts";
@@ -22,7 +23,7 @@ medians; least ms and most GFLOP/s are those of the fastest sample. Relative spe
 divided by that of the first row of the same work. Takes less than a minute.
 
 With FOLDER, times the whole decoder in it (config.json, and model.safetensors or its index), or at a
-URL, in each format of weights: a prompt, and a token behind it, beside reading the same weights.
+URL, in each format of weights: a prompt, and a token after it, beside reading the same weights.
 
   --shape NAME       ${Object.keys(BENCH_SHAPES).join(", ")}; may be given more than once (default all)
   --threads N|auto   largest number of threads (default auto: one per processor, up to 8); of a
@@ -34,8 +35,7 @@ const OPTIONS = {
   shape: { type: "string", multiple: true },
   threads: { type: "string" },
   weights: { type: "string" },
-  json: { type: "boolean", default: false },
-  help: { type: "boolean", short: "h", default: false },
+  ...OUTPUT_OPTIONS,
 } as const;
 
 /** Time for one work with all builds and numbers of threads: a few seconds. */

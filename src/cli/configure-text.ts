@@ -25,7 +25,7 @@ export function configurationText(found: Configuration & { readonly roofline?: R
     ...(speed
       ? [
           ["prefill", `${speed.prefillTokensPerSecond.toPrecision(3)} tokens/s predicted on one thread`],
-          ["decode", `${speed.decodeTokensPerSecond.toPrecision(3)} tokens/s predicted behind the longest prompt`],
+          ["decode", `${speed.decodeTokensPerSecond.toPrecision(3)} tokens/s predicted after the longest prompt`],
         ]
       : []),
     ...(roofline ? [["roofline", rooflineText(roofline)]] : []),
@@ -49,7 +49,7 @@ function memoryText({ weights, sessions, scratch, total }: ModelPlan, matrices: 
 }
 
 /** The peaks of a machine, and what kernels reach of them, by which speed is predicted. */
-function rooflineText({ flops, bytes, weights = {}, attention, rest }: Roofline): string {
+function rooflineText({ flops, bytes, weights = {}, attention, other }: Roofline): string {
   const giga = (rate: number) => (rate / 1e9).toPrecision(3);
   const micro = (seconds: number) => (1e6 * seconds).toPrecision(3);
   const reached = Object.entries(weights).map(([format, { flops, bytes }]) => {
@@ -59,8 +59,8 @@ function rooflineText({ flops, bytes, weights = {}, attention, rest }: Roofline)
   const pairs = attention
     ? `; attention ${giga(attention.prompt)} GFLOP/s in a prompt, ${giga(attention.token)} of a token`
     : "";
-  const others = rest
-    ? `; besides, a layer ${micro(rest.layer)} us of a token, ${micro(rest.row)} of each in a prompt`
+  const others = other
+    ? `; besides, a layer ${micro(other.layer)} us of a token, ${micro(other.row)} of each in a prompt`
     : "";
   return `${giga(flops)} GFLOP/s, ${giga(bytes)} GB/s at most${reached.join("")}${pairs}${others}`;
 }
@@ -83,7 +83,7 @@ export function measurementText({ tokens, clock, predicted, measured }: LayerMea
       row("weights, bytes", ({ weightBytes }) => weightBytes, countText),
       row("session, bytes", ({ sessionBytes }) => sessionBytes, countText),
       row(`prompt of ${tokens} tokens, ms`, ({ prefillMs }) => prefillMs, ms),
-      row(`a token behind ${tokens}, ms`, ({ decodeMs }) => decodeMs, ms),
+      row(`a token after ${tokens}, ms`, ({ decodeMs }) => decodeMs, ms),
     ],
     1,
   );
@@ -97,7 +97,7 @@ interface AskedFormats {
 }
 
 /** What a model costs. */
-export function costText(cost: ModelCost, { weights: asked, cache = "f32" }: AskedFormats): string {
+export function costText(cost: ModelCost, { weights: asked, cache: askedCache }: AskedFormats): string {
   const {
     type,
     parameters,
@@ -124,10 +124,12 @@ export function costText(cost: ModelCost, { weights: asked, cache = "f32" }: Ask
     ["a token", `${bytesText(tokenBytes)} of cache at 16 bits${isWindowed ? ", while no window is full" : ""}`],
     [`${seqLen} tokens`, `${bytesText(cost.cacheBytes)} of caches at 16 bits`],
     ["states", cost.stateBytes === 0 ? "none" : `${bytesText(cost.stateBytes)} at 32 bits`],
-    ["linear memory", memory ? memoryText(memory, kept, cache) : `not run here: ${refusal}`],
+    ["linear memory", memory ? memoryText(memory, kept, askedCache ?? "f32") : `not run here: ${refusal}`],
   ];
   const head = ["layers", "keep", "numbers a token", "window", "numbers of a state"];
-  return `${trimLines(columnsText(rows, 2))}\n\n${trimLines(columnsText([head, ...cost.layers.map(layerRow)], 2))}`;
+  const tables = [columnsText(rows, 2), columnsText([head, ...cost.layers.map(layerRow)], 2)].map(trimLines);
+  const hint = memory && asked === undefined && askedCache === undefined;
+  return [...tables, ...(hint ? ["For linear memory in other formats: --weights q8 --cache q8."] : [])].join("\n\n");
 }
 
 function layerRow({ layers, kind, perToken, window, state }: LayerMemory): string[] {

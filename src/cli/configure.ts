@@ -13,6 +13,7 @@ import { TARGET_NAMES } from "../configure/targets.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { readArguments, readChoice, readCount, refusePositionals, UsageError } from "./args.ts";
+import { OUTPUT_OPTIONS } from "./common-options.ts";
 import { configurationText, costText, measurementText } from "./configure-text.ts";
 import { aboutFile } from "./files.ts";
 import { startKernels } from "./load-kernels.ts";
@@ -57,8 +58,7 @@ const OPTIONS = {
   memory: { type: "string" },
   roofline: { type: "string" },
   measure: { type: "boolean", default: false },
-  json: { type: "boolean", default: false },
-  help: { type: "boolean", short: "h", default: false },
+  ...OUTPUT_OPTIONS,
 } as const;
 
 const COMMAND = "configure";

@@ -1,12 +1,11 @@
 import { gguf } from "../decoder/gguf.ts";
 import { embed as embedTexts, type Pooling } from "../encoder/embed.ts";
 import { loadEncoder } from "../encoder/load-encoder.ts";
-import { WEIGHT_FORMATS } from "../linear/formats.ts";
-import { readArguments, readChoice, readThreads, UsageError } from "./args.ts";
+import { readArguments, readChoice, UsageError } from "./args.ts";
+import { helpOf, KERNEL_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
 import { aboutFile } from "./files.ts";
 import { openTokenizer } from "./generate-text.ts";
 import { startDecoderKernels } from "./load-decoder.ts";
-import { KERNEL_OPTIONS } from "./load-kernels.ts";
 import { expectModelPath } from "./model-path.ts";
 import { sizeText } from "./text.ts";
 
@@ -16,19 +15,14 @@ Loads the encoder MODEL, a folder, a GGUF file or the URL of either, and prints 
 several, the cosine of each pair. Needs the model's tokenizer, and the package @huggingface/tokenizers.
 
   --pooling KIND      mean, cls or last: how a text's states become one vector (default mean)
-  --weights FORMAT    f32, f16, bf16, q8, q8-row, q4 (default: the formats of the file)
-  --activations KIND  exact or fast: how rows are rounded for integer weights (default exact)
-  --threads N|auto    number of threads, 1 to 64 (default 1)
-  --deterministic     use the build that gives the same bits on every engine
-  --json              print JSON, with whole vectors`;
+${helpOf("weights", "activations", "threads", "deterministic", "json")}, with whole vectors`;
 
 const OPTIONS = {
   pooling: { type: "string", default: "mean" },
   weights: { type: "string" },
   activations: { type: "string" },
   ...KERNEL_OPTIONS,
-  json: { type: "boolean", default: false },
-  help: { type: "boolean", short: "h", default: false },
+  ...OUTPUT_OPTIONS,
 } as const;
 
 const POOLINGS: readonly Pooling[] = ["mean", "cls", "last"];
@@ -43,9 +37,7 @@ export async function embed(args: string[]): Promise<void> {
   if (folder === undefined || texts.length === 0)
     throw new UsageError(`embed: expected a model and a text, got ${positionals.length} arguments`);
   const pooling = readChoice("embed", "--pooling", values.pooling, POOLINGS) ?? "mean";
-  const weights = readChoice("embed", "--weights", values.weights, WEIGHT_FORMATS);
-  const activations = readChoice("embed", "--activations", values.activations, ["exact", "fast"]);
-  const threads = readThreads("embed", values.threads);
+  const { weights, activations, threads } = readCommon("embed", values);
   await expectModelPath("embed", folder);
   const tokenizer = await openTokenizer("embed", folder);
   const kernels = await startDecoderKernels(threads, values.deterministic);

@@ -1,4 +1,4 @@
-// Text behind a prompt, or the answer to it, for `headwise generate`.
+// Text that follows a prompt, or the answer to it, for `headwise generate`.
 
 import type { GenerateOptions } from "../decoder/generate.ts";
 import type { Session } from "../decoder/session.ts";
@@ -39,7 +39,7 @@ export async function openChat(
   return { template, library: await findLibrary(command, "@huggingface/jinja", findJinja) };
 }
 
-/** Generates text behind a prompt, or as a `conversation` the answer to it, and passes each piece to `write`. */
+/** Generates text that follows a prompt, or as a `conversation` the answer to it, and passes each piece to `write`. */
 export async function writeText(
   session: Session,
   tokenizer: Tokenizer,

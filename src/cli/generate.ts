@@ -1,12 +1,10 @@
-import { CACHE_FORMATS } from "../cache/page-layout.ts";
 import { generate as generateTokens } from "../decoder/generate.ts";
 import { createSession } from "../decoder/session.ts";
-import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import type { TextEnd } from "../text/generate-text.ts";
-import { readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
+import { readArguments, readCount, UsageError } from "./args.ts";
+import { FORMAT_OPTIONS, helpOf, KERNEL_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
 import { openChat, openTokenizer, writeText } from "./generate-text.ts";
 import { loadDecoder, readIds, startDecoderKernels } from "./load-decoder.ts";
-import { KERNEL_OPTIONS } from "./load-kernels.ts";
 import { expectModelPath, refuseEncoder } from "./model-path.ts";
 import { sizeText } from "./text.ts";
 
@@ -14,7 +12,7 @@ const HELP = `headwise generate MODEL PROMPT [options]
 headwise generate MODEL --ids LIST [options]
 
 Loads the decoder MODEL, a folder (config.json, and model.safetensors or its index) or a GGUF file, or at
-a URL, and generates text behind PROMPT, or tokens behind those of LIST. Prints them as they come, and
+a URL, and generates the text that follows PROMPT, or the tokens that follow LIST. Prints them as they come, and
 the tokens a second. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
 
   --chat              answer PROMPT, by the model's template (package @huggingface/jinja)
@@ -31,12 +29,7 @@ the tokens a second. Text needs the model's tokenizer, and the package @huggingf
   --seed N            the same seed gives the same tokens (default 0)
   --ngram N           speculative decoding: guess what followed the last N tokens before
   --max-seq-len N     tokens of the session (default what is needed)
-  --weights FORMAT    f32, f16, bf16, q8, q8-row, q4 (default: the formats of the file)
-  --activations KIND  exact or fast: how rows are rounded for integer weights (default exact)
-  --cache FORMAT      f32, f16, q8, q4 (default f32)
-  --threads N|auto    number of threads, 1 to 64 (default 1)
-  --deterministic     use the build that gives the same bits on every engine
-  --json              print JSON`;
+${helpOf("weights", "activations", "cache", "threads", "deterministic", "json")}`;
 
 const OPTIONS = {
   ids: { type: "string" },
@@ -52,12 +45,9 @@ const OPTIONS = {
   seed: { type: "string" },
   ngram: { type: "string" },
   "max-seq-len": { type: "string" },
-  weights: { type: "string" },
-  activations: { type: "string" },
-  cache: { type: "string" },
+  ...FORMAT_OPTIONS,
   ...KERNEL_OPTIONS,
-  json: { type: "boolean", default: false },
-  help: { type: "boolean", short: "h", default: false },
+  ...OUTPUT_OPTIONS,
 } as const;
 
 const MOST_TOKENS = 2 ** 20;
@@ -92,9 +82,7 @@ export async function generate(args: string[]): Promise<void> {
     ...{ repetitionPenalty: number("repetition-penalty"), seed: number("seed") },
   };
   const ngram = number("ngram");
-  const weights = readChoice("generate", "--weights", values.weights, WEIGHT_FORMATS);
-  const activations = readChoice("generate", "--activations", values.activations, ["exact", "fast"]);
-  const format = readChoice("generate", "--cache", values.cache, CACHE_FORMATS);
+  const { weights, activations, cache: format, threads } = readCommon("generate", values);
   const longest = values["max-seq-len"];
   // How many tokens a prompt has, only its tokenizer knows: then the session is as long as one is by default.
   const needed = prompt === undefined ? ids.length + maxTokens : undefined;
@@ -105,7 +93,7 @@ export async function generate(args: string[]): Promise<void> {
   const conversation =
     tokenizer && values.chat ? await openChat("generate", folder, tokenizer, values.template) : undefined;
 
-  const kernels = await startDecoderKernels(readThreads("generate", values.threads), values.deterministic);
+  const kernels = await startDecoderKernels(threads, values.deterministic);
   try {
     const given = { weights, activations, maxSeqLen };
     const { model, loadMs } = await loadDecoder("generate", kernels, folder, given);
@@ -156,7 +144,7 @@ build          ${kernels.build}: ${kernels.reason}`);
 
 type Times = Pick<TextEnd, "promptMs" | "generationMs">;
 
-/** Tokens a second of `count` tokens, of which those behind the first took `ms`. */
+/** Tokens a second of `count` tokens, of which those after the first took `ms`. */
 function rateOf(count: number, ms: number): number | undefined {
   return count > 1 ? ((count - 1) * 1000) / ms : undefined;
 }

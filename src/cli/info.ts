@@ -1,7 +1,7 @@
 import { diagnose } from "../diagnostics/doctor.ts";
 import { diagnosisText } from "../diagnostics/doctor-text.ts";
 import { readArguments, readThreads, refusePositionals } from "./args.ts";
-import { KERNEL_OPTIONS } from "./load-kernels.ts";
+import { helpOf, KERNEL_OPTIONS, OUTPUT_OPTIONS } from "./common-options.ts";
 import { findSurroundings } from "./system-info.ts";
 import { paint } from "./text.ts";
 
@@ -11,14 +11,11 @@ Diagnoses this engine in about two seconds: its features, the build and the thre
 the self-test, the speed next to the peak of one core, and errors against float64. Exits with 1 if
 the kernels do not start or the self-test fails.
 
-  --threads N|auto   number of threads, 1 to 64 (default 1)
-  --deterministic    use the build that gives the same bits on every engine
-  --json             print JSON`;
+${helpOf("threads", "deterministic", "json")}`;
 
 const OPTIONS = {
   ...KERNEL_OPTIONS,
-  json: { type: "boolean", default: false },
-  help: { type: "boolean", short: "h", default: false },
+  ...OUTPUT_OPTIONS,
 } as const;
 
 /** `headwise info`. */

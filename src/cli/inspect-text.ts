@@ -177,10 +177,18 @@ function titleOf({ inspect, request }: InspectionRecord): string {
   return [inspect, ...asked].join(" ");
 }
 
-/** The same on the site, and what repeats each result. */
+/** The same on the site, what repeats each result, and how to use both. */
 function linksText({ page, records }: TextInspection): string {
   const links = records.map((record) => `${titleOf(record)}  ${encodeRecord(record)}`);
-  return [...(page === undefined ? [] : [`page  ${page}`]), ...links].join("\n");
+  return [
+    ...(page === undefined ? [] : [`page  ${page}`]),
+    ...links,
+    "",
+    ...(page === undefined
+      ? []
+      : ["The page is in the folder of the site, which npm run site makes in headwise's repository."]),
+    "headwise inspect MODEL --replay LINK repeats a result.",
+  ].join("\n");
 }
 
 /** All that was asked for, as JSON. */

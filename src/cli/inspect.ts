@@ -1,21 +1,21 @@
 // `headwise inspect`: what the heads of a decoder do in a text, where they look, why, and what changes without some.
 
-import { CACHE_FORMATS } from "../cache/page-layout.ts";
-import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
+import { readArguments, readChoice, readCount, UsageError } from "./args.ts";
+import { FORMAT_OPTIONS, helpOf, KERNEL_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
 import { openTokenizer } from "./generate-text.ts";
 import { keysThatFit } from "./heat-map.ts";
 import { checkText, type HeadPlace, type InspectWork, inspectModel, MOST_TOKENS } from "./inspect-model.ts";
 import { inspectionJson, inspectionText, labelsOf } from "./inspect-text.ts";
 import { inspectorAddress } from "./inspector-address.ts";
 import { loadDecoder, readIds, startDecoderKernels } from "./load-decoder.ts";
-import { KERNEL_OPTIONS } from "./load-kernels.ts";
 import { expectModelPath, refuseEncoder } from "./model-path.ts";
+import { replayLink } from "./replay-link.ts";
 import { COLOUR_CHOICES, coloursOf, columnsOf, standardOutput } from "./terminal.ts";
 
 const HELP = `headwise inspect MODEL TEXT [options]
 headwise inspect MODEL --ids LIST [options]
+headwise inspect MODEL --replay LINK [--weights FORMAT] [--activations KIND] [--threads N|auto] [--json]
 
 Loads the decoder MODEL, a folder (config.json, and model.safetensors or its index) or a GGUF file, or at
 a URL, reads TEXT, or the tokens of LIST, and prints what each head does, and maps of where some of them
@@ -34,16 +34,12 @@ look. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
                       wrote to either
   --next N            the N most probable next tokens (default 0, with --without 10)
   --without LIST      heads as LAYER.HEAD, separated by commas: what comes next without them
-  --link              the same text and head on the inspector page of the site, and of each result what
-                      headwise/inspect repeats it by, as text for addresses
+  --link              the address of the same text and head on the inspector page, from the address of the site
+                      on, and for each result a link that --replay repeats it by
+  --replay LINK       repeat such a result, and say whether every bit is the same: with 1 as exit code if not
   --colour WHEN       auto, always or never (default auto: on a terminal, unless NO_COLOR is set)
   --width N           columns of the output (default those of the terminal, elsewhere 100)
-  --weights FORMAT    f32, f16, bf16, q8, q8-row, q4 (default: the formats of the file)
-  --activations KIND  exact or fast: how rows are rounded for integer weights (default exact)
-  --cache FORMAT      f32, f16, q8, q4 (default f32)
-  --threads N|auto    number of threads, 1 to 64 (default 1)
-  --deterministic     use the build that gives the same bits on every engine
-  --json              print JSON`;
+${helpOf("weights", "activations", "cache", "threads", "deterministic", "json")}`;
 
 const OPTIONS = {
   ids: { type: "string" },
@@ -57,18 +53,20 @@ const OPTIONS = {
   next: { type: "string" },
   without: { type: "string" },
   link: { type: "boolean", default: false },
+  replay: { type: "string" },
   colour: { type: "string" },
   width: { type: "string" },
-  weights: { type: "string" },
-  activations: { type: "string" },
-  cache: { type: "string" },
+  ...FORMAT_OPTIONS,
   ...KERNEL_OPTIONS,
-  json: { type: "boolean", default: false },
-  help: { type: "boolean", short: "h", default: false },
+  ...OUTPUT_OPTIONS,
 } as const;
 
 const COMMAND = "inspect";
 const MOST_HEADS = 65_536;
+/** Options that a link takes the place of. */
+const OF_TEXTS = [
+  ...(["ids", "layer", "head", "maps", "statistics", "pair", "why", "next", "without", "link", "cache"] as const),
+];
 /** Maps and next tokens that are shown unless others are asked for. */
 const [MAPS, NEXT] = [3, 10];
 
@@ -84,21 +82,26 @@ export async function inspect(args: string[]): Promise<void> {
     throw new UsageError(
       `${COMMAND}: expected one text, got ${more.length + 1}: quote it, as in ${JSON.stringify([text, ...more].join(" "))}`,
     );
+  const common = readCommon(COMMAND, values);
+  if (values.replay !== undefined) {
+    const option = OF_TEXTS.find((name) => values[name]);
+    const other = text === undefined ? option && `--${option}` : "a text";
+    if (other) throw new UsageError(`${COMMAND}: --replay expected a model alone beside it, got ${other}`);
+    return replayLink(COMMAND, path, values.replay, { ...common, json: values.json });
+  }
   if ((values.ids === undefined) === (text === undefined))
     throw new UsageError(
       `${COMMAND}: expected a text, or --ids with token ids, got ${text === undefined ? "neither" : "both"}`,
     );
-  const work = readWork(values);
-  const { layer, head, cache } = work;
+  const { weights, activations, cache, threads } = common;
+  const work = readWork(values, cache);
+  const { layer, head } = work;
   const stdout = standardOutput();
   const output = {
     colours: coloursOf(readChoice(COMMAND, "--colour", values.colour, COLOUR_CHOICES) ?? "auto", stdout),
     columns: columnsOf(COMMAND, values.width, stdout),
   };
   const listed = values.ids === undefined ? [] : readIds(COMMAND, "--ids", values.ids);
-  const weights = readChoice(COMMAND, "--weights", values.weights, WEIGHT_FORMATS);
-  const activations = readChoice(COMMAND, "--activations", values.activations, ["exact", "fast"]);
-  const threads = readThreads(COMMAND, values.threads);
 
   await expectModelPath(COMMAND, path);
   await refuseEncoder(COMMAND, path, ": headwise inspect reads decoders");
@@ -158,7 +161,7 @@ function decode(tokenizer: Tokenizer, id: number): string {
 }
 
 /** What the options ask for, checked but for what depends on the model. */
-function readWork(values: Values): InspectWork {
+function readWork(values: Values, cache: InspectWork["cache"]): InspectWork {
   const index = (name: "layer" | "head") => {
     const text = values[name];
     return text === undefined ? undefined : readCount(COMMAND, `--${name}`, text, 0, MOST_HEADS);
@@ -182,7 +185,7 @@ function readWork(values: Values): InspectWork {
     pair: values.pair === undefined ? undefined : readPair("--pair", values.pair),
     why: values.why === undefined ? undefined : readPair("--why", values.why),
     next: readCount(COMMAND, "--next", next, 0, 1024),
-    cache: readChoice(COMMAND, "--cache", values.cache, CACHE_FORMATS),
+    cache,
   };
 }
 

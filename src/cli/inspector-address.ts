@@ -19,11 +19,11 @@ export interface PageView {
 /** Formats of weights that the page can switch to. */
 const PAGE_WEIGHTS: readonly string[] = ["f32", "q8", "q4"];
 
-/** The address, from the folder of the site on. A page cannot open files by a path: it names the model only if that has a URL. */
+/** The address, relative to that of the site. A page cannot open files by a path: it names the model only if that has a URL. */
 export function inspectorAddress({ path, text, place, work, weights, cache, deterministic }: PageView): string {
   const fields = {
     model: /^https?:/.test(path) ? path : undefined,
-    ...{ text, ...place, ...work.why },
+    ...{ text, layer: place?.layer, head: place?.head, ...work.why },
     edits: work.without.map(({ layer, head }) => `${layer}.${head}*0`).join(),
     weights: PAGE_WEIGHTS.find((format) => format === weights),
     cache,

@@ -2,12 +2,6 @@ import { readFileSync } from "node:fs";
 import type { Kernels } from "../wasm/kernels.ts";
 import type { Build, StatisticsKernels } from "../wasm/select-build.ts";
 
-/** Options of all commands that start kernels. */
-export const KERNEL_OPTIONS = {
-  threads: { type: "string", default: "1" },
-  deterministic: { type: "boolean", default: false },
-} as const;
-
 /** Kernels besides those of all formats. */
 interface MoreKernels {
   readonly latent?: boolean;

@@ -1,15 +1,14 @@
 import { basename } from "node:path";
-import { CACHE_FORMATS } from "../cache/page-layout.ts";
 import { createRandom } from "../diagnostics/random.ts";
 import { hasBrace, headerLength } from "../files/safetensors/header-reader.ts";
-import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import { PARTS } from "../models/hf/part.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { plainText } from "../util/errors.ts";
-import { FileError, readArguments, readChoice, readCount, readThreads, UsageError } from "./args.ts";
+import { FileError, readArguments, readChoice, readCount, UsageError } from "./args.ts";
+import { helpOf, KERNEL_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
 import { interpretFile, isRows, readBytes } from "./files.ts";
 import { readIds } from "./load-decoder.ts";
-import { KERNEL_OPTIONS, startKernels } from "./load-kernels.ts";
+import { startKernels } from "./load-kernels.ts";
 import { isNpy, readNpy } from "./npy.ts";
 import { readLayer, readLayerNumber } from "./read-layer.ts";
 import { type LayerRun, runLayer } from "./run-layer.ts";
@@ -27,25 +26,20 @@ the same bits. Exits with 1 if they do not.
 With --ids, runs the whole decoder in FOLDER (config.json, and model.safetensors or its index), or at
 a URL: reads the tokens of LIST, and prints the largest logits of the next token.
 
-  --ids LIST         token ids, separated by commas
-  --top N            how many of the largest logits are printed (default 10)
-  --layer N          index of the layer (default: the number in --prefix, else 0)
-  --part PART        which attention of an encoder-decoder model: encoder, decoder, cross (default:
-                     found by --prefix)
-  --config FILE      the model's config.json (default: the one beside MODEL; GGUF needs none)
-  --prefix TEXT      start of the names of the layer's tensors (default: found by --layer)
-  --tokens N         number of tokens (default 128)
-  --decode N         how many of them, the last ones, to decode one by one (default 32)
-  --input FILE       input rows [tokens, dModel] or [1, tokens, dModel]: .npy of <f4 or <f8, or raw
-                     float32 (default: seeded random numbers)
-  --keys FILE        rows [tokens, dModel] of an encoder, in the same form: what cross-attention
-                     projects keys and values from
-  --weights FORMAT   f32, f16, bf16, q8, q8-row, q4 (default: the format that the file stores
-                     them in)
-  --cache FORMAT     f32, f16, q8, q4 (default f32)
-  --threads N|auto   number of threads, 1 to 64 (default 1)
-  --deterministic    use the build that gives the same bits on every engine
-  --json             print JSON`;
+  --ids LIST          token ids, separated by commas
+  --top N             how many of the largest logits are printed (default 10)
+  --layer N           index of the layer (default: the number in --prefix, else 0)
+  --part PART         which attention of an encoder-decoder model: encoder, decoder, cross (default:
+                      found by --prefix)
+  --config FILE       the model's config.json (default: the one beside MODEL; GGUF needs none)
+  --prefix TEXT       start of the names of the layer's tensors (default: found by --layer)
+  --tokens N          number of tokens (default 128)
+  --decode N          how many of them, the last ones, to decode one by one (default 32)
+  --input FILE        input rows [tokens, dModel] or [1, tokens, dModel]: .npy of <f4 or <f8, or raw
+                      float32 (default: seeded random numbers)
+  --keys FILE         rows [tokens, dModel] of an encoder, in the same form: what cross-attention
+                      projects keys and values from
+${helpOf("weights", "cache", "threads", "deterministic", "json")}`;
 
 const OPTIONS = {
   ids: { type: "string" },
@@ -61,8 +55,7 @@ const OPTIONS = {
   weights: { type: "string" },
   cache: { type: "string" },
   ...KERNEL_OPTIONS,
-  json: { type: "boolean", default: false },
-  help: { type: "boolean", short: "h", default: false },
+  ...OUTPUT_OPTIONS,
 } as const;
 
 const MOST_TOKENS = 2 ** 20;
@@ -93,9 +86,7 @@ function runWhole(folder: string, values: Values, list: string): Promise<void> {
     ids,
     top: count("top", 1, MOST_TOKENS) ?? TOP,
     decode: count("decode", 0, ids.length - 1) ?? DECODED,
-    weights: readChoice("run", "--weights", values.weights, WEIGHT_FORMATS),
-    cache: readChoice("run", "--cache", values.cache, CACHE_FORMATS),
-    threads: readThreads("run", values.threads),
+    ...readCommon("run", values),
     deterministic: values.deterministic,
     json: values.json,
   });
@@ -107,9 +98,7 @@ async function runOneLayer(model: string, values: Values): Promise<void> {
   const layer = readLayerNumber("run", values.layer);
   const part = readChoice("run", "--part", values.part, PARTS);
   const tokens = values.tokens === undefined ? undefined : readCount("run", "--tokens", values.tokens, 1, MOST_TOKENS);
-  const weights = readChoice("run", "--weights", values.weights, WEIGHT_FORMATS);
-  const cache = readChoice("run", "--cache", values.cache, CACHE_FORMATS);
-  const threads = readThreads("run", values.threads);
+  const { weights, cache, threads } = readCommon("run", values);
 
   const began = performance.now();
   const { path, prefix, cross, layer: read } = await readLayer("run", model, { ...values, layer, part });

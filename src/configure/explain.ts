@@ -72,12 +72,12 @@ export function explainChoices({ given, chosen, planned, memoryLimit }: Explaine
   const tables = vocabSize * dModel * (tied ? 1 : 2);
   const rows: [what: string, value: string | number, reason: string, rule: string][] = [
     ["dModel", dModel, asked("dModel", dModel, other), WIDTHS],
-    ["headDim", headDim, asked("headDim", headDim, `the width in ${numHeads} heads`), HEAD_SIZES],
+    ["headDim", headDim, asked("headDim", headDim, `the width of ${dModel} / ${numHeads} heads`), HEAD_SIZES],
     [
       "numHeads",
       numHeads,
-      asked("numHeads", numHeads, `${dModel} / ${headDim}`),
-      "heads times their size are the width",
+      asked("numHeads", numHeads, headsReason(dModel, headDim, numHeads)),
+      "the sizes of all heads add up to the width",
     ],
     [
       "projection",
@@ -99,13 +99,13 @@ export function explainChoices({ given, chosen, planned, memoryLimit }: Explaine
     [
       "layers",
       layers,
-      `${layers} of ${millionsOf((parameters - tables) / layers)} come nearest to the budget`,
+      `${layers} of ${countOf((parameters - tables) / layers)} come nearest to the budget`,
       "depth is what is left",
     ],
     [
       "mlpDim",
       mlpDim,
-      `${(mlpDim / dModel).toFixed(2)} times the width, in steps of 64, for ${millionsOf(parameters)} in all`,
+      `${(mlpDim / dModel).toFixed(2)} times the width, in steps of 64, for ${countOf(parameters)} in all`,
       "gated with SiLU, 8/3 of the width: as many weights as a plain MLP of 4 widths (Shazeer 2020)",
     ],
     [
@@ -125,7 +125,13 @@ export function explainChoices({ given, chosen, planned, memoryLimit }: Explaine
   return rows.map(([what, value, reason, rule]) => ({ what, value, reason, rule }));
 }
 
-const millionsOf = (parameters: number): string => `${(parameters / 1e6).toPrecision(3)} million`;
+const countOf = (parameters: number): string =>
+  parameters < 1e9 ? `${(parameters / 1e6).toPrecision(3)} million` : `${(parameters / 1e9).toPrecision(3)} billion`;
+
+function headsReason(dModel: number, headDim: number, numHeads: number): string {
+  const quotient = `the width of ${dModel} / ${headDim} floats in a head`;
+  return numHeads * headDim === dModel ? quotient : `${quotient}, rounded`;
+}
 
 function fusedReason(projection: Projection): [reason: string, rule: string] {
   if (projection.kind === "mla") return ["latents are projected in two steps", "as in DeepSeek-V2"];
@@ -160,7 +166,7 @@ export function warningsOf({ given, chosen, memoryLimit, speed }: Explained): st
     ],
     [
       numHeads * headDim !== dModel,
-      `${numHeads} heads of ${headDim} are ${numHeads * headDim} floats, not the width of ${dModel}`,
+      `${numHeads} heads of ${headDim} floats are ${numHeads * headDim} floats together, which differs from the width of ${dModel}`,
     ],
     [
       memory.total > memoryLimit,
@@ -173,7 +179,7 @@ export function warningsOf({ given, chosen, memoryLimit, speed }: Explained): st
     [table > 0.5, `the table of tokens has ${percent(table)} of the parameters`],
     [
       Math.abs(off) > 0.05,
-      `${millionsOf(parameters)} parameters are ${percent(Math.abs(off))} ${off < 0 ? "below" : "above"} the budget`,
+      `${countOf(parameters)} parameters are ${percent(Math.abs(off))} ${off < 0 ? "below" : "above"} the budget`,
     ],
     [
       speed !== undefined && speed.decodeTokensPerSecond < 5,

@@ -23,7 +23,7 @@ export interface LayerCost {
   readonly sessionBytes: number;
   /** Milliseconds of a prompt of `tokens` tokens. */
   readonly prefillMs: number;
-  /** Milliseconds of one token behind it. */
+  /** Milliseconds of one token after it. */
   readonly decodeMs: number;
 }
 

@@ -46,7 +46,7 @@ function weightsOf(shape: readonly number[]): Tensor {
   };
 }
 
-/** A load of `tokens` tokens behind `past` others, in a session of their own that is as long as the decoder is for. */
+/** A load of `tokens` tokens after `past` others, in a session of their own that is as long as the decoder is for. */
 export function tokensOf(
   owned: Owned,
   model: Model,

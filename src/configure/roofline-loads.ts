@@ -48,7 +48,7 @@ const ROWS = 128;
 const [LONG, HALF, SHORT] = [512, 256, 128];
 /** Bytes of weights that a product reads between two layers, to be timed: as many as the nearer caches hold, or more. */
 const BETWEEN = 2 ** 22;
-/** The width and the MLP of layers whose matrices cost nothing beside the rest, and how many layers there are. */
+/** The width and the MLP of layers whose matrices cost nothing beside the other work, and how many layers there are. */
 const [THIN, LAYERS] = [32, 4];
 
 /** Loads whose times make a roofline: of prompts, and of a token. */
@@ -105,7 +105,7 @@ export async function rooflineLoads(
       prompt: [peak, stream, product, pointwise, ...prompts],
       token: [between, ...behind, tokens(one, 0, 1), tokens(some, 0, 1), ...reading],
       read(seconds) {
-        const [ofPeak = 0, ofStream = 0, ofProduct = 0, ofNumbers = 0, half = 0, long = 0, ...others] = seconds;
+        const [ofPeak = 0, ofStream = 0, ofProduct = 0, ofElements = 0, half = 0, long = 0, ...others] = seconds;
         const [ofBetween = 0, near = 0, far = 0, first = 0, all = 0, ...ofReading] = others;
         const { pairFlops, matrices, weightBytes } = heads.work;
         const curve = reading.map(({ flops }, i) => [sizes[i] as number, flops / (ofReading[i] as number)] as const);
@@ -121,9 +121,9 @@ export async function rooflineLoads(
           ...{ flops: peak.flops / ofPeak, bytes: stream.flops / ofStream },
           weights: { [weights]: { flops: product.flops / ofProduct, bytes: curve } },
           attention: { prompt: (pairFlops * HALF * HALF) / pairs, token: (pairFlops * (LONG - SHORT)) / keys },
-          rest: {
+          other: {
             ...{ layer: Math.max(0, layer), pass: Math.max(0, pass), row: Math.max(0, row) },
-            number: ofNumbers / pointwise.flops,
+            element: ofElements / pointwise.flops,
           },
         };
       },
@@ -166,7 +166,7 @@ function productOf(
   };
 }
 
-/** Norms and residuals of rows, and the activation of an MLP of 8/3 of their width, of which it counts the numbers. */
+/** Norms and residuals of rows, and the activation of an MLP of 8/3 of their width, of which it counts the elements. */
 function pointwiseOf(owned: Owned, where: string, kernels: Kernels, dModel: number): Load {
   const mlpDim = Math.round((8 / 3) * dModel);
   const layout = new Layout();

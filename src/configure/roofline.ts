@@ -25,7 +25,7 @@ export interface Roofline {
   readonly bytes: number;
   /** What kernels reach of that, by format of the weights. Without one, `flops` and `bytes` themselves are the bounds. */
   readonly weights?: Readonly<Partial<Record<WeightFormat, FormatSpeed>>> | undefined;
-  /** The same of attention: operations per second in a prompt, and of one token behind it. */
+  /** The same of attention: operations per second in a prompt, and of one token after it. */
   readonly attention?:
     | {
         /** Operations per second in a prompt. */
@@ -35,26 +35,26 @@ export interface Roofline {
       }
     | undefined;
   /** What a token takes besides matrices and attention. Default nothing. */
-  readonly rest?: RestCosts | undefined;
+  readonly other?: OtherCosts | undefined;
 }
 
 /** What a token takes besides matrices and attention, in seconds. */
-export interface RestCosts {
+export interface OtherCosts {
   /** Of one token: each layer, by calls of kernels and what the host does between them. */
   readonly layer: number;
   /** Of one token: a pass besides its layers. */
   readonly pass: number;
   /** Of each token of a prompt: each layer, by rotation, the cache and what the host does. */
   readonly row: number;
-  /** Of a number of a row that norms, the residual or the activation of an MLP work on. */
-  readonly number: number;
+  /** Of an element of a row, for each time that a norm, the residual or the activation of an MLP works on it. */
+  readonly element: number;
 }
 
 /** The speed of a model. */
 export interface Speed {
   /** Tokens per second of a prompt of so many tokens as the sequence has. */
   readonly prefillTokensPerSecond: number;
-  /** Tokens per second, one at a time, behind such a prompt. */
+  /** Tokens per second, one at a time, after such a prompt. */
   readonly decodeTokensPerSecond: number;
 }
 
@@ -74,8 +74,8 @@ export interface TokenWork {
   readonly cacheBytes: number;
   /** Pairs of a query and a key in a prompt. */
   readonly pairs: number;
-  /** Numbers that norms, residuals and activations work on. */
-  readonly numbers: number;
+  /** Elements that norms, residuals and activations work on. */
+  readonly elements: number;
 }
 
 /** Throws unless the option `roofline` has positive speeds. */
@@ -87,12 +87,12 @@ export function expectRoofline(where: string, roofline: Roofline): void {
   };
   const name = "options.roofline";
   expectSpeeds(name, roofline, ["flops", "bytes"]);
-  const { weights = {}, attention, rest } = roofline;
-  if (rest !== undefined) {
-    expectRecord(where, `${name}.rest`, rest);
-    for (const part of ["layer", "pass", "row", "number"] as const)
-      if (expectFinite(where, `${name}.rest.${part}`, rest[part]) < 0)
-        throw new RangeError(`${where}: ${name}.rest.${part} expected a number >= 0, got ${rest[part]}`);
+  const { weights = {}, attention, other } = roofline;
+  if (other !== undefined) {
+    expectRecord(where, `${name}.other`, other);
+    for (const part of ["layer", "pass", "row", "element"] as const)
+      if (expectFinite(where, `${name}.other.${part}`, other[part]) < 0)
+        throw new RangeError(`${where}: ${name}.other.${part} expected a number >= 0, got ${other[part]}`);
   }
   if (attention !== undefined) expectSpeeds(`${name}.attention`, attention, ["prompt", "token"]);
   expectRecord(where, `${name}.weights`, weights);
@@ -115,22 +115,22 @@ export function expectRoofline(where: string, roofline: Roofline): void {
   }
 }
 
-const NO_REST: RestCosts = { layer: 0, pass: 0, row: 0, number: 0 };
+const NOTHING: OtherCosts = { layer: 0, pass: 0, row: 0, element: 0 };
 
-/** Milliseconds of a prompt of `tokens` tokens, and of one token behind it. */
+/** Milliseconds of a prompt of `tokens` tokens, and of one token after it. */
 export function predictMs(work: TokenWork, roofline: Roofline, tokens: number): { prefill: number; decode: number } {
-  const { weights, layers, matrices, head, weightBytes, pairFlops, pairs, cacheBytes, numbers } = work;
+  const { weights, layers, matrices, head, weightBytes, pairFlops, pairs, cacheBytes, elements } = work;
   const format = roofline.weights?.[weights];
-  const { attention = { prompt: roofline.flops, token: roofline.flops }, rest = NO_REST } = roofline;
+  const { attention = { prompt: roofline.flops, token: roofline.flops }, other = NOTHING } = roofline;
   const size = (matrices + head) * weightBytes;
   // Weights and caches are read in turns.
   const perSecond = format ? bytesAt(format.bytes, size + cacheBytes) : roofline.bytes;
   const headSeconds = (head * weightBytes) / perSecond;
   const products = (2 * matrices * tokens) / (format?.flops ?? roofline.flops);
-  const rows = tokens * (layers * rest.row + numbers * rest.number);
-  const prefill = products + (pairFlops * pairs) / attention.prompt + rows + headSeconds + rest.pass;
+  const rows = tokens * (layers * other.row + elements * other.element);
+  const prefill = products + (pairFlops * pairs) / attention.prompt + rows + headSeconds + other.pass;
   const caches = Math.max(cacheBytes / perSecond, (pairFlops * tokens) / attention.token);
-  const decode = size / perSecond + caches + layers * rest.layer + numbers * rest.number + rest.pass;
+  const decode = size / perSecond + caches + layers * other.layer + elements * other.element + other.pass;
   return { prefill: 1000 * prefill, decode: 1000 * decode };
 }
 

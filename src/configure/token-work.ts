@@ -5,7 +5,7 @@ import { panelBytes, sumBytes, wholePanels } from "../linear/formats.ts";
 import type { Candidate, Shape } from "./plan-shape.ts";
 import type { TokenWork } from "./roofline.ts";
 
-/** The work of a token behind `seqLen` others, and of a prompt of that many. */
+/** The work of a token after `seqLen` others, and of a prompt of that many. */
 export function workOf({ shape, weights, parameters, memory }: Candidate, seqLen: number): TokenWork {
   const head = shape.vocabSize * shape.dModel;
   const block = 1024;
@@ -15,7 +15,7 @@ export function workOf({ shape, weights, parameters, memory }: Candidate, seqLen
     ...{ weights, layers: shape.layers, weightBytes, head },
     matrices: parameters - head * (shape.tied ? 1 : 2),
     pairFlops: shape.layers * pairFlops(shape),
-    numbers: shape.layers * (4 * shape.dModel + shape.mlpDim),
+    elements: shape.layers * (4 * shape.dModel + shape.mlpDim),
     pairs: (seqLen * (seqLen + 1)) / 2,
     cacheBytes: (memory.sessions * seqLen) / pages,
   };

@@ -19,7 +19,7 @@ export type { LayerMemory } from "../configure/layer-memory.ts";
 export { type LayerCost, type LayerMeasurement, measureLayer } from "../configure/measure-layer.ts";
 export { measureRoofline } from "../configure/measure-roofline.ts";
 export type { Shape } from "../configure/plan-shape.ts";
-export type { FormatSpeed, RestCosts, Roofline, Speed } from "../configure/roofline.ts";
+export type { FormatSpeed, OtherCosts, Roofline, Speed } from "../configure/roofline.ts";
 export type { RooflineOptions } from "../configure/roofline-loads.ts";
 export type { Target } from "../configure/targets.ts";
 export type { ModelFormats } from "../decoder/model-formats.ts";

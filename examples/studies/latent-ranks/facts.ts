@@ -46,6 +46,6 @@ export function answer(result: RanksResult): string {
       : "**No rank whose cache is below an eighth of MHA's is within 1 bit of its loss in all seeds.**",
     ...some.map((group) => `Rank ${describe(group)} is in ${seedsWithinBit(result, group)} of ${all}.`),
     ...(none.length > 0 ? [`Not within 1 bit in any seed: ${ranks(none)}.`] : []),
-    `MQA takes exactly an eighth, with ${signedBits(costOf(result, mqa))} bits.`,
+    `The cache of MQA is exactly an eighth of MHA's, so not below it, and its loss is ${signedBits(costOf(result, mqa))} bits.`,
   ].join(" ");
 }

@@ -11,20 +11,7 @@ console.warn = (...words) => {
 
 /** The suite on one entry, with two threads where that is `threads`; and what comes of asking for two threads anywhere. */
 export async function work(entries, name, step = () => {}) {
-  const {
-    [name]: entry,
-    threads,
-    weights,
-    heads,
-    sessions,
-    latent: latents,
-    models,
-    encoders,
-    text,
-    inspect,
-    configure,
-    quantized,
-  } = entries;
+  const { threads, latent: latents, quantized } = entries;
   step("two threads");
   const two = await twoThreads(threads);
   // Once more: the warning about one thread instead of two is printed once.
@@ -33,19 +20,7 @@ export async function work(entries, name, step = () => {}) {
   const load = { quantized: quantized.quantized, ...(name === "threads" && { threads: 2 }) };
   return {
     two,
-    suite: await runSuite({
-      headwise: entry,
-      weights,
-      heads,
-      sessions,
-      latents,
-      models,
-      encoders,
-      text,
-      inspect,
-      configure,
-      load,
-    }),
+    suite: await runSuite({ ...entries, headwise: entries[name], latents, load }),
     warnings,
   };
 }

@@ -1,34 +1,10 @@
 // `headwise/core` with bytes that are read from the package, as an application with a file of its own does it.
 
 import { readFileSync } from "node:fs";
-import * as configure from "headwise/configure";
 import * as headwise from "headwise/core";
-import * as encoders from "headwise/encoders";
-import * as heads from "headwise/heads";
-import * as inspect from "headwise/inspect";
-import * as latents from "headwise/latent";
-import * as models from "headwise/models";
 import { quantized } from "headwise/quantized";
-import * as sessions from "headwise/sessions";
-import * as text from "headwise/text";
-import * as weights from "headwise/weights";
+import * as common from "./common.mjs";
 import { runSuite } from "./suite.mjs";
 
 const module = readFileSync(new URL(import.meta.resolve("headwise/simd.wasm")));
-console.log(
-  JSON.stringify(
-    await runSuite({
-      headwise,
-      weights,
-      heads,
-      sessions,
-      latents,
-      models,
-      encoders,
-      text,
-      inspect,
-      configure,
-      load: { quantized, module },
-    }),
-  ),
-);
+console.log(JSON.stringify(await runSuite({ headwise, ...common, load: { quantized, module } })));

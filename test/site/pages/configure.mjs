@@ -1,6 +1,7 @@
 // The configurator: what Node's configure gives, a layer that is measured, and what files of models cost.
 
 import { writeFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { configure, describeFiles, describeModel } from "../../../dist/configure.js";
@@ -37,6 +38,11 @@ const GEMMA = {
   ...{ sliding_window_pattern: 6, query_pre_attn_scalar: 256 },
 };
 
+const LLAMA = JSON.stringify({
+  ...{ model_type: "llama", hidden_size: 64, intermediate_size: 128, num_hidden_layers: 2 },
+  ...{ num_attention_heads: 4, vocab_size: 1000 },
+});
+
 export const scenarios = {
   "what configure gives, by sliders and by link": (given) =>
     open(
@@ -57,8 +63,20 @@ export const scenarios = {
           {},
           "for 8,192 tokens",
         );
-        expect("the shape", await textOf(page, "#shape"), new RegExp(`^${next.layers} layers of ${next.dModel}, `));
+        expect(
+          "the shape",
+          await textOf(page, "#shape"),
+          new RegExp(`^${next.layers} layers, ${next.dModel} wide, with `),
+        );
         await page.waitForFunction(() => location.search.includes("length=13"));
+        await page.focus("#code");
+        await page.keyboard.press("Enter");
+        await page.waitForFunction(() => /^(Copied|Selected)/.test(document.getElementById("status").textContent));
+        expect(
+          "the code",
+          await textOf(page, "#copied"),
+          /parameterBudget: 1000000000, seqLen: 8192, target: "phone" }/,
+        );
         return textOf(page, "#shape");
       },
       "?budget=9&length=12&target=phone",
@@ -69,7 +87,10 @@ export const scenarios = {
       async (page) => {
         await page.focus("#measure");
         await page.keyboard.press("Enter");
+        // The visitor goes on meanwhile: the focus stays where it is.
+        await page.focus("#url");
         await page.waitForSelector("#measured table");
+        expect("the focus", await page.evaluate(() => document.activeElement.id), "url");
         const rows = await page.$$eval("#measured tbody tr", (all) =>
           all.map((row) => [...row.children].map(({ textContent }) => textContent)),
         );
@@ -83,6 +104,76 @@ export const scenarios = {
       },
       "?budget=6.5&length=8",
     ),
+  "a layer that is measured while another model is chosen is not shown": (given) =>
+    open(
+      given,
+      async (page) => {
+        await page.focus("#measure");
+        await page.keyboard.press("Enter");
+        await page.select("#target", "worker");
+        await page.waitForFunction(() => document.getElementById("status").textContent.includes("meanwhile"));
+        expect("tables", (await page.$$("#measured table")).length, 0);
+      },
+      "?budget=6.5&length=8",
+    ),
+  "of two models, the one that was asked for last is shown, for the length of the slider": (given) =>
+    open(given, async (page, errors) => {
+      // The first is on a server that takes half a second; the second is a file, whose answer comes before that.
+      const server = createServer((_, response) =>
+        setTimeout(() => response.writeHead(200, { "Access-Control-Allow-Origin": "*" }).end(LLAMA), 500),
+      ).listen(0, "127.0.0.1");
+      await new Promise((resolve) => server.once("listening", resolve));
+      await setUrl(page, `http://127.0.0.1:${server.address().port}/config.json`);
+      await page.evaluate((config) => {
+        const files = new DataTransfer();
+        files.items.add(new File([config], "config.json"));
+        const input = document.getElementById("file");
+        input.files = files.files;
+        input.dispatchEvent(new Event("change"));
+      }, JSON.stringify(GEMMA));
+      await page.waitForFunction(() => document.getElementById("cost").textContent.includes("gemma3_text"));
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+      server.close();
+      expect("the type", await factOf(page, "cost", "type"), "gemma3_text");
+      expect("what was read", await textOf(page, "#cost-status"), /^Only config\.json/);
+      errors.length = 0; // browsers report the request that was ended
+      expect("the address has no file", await page.evaluate(() => location.search.includes("url=")), false);
+      await page.focus("#length");
+      await page.keyboard.press("ArrowRight");
+      await page.waitForFunction(() => document.getElementById("cost").textContent.includes("for 4,096 tokens"));
+      await page.click("#example");
+      await page.waitForFunction(() => document.getElementById("cost").textContent.includes("llama"));
+      expect("the example", await page.$eval("#url", ({ value }) => value), `${given.url}models/stories/stories.gguf`);
+      expect("its layers", await factOf(page, "cost", "layers"), "4 with keys and values, 64 numbers per token");
+    }),
+  "an address with no URL": (given) =>
+    open(
+      given,
+      async (page) => {
+        expect("the sentence", await textOf(page, "#cost-status"), /expected a URL of a model, got stories\.gguf$/);
+        expect("the length", await textOf(page, "#length-text"), "2,048 tokens");
+      },
+      "?url=stories.gguf&length=99",
+    ),
+  "an engine that is missing": (given) => {
+    if (given.kind === "webkit")
+      return "in Chromium and Firefox only: the driver of WebKit runs no script before a page's own";
+    return visit(given.browser, given.url, async (page) => {
+      // Without the file of the engine, there is a sentence instead of figures.
+      await page.evaluateOnNewDocument(() => {
+        globalThis.Worker = class extends EventTarget {
+          constructor() {
+            super();
+            setTimeout(() => this.dispatchEvent(new ErrorEvent("error", { message: "no file" })), 100);
+          }
+          postMessage() {}
+        };
+      });
+      await page.goto(`${given.url}configure.html`);
+      await ready(page);
+      expect("the sentence", await textOf(page, "#status"), "the engine ended: no file");
+    });
+  },
   "what files cost; a wrong file and a wrong URL leave a sentence": (given) =>
     open(given, async (page, errors) => {
       const folder = tmpdir();

@@ -89,6 +89,10 @@ export const scenarios = {
       expect("the digest", await textOf(page, "#digest"), digestHere(setting));
       await slide(page, "context", 64);
       await drawn(page);
+      await page.focus("#seed");
+      await page.keyboard.press("Backspace");
+      await drawn(page);
+      expect("the seed in the address, while the field is empty", await page.evaluate(() => location.search), /seed=7/);
       expect("the digest of a shorter context", await textOf(page, "#digest"), digestHere({ ...setting, context: 64 }));
       return `digest ${digestHere(setting)}`;
     }),

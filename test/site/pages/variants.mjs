@@ -1,4 +1,4 @@
-// The page of variants: bytes of Node, pictures by keyboard and button, and a ladder that is stopped, and measured to its end.
+// The page of variants: bytes of Node, pictures by keyboard and button, and times that are stopped, dropped with their layer, and measured to the end.
 
 import { join } from "node:path";
 import { plan } from "../../../dist/index.js";
@@ -51,7 +51,7 @@ export const scenarios = {
         expect(`the cache of ${variant}`, await fact(page, variant, 1), megabytes(wanted));
       const kept = bytes.window / (plan(layer, { ...sizes, maxSeqLen: 1024 }).cache / 1024);
       expect("tokens that the window keeps", Math.round(kept), 1024);
-      expect("what the card says of it", await textOf(page, "[data-variant=window]"), /keeps 1,024\./);
+      expect("what the card says of it", await textOf(page, "[data-variant=window]"), /keeps up to 1,024 tokens\./);
       expect("GQA of MHA", await fact(page, "gqa", 2), "25 %");
       const table = await tableOf(page);
       expect("rows of the table", table.length, 6 * 4);
@@ -91,7 +91,7 @@ export const scenarios = {
         await page.emulateMediaFeatures([]);
       }
     }),
-  "the ladder stops, and goes on to its end": (given) =>
+  "measuring stops, is dropped with its layer, and ends": (given) =>
     open(given, "?most=1024", async (page) => {
       expect("before", await fact(page, "mha", 3), "not measured");
       // By the keyboard alone: the focus goes to the button that stops, and back.
@@ -102,6 +102,19 @@ export const scenarios = {
       await page.waitForFunction(() => !document.getElementById("measure").disabled);
       expect("the status", await status(page), /^Stopped/);
       expect("the focus", await page.evaluate(() => document.activeElement.id), "measure");
+      // Another layer meanwhile: nothing of the one before is shown, also not that it ended.
+      await page.keyboard.press("Enter");
+      await page.waitForFunction(() => document.getElementById("bar").value > 0.03);
+      await page.select("#most", "4096");
+      await page.waitForFunction(() => !document.getElementById("measure").disabled);
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      expect("the status of another layer", await status(page), /^Memory is exact/);
+      expect("its times", await fact(page, "mha", 3), "not measured");
+      expect("its bytes", await fact(page, "mha", 1), "16.8 MB");
+      expect("what its figures are of", await textOf(page, "#figures"), /after 4,096 tokens, .* in f32\.$/);
+      await page.select("#most", "1024");
+      await page.waitForFunction(() => !document.getElementById("measure").disabled);
+      await page.focus("#measure");
       await page.keyboard.press("Enter");
       if (given.kind === "chrome")
         await page.waitForFunction(() => /^Measured/.test(document.getElementById("status").textContent), {

@@ -132,6 +132,8 @@ describe("--model", () => {
       (formats) => run("--model", "model/stories", ...formats).stdout,
     );
     expect(stored).toMatch(/^linear memory .* weights [\d,]+ \(as stored: BF16\), a session [\d,]+ \(f32\), calls/m);
+    expect(stored).toMatch(/\n\nFor linear memory in other formats: --weights q8 --cache q8\.\n$/);
+    expect(asked).not.toContain("other formats");
     expect(asked).toMatch(/^linear memory .* weights [\d,]+ \(q4\), a session [\d,]+ \(q8\), calls/m);
   });
 

@@ -10,6 +10,7 @@ import {
   captureRun,
   decodeRecord,
   detectHeads,
+  encodeRecord,
   explainScore,
   forwardWith,
   modelDigest,
@@ -262,8 +263,52 @@ describe("--json", () => {
   test("has the same links as --link prints", () => {
     const { page, records } = JSON.parse(ofText("--json").stdout);
     const { stdout } = ofText("--link", "--maps", "0");
-    expect(stdout.endsWith(`\n\npage  ${page}\ndetectHeads  ${records[0].link}\n`)).toBe(true);
+    const how = `The page is in the folder of the site, which npm run site makes in headwise's repository.
+headwise inspect MODEL --replay LINK repeats a result.`;
+    expect(stdout.endsWith(`\n\npage  ${page}\ndetectHeads  ${records[0].link}\n\n${how}\n`)).toBe(true);
+    // Of the first map its head, and nothing else.
+    const { searchParams } = new URL(JSON.parse(ofText("--json", "--maps", "1").stdout).page, "https://example.com");
+    expect([...searchParams.keys()]).toEqual(["text", "layer", "head", "deterministic"]);
     expect(JSON.parse(ofIds("--json").stdout)).not.toHaveProperty("page");
+  });
+});
+
+describe("--replay", () => {
+  let [link, results] = ["", ""];
+  beforeAll(() => {
+    const { stdout } = runCli(["inspect", INDUCTION, "--ids", "81,90,81,90", "--weights", "q8", "--json"]);
+    [{ link, results }] = JSON.parse(stdout).records;
+  });
+
+  test("repeats a link in its formats and build: the same bits", () => {
+    const { status, stdout } = runCli(["inspect", INDUCTION, "--replay", link]);
+    expect([status, stdout]).toEqual([0, `detectHeads  the same bits ${results}\n`]);
+    const json = JSON.parse(runCli(["inspect", INDUCTION, "--replay", link, "--json", "--threads", "2"]).stdout);
+    expect(json).toEqual({ inspect: "detectHeads", same: true, recorded: results, found: results });
+  });
+
+  test("says so, and exits with 1, if a bit differs", () => {
+    const other = encodeRecord({ ...decodeRecord(link), results: "0".repeat(64) });
+    const { status, stdout } = runCli(["inspect", INDUCTION, "--replay", other]);
+    const text = `detectHeads  other bits than recorded: expected ${"0".repeat(64)}, got ${results}\n`;
+    expect([status, stdout]).toEqual([1, text]);
+  });
+
+  test.each([
+    ["a text", [INDUCTION, "a text"], /--replay expected a model alone beside it, got a text/],
+    ["another option", [INDUCTION, "--next", "3"], /--replay expected a model alone beside it, got --next/],
+    ["another model", [STORIES], /replay: record\.\w+ expected .* that of the model given/],
+    ["another format", [INDUCTION, "--weights", "f32"], /replay: record\.formats expected "f32".*got "q8"/],
+  ])("refuses %s", (_, args, message) => {
+    const { status, stderr } = runCli(["inspect", ...args, "--replay", link]);
+    expect(status).toBe(2);
+    expect(stderr).toMatch(message);
+  });
+
+  test("refuses what is no link", () => {
+    const { status, stderr } = runCli(["inspect", INDUCTION, "--replay", "abc"]);
+    expect(status).toBe(2);
+    expect(stderr).toMatch(/--replay expected a link that --link prints for a result, got abc/);
   });
 });
 

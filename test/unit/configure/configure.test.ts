@@ -86,9 +86,9 @@ describe("costs", () => {
     expect(configure(BROWSER).speed).toBeUndefined();
   });
 
-  test("what a roofline says of the rest is added for each token, layer and number", () => {
-    const rest = { layer: 2e-6, pass: 3e-6, row: 1e-6, number: 1e-9 };
-    const [bare, whole] = [{}, { rest }].map((more) => configure({ ...BROWSER, roofline: { ...ROOFLINE, ...more } }));
+  test("what a roofline says of other work is added for each token, layer and element", () => {
+    const other = { layer: 2e-6, pass: 3e-6, row: 1e-6, element: 1e-9 };
+    const [bare, whole] = [{}, { other }].map((more) => configure({ ...BROWSER, roofline: { ...ROOFLINE, ...more } }));
     const { layers = 0, dModel = 0, mlpDim = 0 } = bare ?? {};
     const numbers = layers * (4 * dModel + mlpDim);
     const seconds = (name: "prefillTokensPerSecond" | "decodeTokensPerSecond") =>
@@ -128,7 +128,14 @@ describe("choices", () => {
 
   test("what is given and does not divide is not what was asked for", () => {
     const { choices } = configure({ ...BROWSER, numHeads: 10 });
-    expect(choices.find(({ what }) => what === "numHeads")?.reason).toBe("the nearest to 10: 768 / 64");
+    expect(choices.find(({ what }) => what === "numHeads")?.reason).toBe(
+      "the nearest to 10: the width of 768 / 64 floats in a head",
+    );
+  });
+
+  test("counts from 10^9 on are in billions", () => {
+    const { choices } = configure({ parameterBudget: 10e9, seqLen: 2048, target: "server" });
+    expect(choices.find(({ what }) => what === "mlpDim")?.reason).toMatch(/ for (9\.9\d|10\.0) billion in all$/);
   });
 });
 
@@ -140,7 +147,10 @@ describe("warnings", () => {
     [{ numKvHeads: 5 }, /5 key-value heads do not divide 12 heads: 6 do/],
     [{ numKvHeads: 4, attention: "mqa" }, /gqa, 4 key-value heads of 12 heads, are not mqa/],
     [{ numKvHeads: 4, attention: "mla" }, /latents have no key-value heads: 4 are not used/],
-    [{ headDim: 128, numHeads: 12 }, /12 heads of 128 are 1536 floats, not the width of 768/],
+    [
+      { headDim: 128, numHeads: 12 },
+      /12 heads of 128 floats are 1536 floats together, which differs from the width of 768/,
+    ],
     [{ target: "worker", parameterBudget: 350e6 }, /exceed the 105 MB of a worker, in every format/],
     [{ attention: "mha", seqLen: 16_384 }, /caches of 16384 tokens take .* more than a quarter/],
     [{ vocabSize: 120_000 }, /the table of tokens has 7\d % of the parameters/],
@@ -190,8 +200,8 @@ test.each<[object, string]>([
     "configure: options.roofline.weights.q8.bytes expected 1 or more pairs [size, perSecond], ascending, got ",
   ],
   [
-    { roofline: { ...ROOFLINE, rest: { layer: 1e-6, pass: -1e-6, row: 0, number: 0 } } },
-    "configure: options.roofline.rest.pass expected a number >= 0, got -0.000001",
+    { roofline: { ...ROOFLINE, other: { layer: 1e-6, pass: -1e-6, row: 0, element: 0 } } },
+    "configure: options.roofline.other.pass expected a number >= 0, got -0.000001",
   ],
   [{ roofline: { flops: 0, bytes: 1 } }, "configure: options.roofline.flops expected a finite number > 0, got 0"],
   [{ heads: 3 }, "configure: options expected only parameterBudget, seqLen, target, "],
