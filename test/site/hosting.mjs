@@ -69,14 +69,14 @@ export async function expectPlainHost({ browser, url: strict }) {
   return "no headers, no ranges, names without .html, and offline";
 }
 
-/** What `serveHelpfully` changes of the files, as a new version of the site does. */
+/** What `serveCached` changes of the files, as a new version of the site does. */
 const CHANGES = {
   ".html": (text) => text.replace("<title>", "<title>New: "),
   ".js": (text) => text.replace(/^const SITE=\{"version":"/, "$&new"),
 };
 
 /** `host.missing` are names that the host lacks, and `host.isNew` is whether it has the new version. */
-async function serveHelpfully(host) {
+async function serveCached(host) {
   return serveFolder(async ({ name, body }, response) => {
     const isThere = body !== undefined && !host.missing.includes(name);
     const file = isThere ? name : "index.html";
@@ -90,10 +90,10 @@ async function serveHelpfully(host) {
 
 const MODEL = "models/stories/stories.gguf";
 
-export async function expectHelpfulHost({ browser, url: strict }) {
+export async function expectCachingHost({ browser, url: strict }) {
   const digest = await digestAt(browser, `${strict}inspector.html${QUERY}`);
   const host = { missing: [MODEL], isNew: false };
-  const { url, close } = await serveHelpfully(host);
+  const { url, close } = await serveCached(host);
   try {
     await visit(browser, `${url}docs`, async (page) => {
       await ready(page);

@@ -9,7 +9,7 @@ import { PAGES } from "../../site/pages.ts";
 import { serveSite } from "../../site/serve.ts";
 import { launch, visit } from "../examples/pages.mjs";
 import { EVERY_PAGE, quickPage, ready } from "./every-page.mjs";
-import { expectHelpfulHost, expectPlainHost } from "./hosting.mjs";
+import { expectCachingHost, expectPlainHost } from "./hosting.mjs";
 import { expectOffline } from "./offline.mjs";
 import { expectOlder } from "./older.mjs";
 import { expectPolicy } from "./policy.mjs";
@@ -122,7 +122,7 @@ async function runOthers(engine) {
   await scenario(`offline, ${kind}`, () => expectOffline(engine));
   await scenario(`older engines, ${kind}`, () => expectOlder(engine));
   await scenario(`plain host, ${kind}`, () => expectPlainHost(engine));
-  await scenario(`helpful host, ${kind}`, () => expectHelpfulHost(engine));
+  await scenario(`caching host, ${kind}`, () => expectCachingHost(engine));
   await scenario(`policy, ${kind}`, () => expectPolicy(engine));
   return digests;
 }
