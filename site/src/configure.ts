@@ -1,6 +1,7 @@
 // The configurator: sizes of a model for a budget, predicted beside measured here, and what a model of others costs.
 
 import type { Configuration, LayerMeasurement, ModelCost, Target } from "headwise/configure";
+import { copyText } from "../../src/entries/copy.ts";
 import { choice, createState, integer, number, text } from "./address.ts";
 import { createTable } from "./chart.ts";
 import { byId, make } from "./dom.ts";
@@ -136,23 +137,18 @@ measure.addEventListener("click", async () => {
   measure.focus();
 });
 
-/** Copies a text, and says so. */
-async function copy(content: string, what: string): Promise<void> {
-  try {
-    await navigator.clipboard.writeText(content);
-    status.textContent = `Copied ${what}.`;
-  } catch {
-    status.textContent = content; // no permission: it can be copied by hand
-  }
-}
+const copy = (text: string): void => {
+  status.className = "quiet";
+  void copyText(text, status, byId("manual", HTMLTextAreaElement));
+};
 
 byId("code", HTMLButtonElement).addEventListener("click", () => {
   const { budget, length, target } = state.values;
   const options = `{ parameterBudget: ${Math.round(10 ** budget)}, seqLen: ${2 ** length}, target: "${target}" }`;
-  void copy(`import { configure } from "headwise/configure";\n\nconst found = configure(${options});\n`, "code");
+  copy(`import { configure } from "headwise/configure";\n\nconst found = configure(${options});\n`);
 });
 byId("json", HTMLButtonElement).addEventListener("click", () => {
-  if (found) void copy(`${JSON.stringify(found.config, null, 2)}\n`, "config.json");
+  if (found) copy(`${JSON.stringify(found.config, null, 2)}\n`);
 });
 
 /** What a model costs. */

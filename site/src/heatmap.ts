@@ -49,7 +49,7 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
   plot.setAttribute("aria-roledescription", "map");
   const axes = { queries: make("div", { className: "queries" }), keys: make("div", { className: "keys" }) };
   const cell = make("output", { className: "cell" });
-  for (const axis of Object.values(axes)) axis.ariaHidden = "true";
+  for (const axis of Object.values(axes)) axis.setAttribute("aria-hidden", "true");
   const element = make("div", { className: "heatmap" }, axes.keys, axes.queries, plot, cell);
   let data: MapData | undefined;
   /** Pixels of the plot. */
@@ -123,7 +123,8 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
       data = given;
       const { weights, queries, keys, name } = given;
       paint(canvas, weights, queries.length, keys.length, given.signed);
-      plot.ariaLabel = `${name}: ${queries.length} by ${keys.length}; arrow keys read its cells`;
+      const about = `${name}: ${queries.length} by ${keys.length}; arrow keys read its cells`;
+      plot.setAttribute("aria-label", about);
       const isKnown = at.query < queries.length && at.key < keys.length;
       point(isKnown ? at : { query: queries.length - 1, key: keys.length - 1 });
     },

@@ -1,10 +1,11 @@
 // The inspector: a text, all heads of a model, and one of them large.
 
+import { visible } from "../../src/inspect/visible.ts";
 import type { Attended, HeadAbout } from "../worker/inspect.ts";
 import { atRest, byId, make } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { type Cell, createHeatmap } from "./heatmap.ts";
-import { guessRows, visible } from "./inspector/bars.ts";
+import { guessRows } from "./inspector/bars.ts";
 import { createEditControls, readEdits } from "./inspector/edits.ts";
 import { exportButtons } from "./inspector/exports.ts";
 import { cellOf, sayGroup, sayUnknown, UNCHANGED } from "./inspector/head.ts";
@@ -15,7 +16,7 @@ import { changesOf, state, type Values } from "./inspector/state.ts";
 import { createStatistics } from "./inspector/statistics.ts";
 import { createSwitches } from "./inspector/switches.ts";
 import { whyView } from "./inspector/why.ts";
-import { createModelPicker } from "./model-picker.ts";
+import { openModelPicker } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
 
 const OFFERED = [
@@ -73,26 +74,22 @@ byId("heads", HTMLElement).append(grid.element);
 byId("change", HTMLElement).append(edits.element);
 byId("switches", HTMLElement).append(switches.element);
 
-byId("picker", HTMLElement).append(
-  createModelPicker({
-    engine,
-    offered: OFFERED,
-    first: state.values.model,
-    deterministic: state.values.deterministic === "yes",
-    onChoice: (model) => state.set({ model }),
-    onUnloaded() {
-      isLoaded = false;
-      abouts = [];
-      grid.tell(abouts);
-      say("Waiting for the model.");
-    },
-    onLoaded({ maxSeqLen }) {
-      isLoaded = true;
-      statistics.setTrained(maxSeqLen);
-      ask();
-    },
-  }),
-);
+openModelPicker({
+  engine,
+  state,
+  offered: OFFERED,
+  onUnloaded() {
+    isLoaded = false;
+    abouts = [];
+    grid.tell(abouts);
+    say("Waiting for the model.");
+  },
+  onLoaded({ maxSeqLen }) {
+    isLoaded = true;
+    statistics.setTrained(maxSeqLen);
+    ask();
+  },
+});
 
 function say(message: string, isError = false): void {
   status.textContent = message;
@@ -239,7 +236,7 @@ function segments<K extends "view" | "sort">(id: string, name: K, labels: Record
     const button = make("button", { type: "button", textContent: label });
     button.addEventListener("click", () => state.set({ [name]: value }));
     state.follow((values) => {
-      button.ariaPressed = String(values[name] === value);
+      button.setAttribute("aria-pressed", String(values[name] === value));
     });
     group.append(button);
   }

@@ -84,6 +84,29 @@ export function reachable({ browser, url, name }) {
   });
 }
 
+/** Roles and properties of ARIA are attributes: older engines have no properties for them, which this page lacks too. */
+export function plainAria({ browser, url, name }) {
+  return visit(browser, `${url}${name}.html`, async (page) => {
+    if (!page.evaluateOnNewDocument) return "not in WebKitGTK, whose driver runs nothing before the page does";
+    await page.evaluateOnNewDocument(() => {
+      for (const property of Object.getOwnPropertyNames(Element.prototype))
+        if (/^aria[A-Z]|^role$/.test(property)) delete Element.prototype[property];
+    });
+    await page.reload();
+    await ready(page);
+    const lost = await page.evaluate(() =>
+      [...document.querySelectorAll("*")].flatMap((element) =>
+        Object.keys(element)
+          .filter((property) => /^aria[A-Z]|^role$/.test(property))
+          .map((property) => `${element.outerHTML.slice(0, 80)} ${property}`),
+      ),
+    );
+    expect("what is no attribute", lost.slice(0, 5).join("; "), "");
+    const roles = await page.evaluate(() => document.querySelectorAll("[role], [aria-label]").length);
+    return `${roles} elements with a role or a label`;
+  });
+}
+
 /** What a visitor of a page waits for. */
 export function quickPage({ browser, url, name }) {
   return visit(browser, `${url}${name}.html`, async (page) => {

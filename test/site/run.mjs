@@ -8,7 +8,7 @@ import { parseArgs } from "node:util";
 import { PAGES } from "../../site/pages.ts";
 import { serveSite } from "../../site/serve.ts";
 import { launch, visit } from "../examples/pages.mjs";
-import { everyPage, quickPage, reachable, typing } from "./every-page.mjs";
+import { everyPage, plainAria, quickPage, reachable, typing } from "./every-page.mjs";
 import { expectPlainHost } from "./hosting.mjs";
 import { expectOffline } from "./offline.mjs";
 import { expectPolicy } from "./policy.mjs";
@@ -91,6 +91,7 @@ async function runOthers(engine) {
     const given = { ...engine, name, title };
     await scenario(`${name}, ${kind}, every page`, () => everyPage(given));
     await scenario(`${name}, ${kind}, keyboard`, () => reachable(given));
+    await scenario(`${name}, ${kind}, plain ARIA`, () => plainAria(given));
     await scenario(`${name}, ${kind}, typing`, () => typing(given));
     for (const [what, work] of await own(name, "scenarios"))
       await scenario(`${name}, ${kind}, ${what}`, () => work(given));

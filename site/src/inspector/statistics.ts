@@ -40,8 +40,7 @@ export function createStatistics(
   const label = make("label", { htmlFor: "length", textContent: "The text, repeated up to" });
   const go = make("button", { type: "button", textContent: "Measure" });
   const stop = make("button", { type: "button", textContent: "Stop measuring", hidden: true });
-  const bar = make("progress", { max: 1, value: 0, hidden: true });
-  bar.ariaLabel = "How much of the text is measured";
+  const bar = make("progress", { max: 1, value: 0, hidden: true, ariaLabel: "How much of the text is measured" });
   const status = make("p", { className: "quiet small" });
   status.setAttribute("role", "status");
   const charts = make("div", { className: "charts" });
