@@ -82,7 +82,8 @@ function prepareSearch(): void {
   const show = oncePerFrame(() => {
     const { search } = state.values;
     const isAsked = search.trim() !== "";
-    const found = isAsked && index ? index.search(search).slice(0, MOST_RESULTS) : [];
+    const all = isAsked && index ? index.search(search) : [];
+    const found = all.slice(0, MOST_RESULTS);
     results.replaceChildren(
       ...found.map(({ id, title, document: of }) => {
         const link = make("a", { href: new URL(id, root).href, textContent: title });
@@ -96,6 +97,7 @@ function prepareSearch(): void {
     );
     if (!isAsked) say("");
     else if (reading) say("Reading the documents …");
+    else if (all.length > found.length) say(`${found.length} of ${all.length} found`);
     else if (index) say(found.length === 0 ? "Nothing found." : `${found.length} found`);
   });
   /** Reads the index, unless it is there: most visits of a document need no search. Where it fails, the next key tries again. */

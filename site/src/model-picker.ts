@@ -86,16 +86,16 @@ export function openModelPicker(options: PickerOptions): void {
       const threads = loaded.threads === 1 ? "one thread" : `${loaded.threads} threads`;
       show(`${loaded.type}, ${loaded.layers} layers, ${megabytes(loaded.bytes)}; ${loaded.build} kernels, ${threads}.`);
       status.title = loaded.reason;
-      // The focus would be lost with the button.
-      if (document.activeElement === button) controlOf().focus();
-      actions.hidden = true;
+      hideActions();
       options.onLoaded(loaded, isCurrent);
     } catch (error) {
       if (!isCurrent()) return;
       const { name: kind, message } = error as Error;
       if (kind === "AbortError") show("Loading was stopped.");
       else show(`The model could not be loaded: ${message}`, true);
-      button.textContent = "Load again";
+      // A URL has a button of its own.
+      if (select.value === "url") hideActions();
+      else button.textContent = "Load again";
       markReady();
     } finally {
       if (isCurrent()) {
@@ -105,6 +105,11 @@ export function openModelPicker(options: PickerOptions): void {
     }
   };
   const controlOf = (): HTMLElement => [file, folder, url].find(({ id }) => id === `model-${select.value}`) ?? select;
+  const hideActions = (): void => {
+    // The focus would be lost with the button.
+    if (document.activeElement === button) controlOf().focus();
+    actions.hidden = true;
+  };
   const show = (text: string, isError = false): void => {
     status.textContent = text;
     status.className = isError ? "error" : "quiet";

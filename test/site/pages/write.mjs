@@ -177,8 +177,9 @@ export const scenarios = {
       await idle(page);
       expect("the message to edit", await textIn(page), "the dog");
       expect("the messages before it", (await messagesIn(page)).join("|"), [asked, answer].join("|"));
+      await page.waitForFunction(() => location.search.includes("mode=chat")); // the address follows with a delay
       await page.reload();
-      await page.waitForFunction(() => document.body.dataset.ready !== undefined);
+      await ready(page);
       expect("the sentence after a file", await textOf(page, ".picker [role=status]"), /choose it again/);
       expect("the conversation of the last visit", (await messagesIn(page)).join("|"), [asked, answer].join("|"));
       expect("the message of the last visit", await textIn(page), "the dog");
