@@ -93,7 +93,9 @@ export const scenarios = {
       await page.evaluate(() => {
         const { fetch } = globalThis;
         globalThis.fetch = () => Promise.reject(new TypeError("no network"));
-        globalThis.repair = () => Object.assign(globalThis, { fetch });
+        globalThis.repair = () => {
+          globalThis.fetch = fetch;
+        };
       });
       await page.type("#search", "slidin");
       await page.waitForSelector("#found.error");

@@ -129,7 +129,7 @@ export const scenarios = {
     }),
   "copies, also without the clipboard": (given) =>
     open(given, async (page) => {
-      await page.evaluate(() => Object.defineProperty(navigator, "clipboard", { value: undefined }));
+      await page.evaluate(() => void Object.defineProperty(navigator, "clipboard", { value: undefined }));
       await page.click("#copy-install");
       await page.waitForSelector("#manual:focus");
       expect("the text", await page.$eval("#manual", ({ value }) => value), "npm install headwise");
