@@ -173,6 +173,14 @@ function cards(): string {
   return `<ul class="cards">${others.join("\n")}</ul>`;
 }
 
+/** What the package's doctor.html has between its verdict and its report. */
+function doctorHtml(): string {
+  const whole = readFileSync(join(ROOT, "src", "entries", "doctor.html"), "utf8");
+  const [part] = /^ *<p id="summary"[\s\S]*(?=^ *<dl id="report")/m.exec(whole) ?? [];
+  if (part === undefined) throw new Error("doctor.html expected a summary and a report");
+  return part;
+}
+
 /** The field of the search, which src/docs.ts enables. */
 const SEARCH =
   '<label for="search">Search</label><input id="search" type="search" autocomplete="off" disabled /><p id="found" class="quiet small" role="status"></p><ul id="results" class="results"></ul>';
@@ -201,7 +209,7 @@ export async function buildSite(): Promise<void> {
   };
   const scripts = new Map([...sources].map(([id, file]) => [id, workers.get(relative(SITE, file)) as string]));
   const list = writeDocuments(documents, write, scripts, asset("src/docs.ts"));
-  const values = { documents: list, cards: cards(), version };
+  const values = { documents: list, cards: cards(), doctor: doctorHtml(), version };
   for (const { name, title, about } of PAGES) {
     const content = fill(readFileSync(join(SITE, "pages", `${name}.html`), "utf8"), values);
     write(name, { title, about, menu: name, script: asset(`src/${name}.ts`), content });

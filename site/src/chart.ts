@@ -264,7 +264,5 @@ export function createTable(
     make("tbody", {}, ...body),
   );
   // A box that scrolls must be reachable by the keyboard.
-  const box = make("div", { className: "scroll", tabIndex: 0, role: "region" }, table);
-  box.ariaLabel = caption;
-  return box;
+  return make("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: caption }, table);
 }

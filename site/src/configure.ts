@@ -1,9 +1,9 @@
 // The configurator: sizes of a model for a budget, predicted beside measured here, and what an existing model costs.
 
 import type { Configuration, LayerMeasurement, ModelCost, Target } from "headwise/configure";
+import { copyText } from "../../src/entries/copy.ts";
 import { choice, createState, integer, number, text } from "./address.ts";
 import { createTable } from "./chart.ts";
-import { copyTextOf } from "./copy.ts";
 import { byId, make } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { markReady, startPage } from "./page.ts";
@@ -152,13 +152,13 @@ measure.addEventListener("click", async () => {
   if (document.activeElement === document.body) measure.focus();
 });
 
-/** Shows a text, and copies it. */
-function copy(content: string): void {
-  const copied = byId("copied", HTMLElement);
-  copied.textContent = content;
-  copied.hidden = false;
+/** The code or file that was copied last, or is to be copied by hand. */
+const copied = byId("copied", HTMLTextAreaElement);
+async function copy(content: string): Promise<void> {
   status.className = "quiet";
-  void copyTextOf(copied, status);
+  await copyText(content, status, copied);
+  copied.value = content;
+  copied.hidden = false;
 }
 
 byId("code", HTMLButtonElement).addEventListener("click", () => {

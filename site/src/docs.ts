@@ -1,6 +1,7 @@
 // The documents: examples that run in place, and a search that needs no network.
 
 import MiniSearch from "minisearch";
+import { createState, text } from "./address.ts";
 import { byId, make, oncePerFrame } from "./dom.ts";
 import { markReady, startPage } from "./page.ts";
 
@@ -35,14 +36,17 @@ function prepare(element: HTMLElement): void {
     output.hidden = false;
     output.replaceChildren();
     button.textContent = "Stop";
-    worker = new Worker(new URL(element.dataset.example as string, root), { type: "module" });
+    const own = new Worker(new URL(element.dataset.example as string, root), { type: "module" });
+    worker = own;
     const print = (text: string, className = "") => output.append(make("div", { textContent: text, className }));
-    worker.addEventListener("message", ({ data }: MessageEvent<{ line?: string; error?: string; done?: boolean }>) => {
+    own.addEventListener("message", ({ data }: MessageEvent<{ line?: string; error?: string; done?: boolean }>) => {
+      if (own !== worker) return; // it was stopped
       if (data.line !== undefined) print(data.line);
       if (data.error !== undefined) print(data.error, "error");
       if (data.done || data.error !== undefined) end();
     });
-    worker.addEventListener("error", ({ message }) => {
+    own.addEventListener("error", ({ message }) => {
+      if (own !== worker) return;
       print(message || "The example could not be loaded.", "error");
       end();
     });
@@ -51,7 +55,9 @@ function prepare(element: HTMLElement): void {
 
 /** An index of all documents, made in short tasks. */
 async function createIndex(): Promise<MiniSearch<Entry>> {
-  const entries: Entry[] = await (await fetch(new URL("docs-search.json", root))).json();
+  const answer = await fetch(new URL("docs-search.json", root));
+  if (!answer.ok) throw new Error(`status ${answer.status}`);
+  const entries: Entry[] = await answer.json();
   const index = new MiniSearch<Entry>({
     fields: ["title", "document", "text"],
     storeFields: ["title", "document"],
@@ -63,13 +69,21 @@ async function createIndex(): Promise<MiniSearch<Entry>> {
 
 /** The search: results as one types, as links to the parts of documents. */
 function prepareSearch(): void {
+  const state = createState({ search: text("") });
   const field = byId("search", HTMLInputElement);
   const results = byId("results", HTMLElement);
   const status = byId("found", HTMLElement);
   let index: MiniSearch<Entry> | undefined;
+  let reading: Promise<void> | undefined;
+  const say = (message: string, isError = false) => {
+    status.textContent = message;
+    status.className = `small ${isError ? "error" : "quiet"}`;
+  };
   const show = oncePerFrame(() => {
-    if (!index) return;
-    const found = field.value.trim() === "" ? [] : index.search(field.value).slice(0, MOST_RESULTS);
+    const { search } = state.values;
+    const isAsked = search.trim() !== "";
+    const all = isAsked && index ? index.search(search) : [];
+    const found = all.slice(0, MOST_RESULTS);
     results.replaceChildren(
       ...found.map(({ id, title, document: of }) => {
         const link = make("a", { href: new URL(id, root).href, textContent: title });
@@ -81,15 +95,32 @@ function prepareSearch(): void {
         );
       }),
     );
-    status.textContent =
-      field.value.trim() === "" ? "" : found.length === 0 ? "Nothing found." : `${found.length} found`;
+    if (!isAsked) say("");
+    else if (reading) say("Reading the documents …");
+    else if (all.length > found.length) say(`${found.length} of ${all.length} found`);
+    else if (index) say(found.length === 0 ? "Nothing found." : `${found.length} found`);
   });
-  field.addEventListener("input", show);
-  // Most visits of a document need no search.
-  const begin = async () => {
-    index = await createIndex();
-    show();
+  /** Reads the index, unless it is there: most visits of a document need no search. Where it fails, the next key tries again. */
+  const read = () => {
+    if (index) return;
+    reading ??= createIndex()
+      .then(
+        (made) => {
+          index = made;
+        },
+        (error: Error) => say(`The search could not be loaded (${error.message}). Type on to try again.`, true),
+      )
+      .finally(() => {
+        reading = undefined;
+        show();
+      });
   };
-  field.addEventListener("focus", () => void begin(), { once: true });
+  field.addEventListener("focus", read);
+  field.addEventListener("input", () => state.set({ search: field.value }));
+  state.follow(({ search }) => {
+    if (field.value !== search) field.value = search;
+    if (search !== "") read();
+    show();
+  });
   field.disabled = false;
 }

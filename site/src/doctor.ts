@@ -30,9 +30,14 @@ deterministic.addEventListener("change", () => {
   again.click();
 });
 
-await showDoctor(() => {
-  const { values } = state;
-  const given = /^\d+$/.test(values.threads) ? Number(values.threads) : (values.threads as "auto");
-  return engine.run("diagnose", { version, threads: given, deterministic: values.deterministic === "yes" });
+await showDoctor(async () => {
+  for (;;) {
+    const { values } = state;
+    const given = /^\d+$/.test(values.threads) ? Number(values.threads) : (values.threads as "auto");
+    const deterministic = values.deterministic === "yes";
+    const found = await engine.run("diagnose", { version, threads: given, deterministic });
+    // The button does nothing during a run: what was changed meanwhile runs now.
+    if (values === state.values) return found;
+  }
 });
 markReady();

@@ -16,8 +16,12 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   ...children: readonly (Node | string)[]
 ): HTMLElementTagNameMap[K] {
   const { dataset, ...rest } = fields;
-  const made = Object.assign(document.createElement(tag), rest);
+  const made = document.createElement(tag);
   Object.assign(made.dataset, dataset);
+  // Firefox has the properties of ARIA since version 119 only.
+  for (const [name, value] of Object.entries(rest))
+    if (/^aria[A-Z]|^role$/.test(name)) made.setAttribute(name.replace("aria", "aria-").toLowerCase(), String(value));
+    else Reflect.set(made, name, value);
   made.append(...children);
   return made;
 }

@@ -6,7 +6,8 @@ import { clustersAt } from "./clusters.ts";
 import { byId, make, oncePerFrame } from "./dom.ts";
 import { type OnReport, startEngine } from "./engine.ts";
 import { createHeatmap } from "./heatmap.ts";
-import { createModelPicker } from "./model-picker.ts";
+import { keepOnDevice, keptLines, MOST_IN_ADDRESS, PLACES } from "./kept-lines.ts";
+import { openModelPicker } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
 import { createRankedList } from "./ranked-list.ts";
 import { type Ranked, saveCsv, saveJson } from "./save-lines.ts";
@@ -25,11 +26,8 @@ the coat did not fit in the bag because it was too long.`;
 const OFFERED = [{ name: "stories.gguf", label: "Stories, 0.8 MB: a demonstration" }];
 /** Lines that are compared: the map of 500 has a quarter of a million cosines. */
 const MOST_LINES = 500;
-/** Characters of lines that an address may have; longer ones stay on this device. */
-const MOST_IN_ADDRESS = 1500;
 /** Milliseconds without a key after which a change is read. */
 const PAUSE = 300;
-const KEPT = "headwise embeddings";
 
 const state = createState({
   model: text("stories.gguf"),
@@ -67,6 +65,7 @@ let timer: ReturnType<typeof setTimeout> | undefined;
 interface Shown extends Ranked {
   /** What the engine was given. */
   readonly key: string;
+  readonly by: { readonly model: string; readonly pooling: Pooling; readonly prefix: string };
   /** The chosen line. */
   readonly chosen: number;
   readonly query: string;
@@ -77,7 +76,7 @@ const map = createHeatmap();
 byId("map", HTMLElement).append(map.element);
 
 startPage();
-field.value = state.values.place === "device" ? keptLines() : state.values.lines;
+showLines();
 state.follow((values) => {
   for (const [input, value] of [
     [prefix, values.prefix],
@@ -90,27 +89,23 @@ state.follow((values) => {
   byId("untrained", HTMLElement).hidden = values.model !== "stories.gguf";
 });
 
-byId("picker", HTMLElement).append(
-  createModelPicker({
-    engine,
-    offered: OFFERED,
-    first: state.values.model,
-    deterministic: state.values.deterministic === "yes",
-    kind: "encoder",
-    onChoice: (model) => state.set({ model }),
-    onUnloaded() {
-      isLoaded = false;
-      if (shown) shown = { ...shown, key: "" };
-      end();
-      say("Waiting for the model.");
-    },
-    async onLoaded() {
-      isLoaded = true;
-      await read();
-      markReady();
-    },
-  }),
-);
+openModelPicker({
+  engine,
+  state,
+  offered: OFFERED,
+  kind: "encoder",
+  onUnloaded() {
+    isLoaded = false;
+    if (shown) shown = { ...shown, key: "" };
+    end();
+    say("Waiting for the model.");
+  },
+  async onLoaded() {
+    isLoaded = true;
+    await read();
+    markReady();
+  },
+});
 
 /** Reads the lines and the query; what was asked for before is stopped. */
 async function read(): Promise<void> {
@@ -125,7 +120,8 @@ async function read(): Promise<void> {
   bar.hidden = false;
   bar.value = 0;
   say("Reading …");
-  const given = { pooling: state.values.pooling, prefix: state.values.prefix };
+  const { model, pooling, prefix } = state.values;
+  const given = { pooling, prefix };
   const chosen = Math.min(state.values.line, lines.length) - 1;
   const asked = state.values.query.trim();
   const begin = performance.now();
@@ -151,10 +147,10 @@ async function read(): Promise<void> {
       for (const [j, x] of vector.entries()) sum += x * (found.vectors[i * found.dimensions + j] as number);
       return sum;
     });
-    shown = { key, lines, found, chosen, query: asked, scores };
+    shown = { key, by: { model, ...given }, lines, found, chosen, query: asked, scores };
     sorted.show(lines, scores, asked === "" ? chosen : -1);
     query.placeholder = `line ${chosen + 1}; type anything, or choose a line below`;
-    if (!isKnown) showLines();
+    if (!isKnown) showFound();
     say(`${lines.length} lines, ${((performance.now() - begin) / 1000).toFixed(2)} s.`);
   } catch (error) {
     if (own !== abort) return;
@@ -174,7 +170,7 @@ function end(): void {
 }
 
 /** Shows what does not depend on the query. */
-function showLines(): void {
+function showFound(): void {
   const { lines, found } = shown as Shown;
   for (const save of saves) save.disabled = false;
   byId("size", HTMLElement).textContent = `${lines.length} of ${found.dimensions} numbers`;
@@ -225,37 +221,29 @@ function showMap(): void {
 }
 
 /** The lines of a text that are not empty. */
-const linesOf = (whole: string): string[] => whole.split("\n").flatMap((line) => line.trim() || []);
+function linesOf(whole: string): string[] {
+  return whole.split("\n").flatMap((line) => line.trim() || []);
+}
 
 /** Keeps the lines in the address, or on this device where they are too long for it. */
 function keepLines(): void {
   const isLong = field.value.length > MOST_IN_ADDRESS;
-  if (isLong)
-    try {
-      localStorage.setItem(KEPT, field.value);
-    } catch {
-      // Without storage the next visit begins anew.
-    }
   state.set(isLong ? { lines: LINES, place: "device" } : { lines: field.value, place: "address" });
-  showPlace();
+  showPlace(!isLong ? "address" : keepOnDevice(field.value) ? "device" : "nowhere");
 }
 
-function showPlace(): void {
+/** Shows the lines of the address, or those that this device has kept. */
+function showLines(): void {
+  const { place } = state.values;
+  const lines = place === "device" ? keptLines() : state.values.lines;
+  field.value = lines ?? LINES;
+  showPlace(lines === undefined ? "elsewhere" : place);
+}
+
+function showPlace(place: keyof typeof PLACES): void {
   const count = linesOf(field.value).length;
   const more = count > MOST_LINES ? ` Only the first ${MOST_LINES} of ${count} are compared.` : "";
-  const where =
-    state.values.place === "address"
-      ? "The lines are part of the address: every view is a link."
-      : `More than ${MOST_IN_ADDRESS} characters are too long for an address: they are kept on this device, and a link to this page has all but the lines.`;
-  byId("lines-about", HTMLElement).textContent = where + more;
-}
-
-function keptLines(): string {
-  try {
-    return localStorage.getItem(KEPT) ?? LINES;
-  } catch {
-    return LINES;
-  }
+  byId("lines-about", HTMLElement).textContent = PLACES[place] + more;
 }
 
 /** Reads what was changed as soon as one does not type any more. */
@@ -292,8 +280,12 @@ threshold.addEventListener("input", () => {
 stop.addEventListener("click", () => abort?.abort());
 byId("csv", HTMLButtonElement).addEventListener("click", () => saveCsv(shown as Shown, state.values.threshold));
 byId("json", HTMLButtonElement).addEventListener("click", () => {
-  const { lines, chosen, query } = shown as Shown;
-  const { model, pooling, prefix, threshold } = state.values;
-  saveJson(shown as Shown, { ...{ model, pooling, prefix, threshold }, to: query || lines[chosen] });
+  const { by, lines, chosen, query } = shown as Shown;
+  saveJson(shown as Shown, { ...by, threshold: state.values.threshold, to: query || lines[chosen] });
 });
-showPlace();
+// The user has gone back.
+addEventListener("popstate", () => {
+  showLines();
+  showClusters();
+  void read();
+});

@@ -34,6 +34,8 @@ export function startEngine(): Engine {
     { resolve(value: unknown): void; reject(error: Error): void; onReport?(report: unknown): void }
   >();
   let calls = 0;
+  /** Why there is no engine, where its file could not be loaded: it will answer nothing. */
+  let missing: Error | undefined;
   worker.addEventListener("message", ({ data }: MessageEvent<Answer>) => {
     const call = waiting.get(data.id);
     if (!call) return;
@@ -43,11 +45,14 @@ export function startEngine(): Engine {
     else call.resolve(data.result);
   });
   worker.addEventListener("error", ({ message }) => {
-    for (const { reject } of waiting.values()) reject(new Error(`the engine ended: ${message || "a file is missing"}`));
+    const error = new Error(`the engine ended: ${message || "a file of it could not be loaded"}`);
+    if (!message) missing = error;
+    for (const { reject } of waiting.values()) reject(error);
     waiting.clear();
   });
   return {
     run(task, given, { onReport, signal } = {}) {
+      if (missing) return Promise.reject(missing);
       const id = calls++;
       signal?.addEventListener("abort", () => worker.postMessage({ stop: id }), { once: true });
       return new Promise((resolve, reject) => {

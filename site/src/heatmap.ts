@@ -1,8 +1,8 @@
 // An attention map that one can read: a canvas of one pixel a weight, labels, and a cursor that the pointer and the arrow keys move.
 
+import { visible } from "../../src/inspect/visible.ts";
 import { paint } from "./colours.ts";
 import { make } from "./dom.ts";
-import { visible } from "./inspector/bars.ts";
 
 /** What a map shows: weights [queries, keys], with a word for each. */
 export interface MapData {
@@ -65,7 +65,7 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
   plot.setAttribute("aria-roledescription", "map");
   const axes = { queries: make("div", { className: "queries" }), keys: make("div", { className: "keys" }) };
   const cell = make("output", { className: "cell" });
-  for (const axis of Object.values(axes)) axis.ariaHidden = "true";
+  for (const axis of Object.values(axes)) axis.setAttribute("aria-hidden", "true");
   const element = make("div", { className: "heatmap" }, axes.keys, axes.queries, plot, cell);
   let data: MapData | undefined;
   /** Pixels of the plot. */
@@ -133,7 +133,8 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
       data = given;
       const { weights, queries, keys, name } = given;
       paint(canvas, weights, queries.length, keys.length, given.signed);
-      plot.ariaLabel = `${name}: ${queries.length} by ${keys.length}; arrow keys read its cells`;
+      const about = `${name}: ${queries.length} by ${keys.length}; arrow keys read its cells`;
+      plot.setAttribute("aria-label", about);
       const isKnown = at.query < queries.length && at.key < keys.length;
       point(isKnown ? at : { query: queries.length - 1, key: keys.length - 1 });
     },

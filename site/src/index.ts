@@ -1,7 +1,7 @@
 // The first page: a model goes on with a text while one looks, with the weights of one of its heads above the words.
 
+import { copyText } from "../../src/entries/copy.ts";
 import { createState, text } from "./address.ts";
-import { copyTextOf } from "./copy.ts";
 import { byId, make } from "./dom.ts";
 import { type OnReport, startEngine } from "./engine.ts";
 import { markReady, startPage } from "./page.ts";
@@ -30,31 +30,21 @@ const speed = byId("speed", HTMLElement);
 let looks: Look[] = [];
 let elements: HTMLElement[] = [];
 let at = 0;
+let isLoaded = false;
 
 startPage();
 state.follow(({ text }) => {
   prompt.value = text;
 });
-void start();
-
-async function start(): Promise<void> {
-  try {
-    await engine.run("load", { source: { model: "stories.gguf" } });
-    await writeOn(state.values.text);
-  } catch (error) {
-    say(`The model could not be loaded: ${(error as Error).message}`, true);
-  }
-  markReady();
-}
+void writeOn(state.values.text).then(markReady);
 
 /** Goes on with a text; shows the words one after the other, as fast as one can follow. */
 async function writeOn(given: string): Promise<void> {
   const { activeElement } = document;
   write.disabled = more.disabled = true;
-  looks = [];
-  elements = [];
-  place.replaceChildren();
   speed.textContent = "";
+  // The looks at each word are too many to be read aloud: the last one is.
+  output.setAttribute("aria-busy", "true");
   const shown: Promise<void>[] = [];
   const onReport: OnReport = (report) => {
     if (report.kind !== "looks") return;
@@ -64,6 +54,10 @@ async function writeOn(given: string): Promise<void> {
     shown.push(wait(PACE * shown.length).then(() => reveal(known)));
   };
   try {
+    if (!isLoaded) await load();
+    looks = [];
+    elements = [];
+    place.replaceChildren();
     const { tokensPerSecond, isEnd } = await engine.run(
       "look",
       { prompt: given, maxTokens: MOST, ...HEAD },
@@ -79,10 +73,22 @@ async function writeOn(given: string): Promise<void> {
     await Promise.all(shown);
     say((error as Error).message, true);
   }
+  output.removeAttribute("aria-busy");
   write.disabled = false;
-  // A button that was disabled has lost the focus to the page.
-  if (activeElement === write || activeElement === more)
+  // A button that was disabled has lost the focus to the page, unless it was taken elsewhere meanwhile.
+  const isLost = document.activeElement === document.body || document.activeElement === activeElement;
+  if (isLost && (activeElement === write || activeElement === more))
     (more.disabled ? write : (activeElement as HTMLElement)).focus();
+}
+
+async function load(): Promise<void> {
+  say("The model, 0.8 MB, is being loaded.");
+  try {
+    await engine.run("load", { source: { model: "stories.gguf" } });
+  } catch (error) {
+    throw new Error(`The model could not be loaded: ${(error as Error).message} “Write” tries again.`);
+  }
+  isLoaded = true;
 }
 
 const wait = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -160,6 +166,8 @@ more.addEventListener("click", () => {
   state.set({ text: whole.trim() });
   void writeOn(state.values.text);
 });
-const copied = byId("copied", HTMLElement);
+const [copied, manual] = [byId("copied", HTMLElement), byId("manual", HTMLTextAreaElement)];
 for (const id of ["install", "code"])
-  byId(`copy-${id}`, HTMLButtonElement).addEventListener("click", () => copyTextOf(byId(id, HTMLElement), copied));
+  byId(`copy-${id}`, HTMLButtonElement).addEventListener("click", () =>
+    copyText(byId(id, HTMLElement).textContent ?? "", copied, manual),
+  );

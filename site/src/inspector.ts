@@ -1,10 +1,11 @@
 // The inspector: a text, all heads of a model, and one of them large.
 
+import { visible } from "../../src/inspect/visible.ts";
 import type { Attended, HeadAbout } from "../worker/inspect.ts";
 import { atRest, byId, make } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { type Cell, createHeatmap } from "./heatmap.ts";
-import { guessRows, visible } from "./inspector/bars.ts";
+import { guessRows } from "./inspector/bars.ts";
 import { createEditControls, readEdits } from "./inspector/edits.ts";
 import { exportControls } from "./inspector/exports.ts";
 import { cellOf, headAt, sayDifference, sayGroup, sayUnknown, UNCHANGED } from "./inspector/head.ts";
@@ -15,7 +16,7 @@ import { changesOf, state, type Values } from "./inspector/state.ts";
 import { createStatistics } from "./inspector/statistics.ts";
 import { createSwitches } from "./inspector/switches.ts";
 import { whyView } from "./inspector/why.ts";
-import { createModelPicker } from "./model-picker.ts";
+import { openModelPicker } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
 
 const OFFERED = [
@@ -74,25 +75,21 @@ byId("heads", HTMLElement).append(grid.element);
 byId("change", HTMLElement).append(edits.element);
 byId("switches", HTMLElement).append(switches.element);
 
-byId("picker", HTMLElement).append(
-  createModelPicker({
-    engine,
-    offered: OFFERED,
-    first: state.values.model,
-    deterministic: state.values.deterministic === "yes",
-    onChoice: (model) => state.set({ model }),
-    onUnloaded() {
-      isLoaded = false;
-      forget();
-      say("Waiting for the model.");
-    },
-    onLoaded({ maxSeqLen }) {
-      isLoaded = true;
-      statistics.setTrained(maxSeqLen);
-      ask();
-    },
-  }),
-);
+openModelPicker({
+  engine,
+  state,
+  offered: OFFERED,
+  onUnloaded() {
+    isLoaded = false;
+    forget();
+    say("Waiting for the model.");
+  },
+  onLoaded({ maxSeqLen }) {
+    isLoaded = true;
+    statistics.setTrained(maxSeqLen);
+    ask();
+  },
+});
 
 function say(message: string, isError = false): void {
   status.textContent = message;

@@ -1,9 +1,11 @@
-// Choosing a model: one of the site, files of the visitor (also dropped on the page), or a URL; with progress, a stop button, and a
-// sentence where it fails. The choice of a model of the site or of a URL is kept in the address by the page.
+// Choosing a model: one of the site, files of the visitor (also dropped on the page), or a URL; with progress, a button that stops and
+// loads again, and a sentence where it fails. A model of the site or a URL is part of the address.
 
 import type { Kind, Loaded, Source } from "../worker/load.ts";
-import { make } from "./dom.ts";
-import type { Engine } from "./engine.ts";
+import type { State } from "./address.ts";
+import { byId, make } from "./dom.ts";
+import type { Engine, OnReport } from "./engine.ts";
+import { markReady } from "./page.ts";
 
 /** Models of the site, by the names of worker/load.ts. */
 export interface Offered {
@@ -13,15 +15,13 @@ export interface Offered {
 
 export interface PickerOptions {
   readonly engine: Engine;
+  /** `model` names a model of the site or a URL; it is empty for files, which an address cannot name. */
+  readonly state: State<{ model: string; deterministic: "no" | "yes" }>;
   readonly offered: readonly Offered[];
-  /** What the address names: a model of the site or a URL. */
-  readonly first: string;
-  readonly deterministic: boolean;
   /** What it is loaded as. Default "decoder". */
   readonly kind?: Kind;
-  /** The choice that the address should name; empty for files, which it cannot. */
-  onChoice(name: string): void;
-  onLoaded(loaded: Loaded): void;
+  /** After a wait, `isCurrent` says whether the model is still the one that was chosen last. */
+  onLoaded(loaded: Loaded, isCurrent: () => boolean): void;
   /** There is no model from here on, until one is loaded. */
   onUnloaded(): void;
 }
@@ -35,65 +35,80 @@ const HINTS: Readonly<Record<string, string>> = {
 
 const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
 
-/** Makes the controls, and loads the first choice. */
-export function createModelPicker(options: PickerOptions): HTMLElement {
-  const { engine, offered } = options;
+/** Fills the page's element `picker` with the controls, and loads the model of the address. A page that has none is ready too. */
+export function openModelPicker(options: PickerOptions): void {
+  const { engine, state, offered } = options;
   const select = make("select", { id: "model" }, ...offered.map(({ name, label }) => new Option(label, name)));
   select.append(new Option("Files of yours …", "file"), new Option("A folder of yours …", "folder"));
   select.append(new Option("A URL …", "url"));
   const file = make("input", { id: "model-file", type: "file", multiple: true, hidden: true });
+  file.setAttribute("aria-label", "A GGUF file, or config.json, tokenizer.json and the safetensors of a folder");
   file.accept = ".gguf,.safetensors,.json,.jinja";
-  file.ariaLabel = "A GGUF file, or config.json, tokenizer.json and the safetensors of a folder";
   const folder = make("input", { id: "model-folder", type: "file", webkitdirectory: true, hidden: true });
-  folder.ariaLabel = "A folder with config.json, tokenizer.json and safetensors";
+  folder.setAttribute("aria-label", "A folder with config.json, tokenizer.json and safetensors");
   const hint = make("p", { className: "quiet small", hidden: true });
   const url = make("input", { id: "model-url", type: "url", placeholder: "https://…/model.gguf", required: true });
-  url.ariaLabel = "The URL of a GGUF file, or of a folder of safetensors";
+  url.setAttribute("aria-label", "The URL of a GGUF file, or of a folder of safetensors");
   const open = make("button", { textContent: "Load" });
   const form = make("form", { className: "actions", hidden: true }, url, open);
-  const bar = make("progress", { max: 1, value: 0, hidden: true });
-  bar.ariaLabel = "How much of the model is loaded";
-  const stop = make("button", { type: "button", textContent: "Stop loading", hidden: true });
-  const status = make("p", { className: "quiet" });
-  status.setAttribute("role", "status");
+  const bar = make("progress", { max: 1, value: 0, hidden: true, ariaLabel: "How much of the model is loaded" });
+  /** Stops, or loads again what was stopped or has failed. */
+  const button = make("button", { id: "model-load", type: "button" });
+  const amount = make("span", { className: "quiet" });
+  const actions = make("p", { className: "actions", hidden: true }, button, amount);
+  const status = make("p", { className: "quiet", role: "status" });
   const label = make("label", { htmlFor: "model", textContent: "Model" });
   let abort: AbortController | undefined;
+  let again = (): void => {};
 
   const load = async (source: Source, name: string, inAddress: string): Promise<void> => {
     abort?.abort();
     const own = new AbortController();
+    const isCurrent = () => own === abort;
     abort = own;
+    again = () => void load(source, name, inAddress);
     options.onUnloaded();
-    options.onChoice(inAddress);
-    bar.hidden = stop.hidden = false;
+    state.set({ model: inAddress });
+    bar.hidden = actions.hidden = false;
     bar.value = 0;
+    button.textContent = "Stop loading";
     show(`Loading ${name} …`);
+    const deterministic = state.values.deterministic === "yes";
+    const onReport: OnReport = (report) => {
+      if (!isCurrent() || report.kind !== "progress") return;
+      bar.value = report.done / report.all;
+      amount.textContent = `${megabytes(report.done)} of ${megabytes(report.all)}`;
+    };
     try {
-      const loaded = await engine.run(
-        "load",
-        { source, deterministic: options.deterministic, kind: options.kind },
-        {
-          signal: own.signal,
-          onReport: (report) => {
-            if (own !== abort || report.kind !== "progress") return;
-            bar.value = report.done / report.all;
-            show(`Loading ${name}: ${megabytes(report.done)} of ${megabytes(report.all)}`);
-          },
-        },
-      );
-      if (own !== abort) return;
+      const given = { source, deterministic, kind: options.kind };
+      const loaded = await engine.run("load", given, { signal: own.signal, onReport });
+      if (!isCurrent()) return;
       const threads = loaded.threads === 1 ? "one thread" : `${loaded.threads} threads`;
       show(`${loaded.type}, ${loaded.layers} layers, ${megabytes(loaded.bytes)}; ${loaded.build} kernels, ${threads}.`);
       status.title = loaded.reason;
-      options.onLoaded(loaded);
+      hideActions();
+      options.onLoaded(loaded, isCurrent);
     } catch (error) {
-      if (own !== abort) return;
+      if (!isCurrent()) return;
       const { name: kind, message } = error as Error;
       if (kind === "AbortError") show("Loading was stopped.");
       else show(`The model could not be loaded: ${message}`, true);
+      // A URL has a button of its own.
+      if (select.value === "url") hideActions();
+      else button.textContent = "Load again";
+      markReady();
     } finally {
-      if (own === abort) bar.hidden = stop.hidden = true;
+      if (isCurrent()) {
+        bar.hidden = true;
+        amount.textContent = "";
+      }
     }
+  };
+  const controlOf = (): HTMLElement => [file, folder, url].find(({ id }) => id === `model-${select.value}`) ?? select;
+  const hideActions = (): void => {
+    // The focus would be lost with the button.
+    if (document.activeElement === button) controlOf().focus();
+    actions.hidden = true;
   };
   const show = (text: string, isError = false): void => {
     status.textContent = text;
@@ -116,9 +131,12 @@ export function createModelPicker(options: PickerOptions): HTMLElement {
   };
 
   select.addEventListener("change", choose);
-  stop.addEventListener("click", () => abort?.abort());
-  for (const input of [file, folder])
+  button.addEventListener("click", () => (bar.hidden ? again() : abort?.abort()));
+  for (const input of [file, folder]) {
     input.addEventListener("change", () => input.files?.length && loadFiles(input.files));
+    // So that the same file can be chosen again, when it has changed.
+    input.addEventListener("click", () => Object.assign(input, { value: "" }));
+  }
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     void load({ url: url.value }, url.value, url.value);
@@ -128,23 +146,30 @@ export function createModelPicker(options: PickerOptions): HTMLElement {
     choose();
     loadFiles(files);
   });
+  byId("picker", HTMLElement).append(
+    make("div", { className: "picker" }, label, select, file, folder, form, hint, bar, actions, status),
+  );
 
-  if (offered.some(({ name }) => name === options.first)) {
-    select.value = options.first;
-    choose();
+  const { model } = state.values;
+  const isOffered = offered.some(({ name }) => name === model);
+  select.value = isOffered ? model : model === "" ? "file" : "url";
+  choose();
+  if (isOffered) return;
+  if (model === "") {
+    show("The model was a file of yours: choose it again.");
+    markReady();
   } else {
-    select.value = "url";
-    url.value = options.first;
-    choose();
-    void load({ url: options.first }, options.first, options.first);
+    url.value = model;
+    void load({ url: model }, model, model);
   }
-  return make("div", { className: "picker" }, label, select, file, folder, form, hint, bar, stop, status);
 }
 
-/** Calls `take` with files that are dropped on the page. */
+/** Calls `take` with files that are dropped on the page; text may still be dragged into its fields. */
 function followDrops(take: (files: FileList) => void): void {
   const { body } = document;
+  const hasFiles = ({ dataTransfer }: DragEvent) => dataTransfer?.types.includes("Files");
   document.addEventListener("dragover", (event) => {
+    if (!hasFiles(event)) return;
     event.preventDefault();
     body.classList.add("target");
   });
@@ -152,6 +177,7 @@ function followDrops(take: (files: FileList) => void): void {
     if (relatedTarget === null) body.classList.remove("target");
   });
   document.addEventListener("drop", (event) => {
+    if (!hasFiles(event)) return;
     event.preventDefault();
     body.classList.remove("target");
     const dropped = event.dataTransfer?.files;

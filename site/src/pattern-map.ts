@@ -73,7 +73,8 @@ export function createPatternMap(onMove: (cell: Cell) => void): PatternMap {
       missing.style.top = percent(length);
       for (const limit of limits) limit.hidden = trained >= context;
       (limits[0] as HTMLElement).style.top = (limits[1] as HTMLElement).style.left = percent(trained);
-      element.ariaLabel = `${name}: ${context} queries by ${context} keys; arrow keys read weights`;
+      const about = `${name}: ${context} queries by ${context} keys; arrow keys read weights`;
+      element.setAttribute("aria-label", about);
     },
     point(cell) {
       at = cell;

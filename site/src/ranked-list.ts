@@ -46,15 +46,14 @@ export function createRankedList(list: HTMLElement, onChoose: (i: number) => voi
         ...order.map((i) => {
           const fill = make("span", { className: "fill" });
           fill.style.width = `${100 * Math.max(0, score(i))}%`;
-          const option = make(
+          const ariaSelected = String(i === chosen);
+          return make(
             "div",
-            { id: `${list.id}-${i}`, className: "ranked", role: "option", dataset: { text: String(i) } },
+            { id: `${list.id}-${i}`, className: "ranked", role: "option", ariaSelected, dataset: { text: String(i) } },
             make("span", { className: "score", textContent: score(i).toFixed(3) }),
             make("span", { className: "meter", ariaHidden: "true" }, fill),
             make("span", { textContent: texts[i] as string }),
           );
-          option.ariaSelected = String(i === chosen);
-          return option;
         }),
       );
       moveTo(0);

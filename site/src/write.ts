@@ -4,7 +4,7 @@ import type { WriteOptions, Written } from "../worker/write.ts";
 import { choice, createState, integer, number, text } from "./address.ts";
 import { byId, make } from "./dom.ts";
 import { type OnReport, startEngine } from "./engine.ts";
-import { createModelPicker } from "./model-picker.ts";
+import { openModelPicker } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
 
 const BEGINNING = "the cat sat on the mat because it was";
@@ -25,6 +25,13 @@ interface Message {
   content: string;
 }
 
+type Mode = typeof state.values.mode;
+
+/** What is kept on this device: what the field holds in each mode, and the conversation. */
+interface Words extends Readonly<Record<Mode, string>> {
+  readonly messages: readonly Message[];
+}
+
 const engine = startEngine();
 const field = byId("text", HTMLTextAreaElement);
 const [go, stop, anew] = ["go", "stop", "new"].map((id) => byId(id, HTMLButtonElement)) as [
@@ -35,43 +42,43 @@ const [go, stop, anew] = ["go", "stop", "new"].map((id) => byId(id, HTMLButtonEl
 const status = byId("status", HTMLElement);
 const conversation = byId("conversation", HTMLElement);
 const mode = byId("mode", HTMLFieldSetElement);
-/** Kept by the page itself: the words; the engine keeps what it has read of them. */
+/** The name under which the words are kept; the engine keeps what it has read of them. */
 const WORDS = "headwise write";
-let messages: Message[] = [];
+const FACTS = ["speed", "context", "memory", "digest"].map((id) => byId(id, HTMLElement));
+let { messages, ...drafts } = keptWords();
+let shownMode: Mode | undefined;
 let abort: AbortController | undefined;
 let isLoaded = false;
 
 startPage();
-restoreWords();
 
-byId("picker", HTMLElement).append(
-  createModelPicker({
-    engine,
-    offered: OFFERED,
-    first: state.values.model,
-    deterministic: state.values.deterministic === "yes",
-    onChoice: (model) => state.set({ model }),
-    onUnloaded() {
-      isLoaded = false;
-      abort?.abort();
-      showState("Waiting for the model.");
-    },
-    async onLoaded({ canChat }) {
-      mode.hidden = !canChat;
-      if (!canChat) state.set({ mode: "text" });
-      const restored = await engine.run("restore", undefined);
-      isLoaded = true;
-      showState(restored > 0 ? `Ready: ${restored} tokens of the last visit need not be read again.` : "Ready.");
-      markReady();
-    },
-  }),
-);
+openModelPicker({
+  engine,
+  state,
+  offered: OFFERED,
+  onUnloaded() {
+    isLoaded = false;
+    abort?.abort();
+    for (const fact of FACTS) fact.textContent = "–";
+    showState("Waiting for the model.");
+  },
+  async onLoaded({ canChat }, isCurrent) {
+    mode.hidden = !canChat;
+    if (!canChat) state.set({ mode: "text" });
+    // What cannot be restored is read anew.
+    const restored = await engine.run("restore", undefined).catch(() => 0);
+    if (!isCurrent()) return;
+    isLoaded = true;
+    showState(restored > 0 ? `Ready: ${restored} tokens of the last visit need not be read again.` : "Ready.");
+    markReady();
+  },
+});
 
 const numbers = (["temperature", "tokens", "seed"] as const).map(
   (name) => [name, byId(name, HTMLInputElement)] as const,
 );
 for (const [name, input] of numbers)
-  input.addEventListener("change", () => input.checkValidity() && state.set({ [name]: input.valueAsNumber }));
+  input.addEventListener("change", () => input.reportValidity() && state.set({ [name]: input.valueAsNumber }));
 for (const input of mode.querySelectorAll("input"))
   input.addEventListener("change", () => state.set({ mode: input.value as "text" | "chat" }));
 state.follow((values) => {
@@ -82,21 +89,33 @@ state.follow((values) => {
 
 /** Shows a text, or a conversation with a line to add to it. */
 function showMode(): void {
-  const isChat = state.values.mode === "chat";
+  const { mode } = state.values;
+  if (mode === shownMode) return;
+  abort?.abort(); // what is written belongs to the other mode
+  if (shownMode) drafts = { ...drafts, [shownMode]: field.value };
+  shownMode = mode;
+  const isChat = mode === "chat";
   conversation.hidden = !isChat;
   byId("text-label", HTMLElement).textContent = isChat ? "Your message" : "Text";
+  byId("about-text", HTMLElement).hidden = isChat;
+  byId("about-chat", HTMLElement).hidden = !isChat;
   field.rows = isChat ? 3 : 12;
   go.textContent = isChat ? "Send" : "Go on";
-  field.value = isChat ? "" : kept().text;
+  field.value = drafts[mode];
   if (isChat) showMessages();
 }
 
 function showMessages(): void {
   conversation.replaceChildren(
     ...messages.map(({ role, content }, i) => {
-      const edit = make("button", { type: "button", textContent: "Edit", hidden: role !== "user" });
-      edit.ariaLabel = `Edit message ${i + 1} and answer it anew`;
+      const edit = make("button", {
+        type: "button",
+        textContent: "Edit",
+        hidden: role !== "user",
+        ariaLabel: `Edit message ${i + 1} and answer it anew`,
+      });
       edit.addEventListener("click", () => {
+        abort?.abort();
         field.value = content;
         messages = messages.slice(0, i);
         showMessages();
@@ -112,6 +131,7 @@ function showMessages(): void {
       );
     }),
   );
+  conversation.scrollTop = conversation.scrollHeight;
 }
 
 function showState(message: string, isError = false): void {
@@ -122,6 +142,10 @@ function showState(message: string, isError = false): void {
   go.disabled = !isLoaded || isBusy;
   stop.disabled = !isBusy;
   anew.disabled = isBusy;
+  // A text that is typed into while pieces are added to it would lose its cursor.
+  field.readOnly = isBusy && state.values.mode === "text";
+  // Read aloud as a whole, not piece by piece.
+  conversation.setAttribute("aria-busy", String(isBusy));
   // A button that is disabled would lose the focus to the page.
   if (activeElement === go && go.disabled) stop.focus();
   if (activeElement === stop && stop.disabled) go.focus();
@@ -131,6 +155,10 @@ function showState(message: string, isError = false): void {
 async function generate(): Promise<void> {
   if (go.disabled) return;
   const { values } = state;
+  if (values.mode === "chat" && field.value.trim() === "") {
+    showState("There is no message to send.");
+    return field.focus();
+  }
   const options: WriteOptions = { maxTokens: values.tokens, temperature: values.temperature, seed: values.seed };
   abort = new AbortController();
   showState("Reading …");
@@ -141,11 +169,14 @@ async function generate(): Promise<void> {
     showState(WHY[written.reason]);
   } catch (error) {
     abort = undefined;
-    showState((error as Error).message, true);
+    const { name, message } = error as Error;
+    if (name !== "AbortError") showState(message, true);
+    else showState(isLoaded ? "Stopped." : "Waiting for the model.");
   }
   keepWords();
 }
 
+const WRITING = "Writing …";
 const WHY: Readonly<Record<Written["reason"], string>> = {
   stop: "The model ended the text.",
   full: "The model has room for no more.",
@@ -161,15 +192,15 @@ function goOn(options: WriteOptions, signal: AbortSignal): Promise<Written> {
     field.value += piece;
     if (atEnd) field.scrollTop = field.scrollHeight;
   };
-  return engine.run("write", { prompt, options }, { signal, onReport: onPieces(append) });
+  return engine.run("write", { prompt, options }, { signal, onReport: onPieces(append, signal) });
 }
 
-function answer(options: WriteOptions, signal: AbortSignal): Promise<Written> {
-  messages.push({ role: "user", content: field.value });
-  field.value = "";
-  const given = messages.map((message) => ({ ...message }));
+async function answer(options: WriteOptions, signal: AbortSignal): Promise<Written> {
+  const asked: Message = { role: "user", content: field.value };
   const own: Message = { role: "assistant", content: "" };
-  messages.push(own);
+  const given = [...messages, asked].map((message) => ({ ...message }));
+  field.value = "";
+  messages = [...messages, asked, own];
   showMessages();
   const shown = conversation.lastElementChild?.querySelector("p") as HTMLElement;
   const append = (piece: string) => {
@@ -177,15 +208,31 @@ function answer(options: WriteOptions, signal: AbortSignal): Promise<Written> {
     shown.textContent = own.content;
     conversation.scrollTop = conversation.scrollHeight;
   };
-  return engine.run("chat", { messages: given, options }, { signal, onReport: onPieces(append) });
+  /** A message without an answer goes back to where it was typed. */
+  const takeBack = () => {
+    if (own.content !== "" || !messages.includes(own)) return;
+    messages = messages.filter((message) => message !== asked && message !== own);
+    showMessages();
+    if (shownMode === "chat") field.value ||= asked.content;
+    else drafts = { ...drafts, chat: drafts.chat || asked.content };
+  };
+  try {
+    const report = { signal, onReport: onPieces(append, signal) };
+    const written = await engine.run("chat", { messages: given, options }, report);
+    if (written.reason === "stopped") takeBack();
+    return written;
+  } catch (error) {
+    takeBack();
+    throw error;
+  }
 }
 
 const onPieces =
-  (append: (piece: string) => void): OnReport =>
+  (append: (piece: string) => void, signal: AbortSignal): OnReport =>
   (report) => {
-    if (report.kind !== "piece") return;
+    if (report.kind !== "piece" || signal.aborted) return;
     append(report.text);
-    status.textContent = "Writing …";
+    if (status.textContent !== WRITING) status.textContent = WRITING;
     if (report.ms > 0)
       byId("speed", HTMLElement).textContent = `${((1000 * report.tokens) / report.ms).toFixed(1)} tokens/s`;
   };
@@ -196,14 +243,9 @@ function showFacts({ length, memoryBytes, digest }: Written): void {
   byId("digest", HTMLElement).textContent = digest;
 }
 
-interface Words {
-  readonly text: string;
-  readonly messages: Message[];
-}
-
 /** The words of the last visit. */
-function kept(): Words {
-  const first: Words = { text: BEGINNING, messages: [] };
+function keptWords(): Words {
+  const first: Words = { text: BEGINNING, chat: "", messages: [] };
   try {
     return { ...first, ...JSON.parse(localStorage.getItem(WORDS) ?? "{}") };
   } catch {
@@ -211,13 +253,8 @@ function kept(): Words {
   }
 }
 
-function restoreWords(): void {
-  ({ messages } = kept());
-  field.value = kept().text;
-}
-
 function keepWords(): void {
-  const words: Words = { text: state.values.mode === "text" ? field.value : kept().text, messages };
+  const words: Words = { ...drafts, [state.values.mode]: field.value, messages };
   try {
     localStorage.setItem(WORDS, JSON.stringify(words));
   } catch {
@@ -234,9 +271,11 @@ anew.addEventListener("click", () => {
   keepWords();
   field.focus();
 });
+// Also when the page is left without a change of focus.
+document.addEventListener("visibilitychange", keepWords);
 field.addEventListener("change", keepWords);
 field.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || go.disabled) return;
   event.preventDefault();
   if (state.values.mode === "text") field.value = field.value.slice(0, field.selectionEnd);
   void generate();

@@ -1,7 +1,7 @@
 // A diagnosis of this engine, with what the policy of the site refused during it.
 
-import type { Diagnosis } from "headwise/doctor";
 import * as headwise from "headwise/threads";
+import type { PageDiagnosis } from "../../src/entries/doctor-view.ts";
 
 export interface DiagnoseGiven {
   readonly version: string;
@@ -9,14 +9,10 @@ export interface DiagnoseGiven {
   readonly deterministic: boolean;
 }
 
-export interface SiteDiagnosis extends Diagnosis {
-  readonly refused: readonly string[];
-}
-
 /** Milliseconds after which the engine has reported what was refused. */
 const LATE_MS = 100;
 
-export async function diagnoseTask({ version, threads, deterministic }: DiagnoseGiven): Promise<SiteDiagnosis> {
+export async function diagnoseTask({ version, threads, deterministic }: DiagnoseGiven): Promise<PageDiagnosis> {
   const refused = new Set<string>();
   const listen = ({ effectiveDirective, blockedURI }: SecurityPolicyViolationEvent) =>
     refused.add(`${effectiveDirective} refused ${blockedURI}`);

@@ -4,6 +4,7 @@ import { HEAD_KINDS } from "../inspect/detection-texts.ts";
 import type { Component } from "../inspect/parts.ts";
 import { encodeRecord } from "../inspect/permalink.ts";
 import type { InspectionRecord } from "../inspect/records.ts";
+import { visible } from "../inspect/visible.ts";
 import { plainText } from "../util/errors.ts";
 import { type MapView, mapLines, scaleText } from "./heat-map.ts";
 import { type Inspection, LEAST_TOKENS, type RankedHead, type ScarceKind, scarceKinds } from "./inspect-model.ts";
@@ -22,12 +23,6 @@ export interface TextInspection extends Inspection {
 
 /** Parts of a score that are listed, the others being one together; and heads that a column names. */
 const [PARTS, NAMED] = [8, 4];
-
-/** A token as one sees it: a space before a word, tabs and line ends have signs. */
-function visible(word: string): string {
-  const shown = word.replace(/^ /, "·").replaceAll("\t", "⇥");
-  return plainText(shown.replace(/\r\n?|\n/g, "⏎")) || "∅";
-}
 
 /** Tokens with their positions. */
 export function labelsOf(words: readonly string[]): string[] {

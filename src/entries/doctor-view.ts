@@ -2,6 +2,7 @@
 
 import type { Diagnosis } from "../diagnostics/doctor.ts";
 import { diagnosisText } from "../diagnostics/doctor-text.ts";
+import { copyText } from "./copy.ts";
 
 /** A diagnosis, and what the page's content security policy blocked during it. */
 export interface PageDiagnosis extends Diagnosis {
@@ -109,25 +110,12 @@ export function showDoctor(diagnosePage: () => Promise<PageDiagnosis>): Promise<
     if (document.activeElement === document.body) buttons.find((button) => button === activeElement)?.focus();
   }
 
-  /** Without the clipboard, which only secure contexts have, the text is shown and selected instead. */
-  async function copy(text: string, status: HTMLElement): Promise<void> {
-    try {
-      await navigator.clipboard.writeText(text);
-      status.textContent = "Copied.";
-    } catch {
-      manual.hidden = false;
-      manual.value = text;
-      manual.select();
-      status.textContent = "Selected: copy it with the keyboard.";
-    }
-  }
-
   element("again").addEventListener("click", () => void examine());
-  element("text").addEventListener("click", () => void copy(shown.text, copied));
-  element("json").addEventListener("click", () => void copy(shown.json, copied));
+  element("text").addEventListener("click", () => void copyText(shown.text, copied, manual));
+  element("json").addEventListener("click", () => void copyText(shown.json, copied, manual));
   element("copy-headers").addEventListener(
     "click",
-    () => void copy(element("headers").textContent ?? "", element("headers-copied")),
+    () => void copyText(element("headers").textContent ?? "", element("headers-copied"), manual),
   );
   return examine();
 }

@@ -7,7 +7,7 @@ import { visit } from "../examples/pages.mjs";
 import { ready } from "./every-page.mjs";
 import { ONLY_CHROME } from "./tasks.mjs";
 
-/** Takes from a page what is newer than Chrome 103, Firefox 113 or Safari 16.4. */
+/** Takes from a page what is newer than Chrome 103, Firefox 114 or Safari 16.4. */
 function age() {
   const removed = [
     [Array.prototype, "with", "toReversed", "toSorted", "toSpliced"],
@@ -38,6 +38,15 @@ function age() {
   for (const [from, ...names] of removed) for (const name of names) delete from[name];
 }
 
+/** Elements with a role or a property of ARIA that was assigned as a property, which older engines do not read. */
+function lostAria() {
+  return [...document.querySelectorAll("*")].flatMap((element) =>
+    Object.keys(element)
+      .filter((property) => /^aria[A-Z]|^role$/.test(property))
+      .map((property) => `${element.outerHTML.slice(0, 80)} ${property}`),
+  );
+}
+
 export async function expectOlder({ browser, kind, url }) {
   if (kind !== "chrome") return ONLY_CHROME;
   for (const { name } of PAGES)
@@ -46,6 +55,7 @@ export async function expectOlder({ browser, kind, url }) {
       await page.reload();
       await ready(page);
       expect(`errors of ${name}`, errors.join("; "), "");
+      expect(`roles and ARIA of ${name} that are no attributes`, (await page.evaluate(lostAria)).join("; "), "");
       if (name !== "inspector") return;
       const pressed = () => page.$eval("#views [aria-pressed=true]", ({ textContent }) => textContent);
       expect("the view", await pressed(), "Map");

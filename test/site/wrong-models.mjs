@@ -1,10 +1,12 @@
-// What is no model: each leaves a sentence beside the choice of models.
+// What is no model, or one that does not come: each leaves a sentence beside the choice of models.
 
 import { writeFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect } from "../examples/given.mjs";
 import { textOf } from "../examples/pages.mjs";
+import { holdTask } from "./engine-tasks.mjs";
 
 const SENTENCE = /^The model could not be loaded: \w+: /;
 
@@ -31,4 +33,53 @@ export async function expectSentences(page, errors, url) {
   }
   for (const sentence of sentences) expect("the sentence", sentence, SENTENCE);
   errors.length = 0; // browsers report the file that is not there
+}
+
+/** Stops the loading of a model that does not come, by the keyboard alone, and loads it again; `errors` are those of the page. */
+export async function expectStops(page, errors) {
+  const server = createServer((_, response) => {
+    response.setHeader("Access-Control-Allow-Origin", "*");
+    response.setHeader("Access-Control-Allow-Headers", "*");
+  });
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  const focus = () => page.evaluate(() => document.activeElement.id);
+  const buttonIs = (wanted) =>
+    page.waitForFunction((text) => document.getElementById("model-load").textContent === text, {}, wanted);
+  try {
+    await page.select("#model", "url");
+    await page.focus("#model-url");
+    await page.keyboard.type(`http://127.0.0.1:${server.address().port}/model.gguf`);
+    await page.keyboard.press("Enter");
+    await buttonIs("Stop loading");
+    await page.focus("#model-load");
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => !document.getElementById("model-load").checkVisibility());
+    expect("the sentence", await textOf(page, ".picker [role=status]"), "Loading was stopped.");
+    expect("the focus", await focus(), "model-url");
+    await page.evaluate(() => {
+      const select = document.getElementById("model");
+      select.value = "stories.gguf";
+      select.dispatchEvent(new Event("change"));
+      document.getElementById("model-load").click();
+    });
+    await buttonIs("Load again");
+    await page.focus("#model-load");
+    await holdTask(page, "load", 500);
+    await page.keyboard.press("Enter");
+    await buttonIs("Stop loading");
+    errors.length = 0; // browsers report the request that was stopped
+    // The button goes when the model is there, and the focus to what chose it.
+    await page.waitForFunction(() => !document.getElementById("model-load").checkVisibility());
+    expect("the focus after loading", await focus(), "model");
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+  const isTaken = await page.evaluate(() => {
+    const dataTransfer = new DataTransfer();
+    dataTransfer.setData("text/plain", "a word");
+    const over = new DragEvent("dragover", { dataTransfer, bubbles: true, cancelable: true });
+    return !document.getElementById("text").dispatchEvent(over);
+  });
+  expect("whether the page takes text that is dragged into a field", isTaken, false);
 }

@@ -132,10 +132,13 @@ test("files of api/ do not import each other, and only cli/ imports entries/", (
  */
 const SHARED_WITH_SITE = [
   "src/diagnostics/float-digest.ts",
+  "src/diagnostics/random.ts",
+  "src/entries/copy.ts",
   "src/entries/doctor-view.ts",
   "src/inspect/colours.ts",
   "src/inspect/kind-order.ts",
   "src/inspect/probabilities.ts",
+  "src/inspect/visible.ts",
   "src/platform/event-loop.ts",
   "src/util/escape.ts",
 ];

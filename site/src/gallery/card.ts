@@ -1,9 +1,9 @@
 // A card of the gallery: a kind of heads, and a head that shows it.
 
+import { visible } from "../../../src/inspect/visible.ts";
 import type { Patterns, Shipped } from "../../worker/gallery.ts";
 import { make } from "../dom.ts";
 import { type Cell, createHeatmap } from "../heatmap.ts";
-import { visible } from "../inspector/bars.ts";
 import { cellOf } from "../inspector/head.ts";
 import { caption, digits, type Entry, headsOf, type Kind, keyOf, MODEL_NAMES, type Score, scoreBar } from "./kinds.ts";
 

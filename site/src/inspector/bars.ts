@@ -1,5 +1,6 @@
 // Values as bars with their words and numbers beside them.
 
+import { visible } from "../../../src/inspect/visible.ts";
 import type { Guess } from "../../worker/inspect.ts";
 import { make } from "../dom.ts";
 
@@ -25,9 +26,6 @@ export function barRows(bars: readonly Bar[]): HTMLLIElement[] {
     return make("li", {}, make("span", { className: "label", textContent: word }), track, number);
   });
 }
-
-/** A token as one sees it: spaces and line ends have signs. */
-export const visible = (word: string): string => word.replace(/^ /, "·").replaceAll("\n", "⏎") || "∅";
 
 /** The likeliest next tokens, with what they were without the changes. */
 export function guessRows(list: readonly Guess[]): HTMLLIElement[] {

@@ -123,7 +123,7 @@ export function createHeadsGrid(onChoice: (place: Place) => void): HeadsGrid {
       arrange();
       for (const [i, tile] of tiles.entries()) {
         const isChosen = tile.layer === layer && tile.head === head;
-        tile.button.ariaPressed = String(isChosen);
+        tile.button.setAttribute("aria-pressed", String(isChosen));
         tile.button.tabIndex = isChosen ? 0 : -1;
         tile.button.classList.toggle("edited", isEdited(tile));
         paint(tile.canvas, small.subarray(i * side * side, (i + 1) * side * side), side, side);

@@ -1,8 +1,8 @@
 // A head as lines from each token to those that it looks at: one canvas behind two columns of words.
 
+import { visible } from "../../../src/inspect/visible.ts";
 import { make, oncePerFrame } from "../dom.ts";
 import { type Cell, cellAfter, type MapData, sayCell } from "../heatmap.ts";
-import { visible } from "./bars.ts";
 import { cellOf } from "./head.ts";
 
 export interface LinesView {
@@ -112,7 +112,8 @@ export function createLines(onMove: (cell: Cell) => void): LinesView {
     show(given) {
       const isSame = data?.keys.length === given.keys.length && given.keys.every((word, i) => word === data?.keys[i]);
       data = given;
-      plot.ariaLabel = `${given.name}: ${given.keys.length} tokens, and lines to those that they look at; arrow keys read weights`;
+      const about = `${given.name}: ${given.keys.length} tokens, and lines to those that they look at; arrow keys read weights`;
+      plot.setAttribute("aria-label", about);
       if (!isSame)
         for (const column of [queries, keys])
           column.replaceChildren(

@@ -29,7 +29,7 @@ export function createStages(onGo: (stage: number) => void): StagesView {
   const show = (): void => {
     const shown = Math.min(at, stages.length - 1);
     const stage = stages[shown];
-    for (const [i, button] of [...list.children].entries()) button.ariaPressed = String(i === shown);
+    for (const [i, button] of [...list.children].entries()) button.setAttribute("aria-pressed", String(i === shown));
     if (!stage) return;
     const { text, formula, shapes, rows } = stage;
     panel.replaceChildren(
@@ -93,9 +93,7 @@ function rowView({ name, values }: StageRow): HTMLElement {
   const finite = values.filter(Number.isFinite);
   const [least, most] = [finite.reduce((a, b) => Math.min(a, b)), finite.reduce((a, b) => Math.max(a, b))];
   const range = `${values.length} values, ${numberOf(least, 3)} to ${numberOf(most, 3)}`;
-  const canvas = make("canvas", { width: values.length * 4, height: HEIGHT });
-  canvas.setAttribute("role", "img");
-  canvas.ariaLabel = range;
+  const canvas = make("canvas", { width: values.length * 4, height: HEIGHT, role: "img", ariaLabel: range });
   queueMicrotask(() => drawBars(canvas, values, Math.max(most, 0), Math.min(least, 0)));
   const numbers = make("details", { className: "small" }, make("summary", { textContent: "Numbers" }));
   numbers.addEventListener("toggle", () => {

@@ -49,7 +49,7 @@ export function createStatistics(
   const go = make("button", { type: "button", textContent: "Measure" });
   const stop = make("button", { type: "button", textContent: "Stop measuring", hidden: true });
   const bar = make("progress", { max: 1, value: 0, hidden: true, ariaLabel: "How much of the text is measured" });
-  const status = make("p");
+  const status = make("p", { className: "quiet small" });
   status.setAttribute("role", "status");
   const charts = MEASURES.map((measured) => ({ ...measured, chart: createChart({ height: HEIGHT }) }));
   const figures = charts.map(({ label, about, chart }) =>

@@ -74,7 +74,7 @@ export const scenarios = {
         await page.waitForFunction(() => /^(Copied|Selected)/.test(document.getElementById("status").textContent));
         expect(
           "the code",
-          await textOf(page, "#copied"),
+          await page.$eval("#copied", ({ value }) => value),
           /parameterBudget: 1000000000, seqLen: 8192, target: "phone" }/,
         );
         return textOf(page, "#shape");

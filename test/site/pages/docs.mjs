@@ -80,7 +80,7 @@ export const scenarios = {
       await ready(page);
       await page.type("#search", "sliding window");
       await page.waitForSelector("#results a");
-      expect("the status", await textOf(page, "#found"), /^\d+ found$/);
+      expect("the status", await textOf(page, "#found"), /^(12 of )?\d+ found$/);
       // By the keyboard alone: Tab leads from the field to what was found.
       await page.keyboard.press("Tab");
       expect(
@@ -93,5 +93,32 @@ export const scenarios = {
       await ready(page);
       expect("errors of the page", errors.join("; "), "");
       return page.title();
+    }),
+  "a search without its file leaves a sentence, and one that is a link": (given) =>
+    visit(given.browser, `${given.url}docs.html`, async (page, errors) => {
+      await ready(page);
+      await page.evaluate(() => {
+        const { fetch } = globalThis;
+        globalThis.fetch = () => Promise.reject(new TypeError("no network"));
+        globalThis.repair = () => {
+          globalThis.fetch = fetch;
+        };
+      });
+      await page.type("#search", "slidin");
+      await page.waitForSelector("#found.error");
+      expect(
+        "the sentence",
+        await textOf(page, "#found"),
+        "The search could not be loaded (no network). Type on to try again.",
+      );
+      await page.evaluate(() => repair());
+      await page.type("#search", "g");
+      await page.waitForSelector("#results a");
+      expect("the status", await textOf(page, "#found"), /^(12 of )?\d+ found$/);
+      await page.waitForFunction(() => location.search === "?search=sliding");
+      await page.reload();
+      await page.waitForSelector("#results a");
+      expect("the search of the address", await page.$eval("#search", ({ value }) => value), "sliding");
+      expect("errors of the page", errors.join("; "), "");
     }),
 };

@@ -65,6 +65,20 @@ export const scenarios = {
       expect("a wrong number", await page.$eval("#threads", (input) => input.checkValidity()), false);
       expect("the address without it", new URL(page.url()).search, "?deterministic=yes");
     }),
+  "options that are changed during a run count": (given) =>
+    open(given, async (page) => {
+      await page.evaluate(() => {
+        document.getElementById("again").click();
+        document.getElementById("deterministic").click();
+        const threads = document.getElementById("threads");
+        threads.value = "3";
+        threads.dispatchEvent(new Event("change"));
+      });
+      await ended(page);
+      const { build, threads } = await rowsIn(page);
+      expect("the build", build, /^simd: /);
+      expect("the threads", threads, /\(3 requested\)/);
+    }),
   "a wrong number of threads in the address leaves a sentence": (given) =>
     open(
       given,

@@ -277,6 +277,27 @@ export const scenarios = {
       await ready(page);
       expect("the lines of the next visit", await page.$eval("#lines", ({ value }) => value), long.join("\n"));
       await page.evaluate(() => localStorage.clear());
+      await page.reload();
+      await ready(page);
+      expect(
+        "a link to lines of another device",
+        await textOf(page, "#lines-about"),
+        /^The lines of this link are on the device/,
+      );
+    }),
+  "goes back to other lines": (given) =>
+    open(given, async (page) => {
+      const digest = await textOf(page, "#digest");
+      await page.evaluate(() => history.pushState(null, "", location.href));
+      await setText(page, "#lines", "the cat\nthe dog");
+      await changed(page, "#digest", digest);
+      await page.evaluate(() => history.back());
+      await page.waitForFunction((wanted) => document.getElementById("digest").textContent === wanted, {}, digest);
+      expect(
+        "the first line",
+        await page.$eval("#lines", ({ value }) => value.split("\n")[0]),
+        "the cat sat on the mat because it was soft.",
+      );
     }),
   stops: (given) =>
     open(given, async (page) => {

@@ -108,6 +108,33 @@ export const scenarios = {
       },
       "?text=the%20dragon%20sat",
     ),
+  "a model that does not come at first": (given) =>
+    open(given, async (page) => {
+      if (!page.evaluateOnNewDocument) return "not in WebKitGTK, whose driver runs nothing before the page does";
+      await page.evaluateOnNewDocument(() => {
+        const { postMessage } = Worker.prototype;
+        Worker.prototype.postMessage = function (message, ...rest) {
+          Worker.prototype.postMessage = postMessage;
+          postMessage.call(this, { ...message, task: "nothing" }, ...rest);
+        };
+      });
+      await page.reload();
+      await ready(page);
+      expect("the sentence", await textOf(page, "#look"), /^The model could not be loaded: .* “Write” tries again\.$/);
+      await page.focus("#write");
+      await page.keyboard.press("Enter");
+      await page.waitForFunction(() => !document.getElementById("more").disabled);
+      expect("the words", await wordsIn(page), (await expected(PROMPT)).words.join(" "));
+      expect("the focus", await page.evaluate(() => document.activeElement.id), "write");
+    }),
+  "copies, also without the clipboard": (given) =>
+    open(given, async (page) => {
+      await page.evaluate(() => void Object.defineProperty(navigator, "clipboard", { value: undefined }));
+      await page.click("#copy-install");
+      await page.waitForSelector("#manual:focus");
+      expect("the text", await page.$eval("#manual", ({ value }) => value), "npm install headwise");
+      expect("the status", await textOf(page, "#copied"), "Selected: copy it with the keyboard.");
+    }),
   "cards lead to all pages, and the code runs": (given) =>
     open(given, async (page) => {
       const links = await page.$$eval(".cards a", (all) => all.map((link) => link.getAttribute("href")).join());

@@ -1,5 +1,8 @@
-// The page that writes: the text of Node, stop, a change, a reload, a wrong file, and the keyboard alone.
+// The page that writes: the text of Node, stop, a change, a reload, a conversation, another model at any time, a wrong file, and the
+// keyboard alone.
 
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { loadKernels } from "../../../dist/index.js";
 import { gguf, loadModel, models } from "../../../dist/models.js";
@@ -7,11 +10,13 @@ import { quantized } from "../../../dist/quantized.js";
 import { generateText, loadTokenizer } from "../../../dist/text.js";
 import { expect } from "../../examples/given.mjs";
 import { textOf, visit } from "../../examples/pages.mjs";
+import { holdTask } from "../engine-tasks.mjs";
 import { ready } from "../every-page.mjs";
-import { expectSentences } from "../wrong-models.mjs";
+import { expectSentences, expectStops } from "../wrong-models.mjs";
 
 const PROMPT = "the dog slept on the rug because it was";
-const FILE = join(import.meta.dirname, "../../../model/stories/stories.gguf");
+const FOLDER = join(import.meta.dirname, "../../../model/stories");
+const FILE = join(FOLDER, "stories.gguf");
 /** The build that has the same bits in every engine, and the likeliest tokens. */
 const QUERY = "?deterministic=yes&temperature=0&tokens=24";
 
@@ -32,10 +37,40 @@ const textIn = (page) => page.$eval("#text", ({ value }) => value);
 const setText = (page, text) => page.$eval("#text", (field, value) => Object.assign(field, { value }), text);
 const idle = (page) => page.waitForFunction(() => !document.getElementById("go").disabled);
 
+const statusIs = (page, wanted) =>
+  page.waitForFunction((text) => document.getElementById("status").textContent === text, {}, wanted);
+/** Changes an option of the page. */
+const setOption = (page, id, value) =>
+  page.$eval(
+    `#${id}`,
+    (input, given) => {
+      input.value = given;
+      input.dispatchEvent(new Event("change"));
+    },
+    value,
+  );
+
+/** Loads a model that answers: the one of the site, with a template of conversations. */
+async function loadChat(page) {
+  const template = join(mkdtempSync(join(tmpdir(), "headwise-chat-")), "tokenizer_config.json");
+  const config = JSON.parse(readFileSync(join(FOLDER, "tokenizer_config.json"), "utf8"));
+  const chat_template = "{% for message in messages %}{{ message.content }} {% endfor %}";
+  writeFileSync(template, JSON.stringify({ ...config, chat_template }));
+  await page.select("#model", "file");
+  const files = ["config.json", "model.safetensors", "tokenizer.json"].map((name) => join(FOLDER, name));
+  await (await page.$("#model-file")).uploadFile(...files, template);
+  await page.waitForFunction(() => !document.getElementById("mode").hidden);
+  await idle(page);
+  await page.click("#mode [value=chat]");
+}
+
+const messagesIn = (page) => page.$$eval(".message p", (all) => all.map(({ textContent }) => textContent));
+
 const open = (given, look, query = QUERY) =>
-  visit(given.browser, `${given.url}write.html${query}`, async (page, errors) => {
-    await ready(page);
+  visit(given.browser, `${given.url}docs.html`, async (page, errors) => {
     await page.evaluate(() => localStorage.clear());
+    await page.goto(`${given.url}write.html${query}`);
+    await ready(page);
     const found = await look(page, errors);
     expect("errors of the page", errors.join("; "), "");
     return found;
@@ -107,6 +142,145 @@ export const scenarios = {
       },
       "?tokens=4096&temperature=5",
     ),
+  "a conversation, and words that stay": (given) =>
+    open(given, async (page) => {
+      await setText(page, PROMPT);
+      await loadChat(page);
+      expect("the message at first", await textIn(page), "");
+      await page.click("#go");
+      expect("the status", await textOf(page, "#status"), "There is no message to send.");
+      await page.type("#text", "the cat");
+      await setOption(page, "tokens", "4");
+      expect("the message after another option", await textIn(page), "the cat");
+      await page.click("#mode [value=text]");
+      expect("the text", await textIn(page), PROMPT);
+      await page.click("#mode [value=chat]");
+      expect("the message after another mode", await textIn(page), "the cat");
+      await page.click("#go");
+      await idle(page);
+      const [asked, answer] = await messagesIn(page);
+      expect("what was asked", asked, "the cat");
+      expect("an answer", answer.length > 0, true);
+      expect(
+        "whether the conversation is read aloud",
+        await page.$eval("#conversation", (log) => log.ariaBusy),
+        "false",
+      );
+      // Edited while the model answers, the message is in the field, and the answer nowhere.
+      await setOption(page, "tokens", "4096");
+      await page.evaluate(() => {
+        document.getElementById("text").value = "the dog";
+        document.getElementById("go").click();
+        document.querySelectorAll(".message.user button")[1].click();
+      });
+      await idle(page);
+      expect("the message to edit", await textIn(page), "the dog");
+      expect("the messages before it", (await messagesIn(page)).join("|"), [asked, answer].join("|"));
+      await page.waitForFunction(() => location.search.includes("mode=chat")); // the address follows with a delay
+      await page.reload();
+      await ready(page);
+      expect("the sentence after a file", await textOf(page, ".picker [role=status]"), /choose it again/);
+      expect("the conversation of the last visit", (await messagesIn(page)).join("|"), [asked, answer].join("|"));
+      expect("the message of the last visit", await textIn(page), "the dog");
+    }),
+  "a message without an answer goes back": (given) =>
+    open(given, async (page) => {
+      await loadChat(page);
+      await page.type("#text", "the cat");
+      await page.evaluate(() => {
+        document.getElementById("go").click();
+        document.getElementById("stop").click();
+      });
+      await statusIs(page, "Stopped.");
+      expect("the message", await textIn(page), "the cat");
+      expect("messages", (await messagesIn(page)).length, 0);
+      await holdTask(page, "chat", 0, "nothing");
+      await page.click("#go");
+      await page.waitForSelector("#status.error");
+      expect("the message after an error", await textIn(page), "the cat");
+    }),
+  "another mode ends what is written": (given) =>
+    open(given, async (page) => {
+      await loadChat(page);
+      await page.click("#mode [value=text]");
+      await setText(page, PROMPT);
+      await setOption(page, "tokens", "4096");
+      await page.evaluate(() => {
+        document.getElementById("go").click();
+        document.querySelector("#mode [value=chat]").click();
+      });
+      await statusIs(page, "Stopped.");
+      expect("the message", await textIn(page), "");
+      await page.click("#mode [value=text]");
+      expect("the text", await textIn(page), PROMPT);
+    }),
+  "text that is typed stays without a change of focus": (given) =>
+    open(given, async (page) => {
+      await setText(page, "");
+      await page.type("#text", PROMPT);
+      await page.reload();
+      await ready(page);
+      expect("the text of the last visit", await textIn(page), PROMPT);
+      // While the model writes, a key that starts it deletes nothing.
+      await setText(page, `${PROMPT} soft. the dog`);
+      await page.evaluate(() => {
+        const field = document.getElementById("text");
+        document.getElementById("go").click();
+        field.setSelectionRange(3, 3);
+        field.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", ctrlKey: true, cancelable: true }));
+      });
+      await idle(page);
+      expect("the text", (await textIn(page)).startsWith(`${PROMPT} soft. the dog`), true);
+    }),
+  "an empty number is refused": (given) =>
+    open(given, async (page) => {
+      await setOption(page, "tokens", "");
+      await setOption(page, "seed", "3");
+      await page.waitForFunction(() => location.search.includes("seed=3"));
+      expect("the tokens of the address", new URLSearchParams(new URL(page.url()).search).get("tokens"), "24");
+      expect("the tokens", await page.$eval("#tokens", ({ value }) => value), "24");
+    }),
+  "another model while one writes": (given) =>
+    open(
+      given,
+      async (page) => {
+        await page.evaluate(() => {
+          globalThis.seen = [];
+          const status = document.getElementById("status");
+          new MutationObserver(() => seen.push(`${status.className}: ${status.textContent}`)).observe(status, {
+            childList: true,
+            attributes: true,
+          });
+          document.getElementById("go").click();
+          document.getElementById("model").dispatchEvent(new Event("change"));
+        });
+        await page.waitForFunction(() => /^Ready/.test(document.getElementById("status").textContent));
+        await idle(page);
+        const errors = await page.evaluate(() => seen.filter((each) => each.startsWith("error")));
+        expect("errors that were shown", errors.join("; "), "");
+      },
+      "?tokens=4096&temperature=5",
+    ),
+  "what was kept comes late, or not at all": (given) =>
+    open(given, async (page, errors) => {
+      await holdTask(page, "restore", 1000);
+      await page.select("#model", "stories.gguf");
+      await page.waitForFunction(() => /layers/.test(document.querySelector(".picker [role=status]").textContent));
+      await page.select("#model", "url");
+      await page.$eval("#model-url", (field, value) => Object.assign(field, { value }), `${given.url}nothing.gguf`);
+      await page.$eval(".picker form", (form) => form.requestSubmit());
+      await page.waitForSelector(".picker .error");
+      await new Promise((done) => setTimeout(done, 1500));
+      expect("the status without a model", await textOf(page, "#status"), "Waiting for the model.");
+      expect("whether one can go on", await page.$eval("#go", ({ disabled }) => disabled), true);
+      errors.length = 0; // browsers report the file that is not there
+      await holdTask(page, "restore", 0, "nothing");
+      await page.evaluate(() => delete document.body.dataset.ready);
+      await page.select("#model", "stories.gguf");
+      await ready(page);
+      expect("the status", await textOf(page, "#status"), "Ready.");
+    }),
+  "loading stops and begins again": (given) => open(given, (page, errors) => expectStops(page, errors)),
   "a wrong file and a wrong URL leave a sentence": (given) =>
     open(given, async (page, errors) => {
       await expectSentences(page, errors, given.url);
