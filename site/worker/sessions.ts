@@ -1,9 +1,10 @@
 // The session of the model that is loaded, and a copy of it that outlives the page: its cache pages in the browser's storage.
 
-import { createSession, type Session } from "headwise/models";
+import { modelDigest } from "headwise/inspect";
+import { createSession, type Model, type Session } from "headwise/models";
 import { type CachePage, exportSession, importSession } from "headwise/sessions";
 import { FloatDigest } from "../../src/diagnostics/float-digest.ts";
-import { loadedModel, onRelease } from "./load.ts";
+import { loadedModel, onRelease, replaced } from "./load.ts";
 import { keep, kept } from "./storage.ts";
 
 let session: Session | undefined;
@@ -21,13 +22,22 @@ export function currentSession(): Session {
 }
 
 interface Kept {
+  /** Of the model that it belongs to. */
+  readonly model: string;
   readonly ids: readonly number[];
   readonly pages: readonly (readonly CachePage[])[];
 }
 
+/** The model and the build of the kernels, whose bits a session goes on with. Pages that came by http have no digests. */
+async function identityOf(model: Model): Promise<string> {
+  const digest = globalThis.crypto?.subtle ? await modelDigest(model) : "";
+  return `${model.kernels.build} ${digest}`;
+}
+
 /** Keeps a session under a name; the next visit goes on with the same bits. Returns a digest of all keys and values. */
 export async function keepSession(name: string, own: Session): Promise<string> {
-  const stored: Kept = { ids: [...own.tokens], pages: exportSession(own) };
+  const read = { ids: [...own.tokens], pages: exportSession(own) };
+  const stored: Kept = { model: await identityOf(own.model), ...read };
   await keep(name, stored);
   const digest = new FloatDigest();
   for (const { bytes } of stored.pages.flat())
@@ -37,13 +47,15 @@ export async function keepSession(name: string, own: Session): Promise<string> {
 
 /** Fills a new session with what was kept under the name; says how many tokens it has. */
 export async function restoreSession(name: string): Promise<number> {
+  const { model } = loadedModel();
   const stored = (await kept(name)) as Kept | undefined;
-  if (!stored) return 0;
+  if (stored?.model !== (await identityOf(model))) return 0;
+  if (loadedModel().model !== model) throw replaced();
   release();
   try {
     importSession(currentSession(), stored.pages, stored.ids);
   } catch {
-    // It belongs to another model or version: the text is read anew.
+    // It belongs to another version: the text is read anew.
     return 0;
   }
   return stored.ids.length;

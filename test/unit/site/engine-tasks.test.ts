@@ -1,7 +1,7 @@
 // Tasks of the site's engine: what one leaves in memory, and what becomes of one when another begins.
 
 import { readFileSync } from "node:fs";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { patternsTask } from "../../../site/worker/gallery.ts";
 import { attendTask, shownReading, studyTask } from "../../../site/worker/inspect.ts";
 import { type Changes, PLAIN } from "../../../site/worker/inspect-runs.ts";
@@ -11,16 +11,25 @@ import { whyTask } from "../../../site/worker/inspect-why.ts";
 import { loadedModel, loadTask, modelAs } from "../../../site/worker/load.ts";
 import { lookTask } from "../../../site/worker/look.ts";
 import type { Call } from "../../../site/worker/main.ts";
-import { writeTask } from "../../../site/worker/write.ts";
+import { restoreTask, writeTask } from "../../../site/worker/write.ts";
 import { traceAttention } from "../../../src/entries/inspect.ts";
-import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
+
+// A browser's storage, which Node does not have.
+vi.mock("../../../site/worker/storage.ts", () => {
+  const values = new Map<string, unknown>();
+  return {
+    keep: async (name: string, value: unknown) => void values.set(name, structuredClone(value)),
+    kept: async (name: string) => values.get(name),
+  };
+});
 
 /** The tokenizer of characters of the model "induction", and its 96 tokens. */
 const TOKENIZER = readFileSync(new URL("../../../model/tokenizer.json", import.meta.url));
 const VOCABULARY = 96;
 
-function filesOf(config: object): { readonly files: readonly File[] } {
-  const read = tinyFolder(config);
+function filesOf(config: object, tensors = tinyTensors(config)): { readonly files: readonly File[] } {
+  const read = tinyFolder(config, tensors);
   const file = (name: string) => new File([read(name) as Uint8Array<ArrayBuffer>], name);
   return { files: [file("config.json"), file("model.safetensors"), new File([TOKENIZER], "tokenizer.json")] };
 }
@@ -101,6 +110,17 @@ test("a text that is written ends when another model is loaded, and changes noth
   await loadTask({ source: LLAMA }, callOf());
   await textOf(() => loadTask({ source: GPT2 }, callOf()));
   expect(await textOf()).toBe(wanted);
+});
+
+test("what was read of a text comes back for the model that read it, not for another of the same shape", async () => {
+  const config = { ...TINY.llama, vocab_size: VOCABULARY };
+  await loadTask({ source: LLAMA }, callOf());
+  const options = { maxTokens: 3, temperature: 0, seed: 1 };
+  const { length } = await writeTask({ prompt: "the cat", options }, callOf());
+  await loadTask({ source: filesOf(config, tinyTensors(config, 2)) }, callOf());
+  expect(await restoreTask()).toBe(0);
+  await loadTask({ source: LLAMA }, callOf());
+  expect(await restoreTask()).toBe(length);
 });
 
 test("fifty loads, passes and stopped loads leave memory as after the second", async () => {
