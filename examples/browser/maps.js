@@ -76,7 +76,8 @@ const make = (tag, fields, ...children) => {
 };
 
 function buttonOf({ name, weights, role }, i) {
-  const canvas = make("canvas", { ariaHidden: "true" });
+  const canvas = make("canvas");
+  canvas.setAttribute("aria-hidden", "true");
   draw(canvas, weights);
   const button = make("button", { type: "button" }, canvas, make("b", { textContent: name }), make("span", { textContent: role }));
   button.addEventListener("click", () => choose(i));
@@ -89,7 +90,7 @@ const labelOf = (character) => make("span", { textContent: character === " " ? "
 function choose(i) {
   chosen = i;
   const { name, weights, role, previous, induction } = all[i];
-  for (const [j, button] of [...heads.children].entries()) button.ariaPressed = String(i === j);
+  for (const [j, button] of [...heads.children].entries()) button.setAttribute("aria-pressed", String(i === j));
   draw(large, weights);
   head.textContent = `${name}: ${role}`;
   scores.textContent = `previous token ${previous.toFixed(2)}, induction ${induction.toFixed(2)}`;

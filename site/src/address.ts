@@ -1,5 +1,6 @@
-// The state of a page in its address, so that every view is a link. A page names its fields once: their kinds say how they are
-// read and written. A field with its first value is left out of the address; what cannot be read has its first value.
+// The state of a page in the fragment of its address, so that every view is a link: browsers send no fragment to a host, and
+// redirects keep it. A page names its fields once: their kinds say how they are read and written. A field with its first value is
+// left out of the address; what cannot be read has its first value.
 
 /** How a field is written in the address. */
 export interface Field<T> {
@@ -51,7 +52,7 @@ export interface State<V> {
   readonly values: Readonly<V>;
   /** Changes fields and calls all listeners; the address follows at once or, where much changes, a little later. */
   set(change: Partial<V>): void;
-  /** Calls `listener` now and after each change, also when the user goes back. */
+  /** Calls `listener` now and after each change. */
   follow(listener: (values: Readonly<V>) => void): void;
 }
 
@@ -59,7 +60,7 @@ export interface State<V> {
 export function createState<V extends object>(fields: { readonly [K in keyof V]: Field<V[K]> }): State<V> {
   const list = Object.entries(fields) as [keyof V & string, Field<V[keyof V]>][];
   const read = (): V => {
-    const given = new URLSearchParams(location.search);
+    const given = new URLSearchParams(location.hash.slice(1));
     const readField = (name: string, field: Field<V[keyof V]>) => {
       const found = given.get(name);
       return (found === null ? undefined : field.read(found)) ?? field.first;
@@ -71,21 +72,25 @@ export function createState<V extends object>(fields: { readonly [K in keyof V]:
   const notify = () => {
     for (const listener of listeners) listener(values);
   };
-  let [written, timer] = [Number.NEGATIVE_INFINITY, 0];
+  let [written, timer, isLeft] = [Number.NEGATIVE_INFINITY, 0, false];
   const write = () => {
+    if (isLeft) return;
     clearTimeout(timer);
     timer = 0;
     written = performance.now();
-    const given = new URLSearchParams(location.search);
-    for (const [name, field] of list)
-      if (values[name] === field.first) given.delete(name);
-      else given.set(name, field.write(values[name]));
-    const query = String(given);
-    history.replaceState(null, "", query ? `?${query}` : location.pathname);
+    const given = new URLSearchParams();
+    for (const [name, field] of list) if (values[name] !== field.first) given.set(name, field.write(values[name]));
+    const fields = String(given);
+    history.replaceState(null, "", fields ? `#${fields}` : location.pathname + location.search);
   };
-  addEventListener("popstate", () => {
+  addEventListener("hashchange", () => {
     clearTimeout(timer);
     timer = 0;
+    // A link to another view, or the way back from one: what a page reads at its start, such as a model, is read anew.
+    if (!document.querySelector(":target")) {
+      isLeft = true;
+      return location.reload();
+    }
     values = read();
     notify();
   });

@@ -283,9 +283,3 @@ byId("json", HTMLButtonElement).addEventListener("click", () => {
   const { by, lines, chosen, query } = shown as Shown;
   saveJson(shown as Shown, { ...by, threshold: state.values.threshold, to: query || lines[chosen] });
 });
-// The user has gone back.
-addEventListener("popstate", () => {
-  showLines();
-  showClusters();
-  void read();
-});

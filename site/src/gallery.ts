@@ -114,7 +114,7 @@ async function showHeads(): Promise<Map<Shipped, Study>> {
   }
   const links = MODELS.map((model) => {
     const query = new URLSearchParams({ model, text: SAMPLES[model], sort: "kind", deterministic: "yes" });
-    return make("a", { href: `./inspector.html?${query}`, textContent: MODEL_NAMES[model] });
+    return make("a", { href: `./inspector.html#${query}`, textContent: MODEL_NAMES[model] });
   });
   const [first, second] = links as [HTMLAnchorElement, HTMLAnchorElement];
   byId("all", HTMLElement).append("All heads, in the same texts, by what they do: ", first, ", ", second, ".");

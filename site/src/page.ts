@@ -2,6 +2,11 @@
 
 /** Has the service worker keep the files of the site. */
 export function startPage(): void {
+  const skip = document.querySelector(".skip");
+  skip?.addEventListener("click", (event) => {
+    event.preventDefault(); // the address has the state of the page
+    document.getElementById("content")?.focus();
+  });
   if (!("serviceWorker" in navigator)) return;
   navigator.serviceWorker.register(new URL("../service-worker.js", import.meta.url)).catch(() => {
     // Without storage, as in private windows of some browsers, the page works as long as there is a network.

@@ -32,5 +32,5 @@ export function inspectorAddress({ path, text, place, work, weights, cache, dete
   const given = Object.entries(fields).flatMap(([name, value]) =>
     value === undefined || value === "" ? [] : [[name, String(value)] as [string, string]],
   );
-  return `inspector.html?${new URLSearchParams(given)}`;
+  return `inspector.html#${new URLSearchParams(given)}`;
 }

@@ -39,7 +39,7 @@ const servePlainly = () =>
   });
 
 /** A view in the build that has the same bits everywhere. */
-const QUERY = "?deterministic=yes&text=the+dog+slept+on+the+rug";
+const VIEW = "#deterministic=yes&text=the+dog+slept+on+the+rug";
 
 const digestAt = (browser, address) =>
   visit(browser, address, async (page, errors) => {
@@ -51,20 +51,20 @@ const digestAt = (browser, address) =>
   });
 
 export async function expectPlainHost({ browser, url: strict }) {
-  const digest = await digestAt(browser, `${strict}inspector.html${QUERY}`);
+  const digest = await digestAt(browser, `${strict}inspector.html${VIEW}`);
   const { url, close } = await servePlainly();
   const look = async (address) => expect(`the digest at ${address}`, await digestAt(browser, url + address), digest);
   try {
-    await look(`inspector.html${QUERY}`);
+    await look(`inspector.html${VIEW}`);
     // The service worker answers from here on, by either name.
-    await look(`inspector.html${QUERY}`);
-    await look(`inspector${QUERY}`);
+    await look(`inspector.html${VIEW}`);
+    await look(`inspector${VIEW}`);
     await visit(browser, url, ready);
   } finally {
     await close();
   }
-  await look(`inspector.html${QUERY}`);
-  await look(`inspector${QUERY}`);
+  await look(`inspector.html${VIEW}`);
+  await look(`inspector${VIEW}`);
   await visit(browser, url, ready);
   return "no headers, no ranges, names without .html, and offline";
 }
@@ -91,7 +91,7 @@ async function serveCached(host) {
 const MODEL = "models/stories/stories.gguf";
 
 export async function expectCachingHost({ browser, url: strict }) {
-  const digest = await digestAt(browser, `${strict}inspector.html${QUERY}`);
+  const digest = await digestAt(browser, `${strict}inspector.html${VIEW}`);
   const host = { missing: [MODEL], isNew: false };
   const { url, close } = await serveCached(host);
   try {
@@ -99,14 +99,14 @@ export async function expectCachingHost({ browser, url: strict }) {
       await ready(page);
       await page.evaluate(async () => void (await navigator.serviceWorker.ready));
     });
-    const sentence = await visit(browser, `${url}inspector${QUERY}`, async (page) => {
+    const sentence = await visit(browser, `${url}inspector${VIEW}`, async (page) => {
       await page.waitForSelector(".picker .error");
       return textOf(page, ".picker .error");
     });
     expect("the sentence", sentence, /^The model could not be loaded: .* expected a file, got a page \(text\/html\)/);
     // A file that was not there is asked for again.
     host.missing = [];
-    expect("the digest", await digestAt(browser, `${url}inspector${QUERY}`), digest);
+    expect("the digest", await digestAt(browser, `${url}inspector${VIEW}`), digest);
     host.isNew = true;
     await visit(browser, `${url}docs`, async (page) => {
       // The page of the old version has the browser look for a new one, which answers once all of its files are there.

@@ -60,10 +60,10 @@ export async function expectOlder({ browser, kind, url }) {
       const pressed = () => page.$eval("#views [aria-pressed=true]", ({ textContent }) => textContent);
       expect("the view", await pressed(), "Map");
       await page.evaluate(() => [...document.querySelectorAll("#views button")][2].click());
-      await page.waitForFunction(() => location.search === "?view=lines");
+      await page.waitForFunction(() => location.hash === "#view=lines");
       expect("the other view", await pressed(), "Lines");
       await page.evaluate(() => document.querySelector("#views button").click());
-      await page.waitForFunction(() => location.search === "");
+      await page.waitForFunction(() => location.hash === "");
     });
   return `${PAGES.length} pages`;
 }

@@ -9,12 +9,12 @@ const LINES = encodeURIComponent("the cat sat on the mat.\nthe dog slept on the 
 
 /** Addresses, and what is done there before the digest is there; most show it at once. */
 const ADDRESSES = {
-  [`inspector.html?deterministic=yes&text=${TEXT}`]: undefined,
-  [`inspector.html?deterministic=yes&text=${TEXT}&weights=q4&cache=q8&edits=1.6*0`]: undefined,
-  "write.html?deterministic=yes&temperature=0&tokens=24": "#go",
-  "write.html?deterministic=yes&temperature=0.9&seed=7&tokens=24": "#go",
-  [`embeddings.html?deterministic=yes&lines=${LINES}`]: undefined,
-  "positions.html?content=random&seed=7&trained=32&scaling=yarn": undefined,
+  [`inspector.html#deterministic=yes&text=${TEXT}`]: undefined,
+  [`inspector.html#deterministic=yes&text=${TEXT}&weights=q4&cache=q8&edits=1.6*0`]: undefined,
+  "write.html#deterministic=yes&temperature=0&tokens=24": "#go",
+  "write.html#deterministic=yes&temperature=0.9&seed=7&tokens=24": "#go",
+  [`embeddings.html#deterministic=yes&lines=${LINES}`]: undefined,
+  "positions.html#content=random&seed=7&trained=32&scaling=yarn": undefined,
 };
 
 /** The digest that an engine shows at each address. */

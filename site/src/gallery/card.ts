@@ -28,7 +28,7 @@ export interface CardEvents {
 /** A view of the inspector. */
 export function inspectorLink(model: Shipped, text: string, { layer, head }: Entry["about"], cell: Cell): string {
   const fields = { model, text, layer, head, ...cell, deterministic: "yes" };
-  return `./inspector.html?${new URLSearchParams(Object.entries(fields).map(([name, value]) => [name, String(value)]))}`;
+  return `./inspector.html#${new URLSearchParams(Object.entries(fields).map(([name, value]) => [name, String(value)]))}`;
 }
 
 /** The weights of one head. */

@@ -2,7 +2,7 @@
 
 import { expect } from "../../examples/given.mjs";
 import { textOf } from "../../examples/pages.mjs";
-import { digestIs, expected, open, press, QUERY, setText, TEXT, textIs } from "./given.mjs";
+import { digestIs, expected, open, press, setText, TEXT, textIs, VIEW } from "./given.mjs";
 
 /** Keeps the page's questions to the engine by the names of their tasks, until `release(name)`. */
 const hold = (page, ...tasks) =>
@@ -47,7 +47,7 @@ export const scenarios = {
         await press(page, "By what they do");
         expect("what is said instead of stages", await textOf(page, ".stages"), later);
       },
-      `${QUERY}&layer=1&head=6&query=16&key=6`,
+      `${VIEW}&layer=1&head=6&query=16&key=6`,
     ),
   "weights of a model that was unloaded are not shown": (given) =>
     open(given, async (page) => {
@@ -93,6 +93,6 @@ export const scenarios = {
         );
         await measure(32);
       },
-      `${QUERY}&model=induction&view=statistics&length=256`,
+      `${VIEW}&model=induction&view=statistics&length=256`,
     ),
 };

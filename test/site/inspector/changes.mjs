@@ -7,7 +7,7 @@ import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
 import { expect } from "../../examples/given.mjs";
 import { textOf } from "../../examples/pages.mjs";
-import { digestIs, expected, FILE, open, press, QUERY, TEXT, textIs } from "./given.mjs";
+import { digestIs, expected, FILE, open, press, TEXT, textIs, VIEW } from "./given.mjs";
 
 const LEFT_OUT = "Your changes are left out here: this is the pass of the model as it is.";
 
@@ -39,7 +39,7 @@ export const scenarios = {
         );
         // The other text has as many tokens; one that has not is refused with a sentence.
         await press(page, "Patch this head");
-        await page.waitForFunction(() => location.search.includes("edits=1.6%3D"));
+        await page.waitForFunction(() => location.hash.includes("edits=1.6%3D"));
         await page.$eval("#from", (field) => {
           field.value = "the cat";
           field.dispatchEvent(new Event("change"));
@@ -50,7 +50,7 @@ export const scenarios = {
         await press(page, "Restore");
         await digestIs(page, before.digest);
       },
-      `${QUERY}&layer=1&head=6`,
+      `${VIEW}&layer=1&head=6`,
     ),
   "a head that is scaled, by the keyboard": (given) =>
     open(
@@ -63,7 +63,7 @@ export const scenarios = {
         expect("the factor", await textOf(page, ".edits label"), "What layer 1, head 6 gives: times 3");
         return `digest ${after.digest}`;
       },
-      `${QUERY}&layer=1&head=6`,
+      `${VIEW}&layer=1&head=6`,
     ),
   "a head that is patched from another text": (given) =>
     open(
@@ -81,7 +81,7 @@ export const scenarios = {
           (await expected("the dog slept on the rug because it was", [{ ...site, set: rows }])).digest,
         );
       },
-      `?deterministic=yes&text=the+dog+slept+on+the+rug+because+it+was&from=the+cat+sat+on+the+mat+because+it+was&edits=0.7%3D`,
+      `#deterministic=yes&text=the+dog+slept+on+the+rug+because+it+was&from=the+cat+sat+on+the+mat+because+it+was&edits=0.7%3D`,
     ),
   "number formats, and the difference that they make": (given) =>
     open(
@@ -100,6 +100,6 @@ export const scenarios = {
         await digestIs(page, plain.digest);
         return `digest ${small.digest}`;
       },
-      `${QUERY}&layer=1&head=6&query=16&key=6`,
+      `${VIEW}&layer=1&head=6&query=16&key=6`,
     ),
 };

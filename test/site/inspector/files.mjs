@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { readSafetensors, writeSafetensors } from "../../../dist/weights.js";
 import { expect } from "../../examples/given.mjs";
 import { textOf } from "../../examples/pages.mjs";
-import { digestIs, expected, FOLDER, open, press, QUERY, setText, TEXT, textIs } from "./given.mjs";
+import { digestIs, expected, FOLDER, open, press, setText, TEXT, textIs, VIEW } from "./given.mjs";
 
 const inFolder = (name) => join(FOLDER, name);
 
@@ -92,7 +92,7 @@ export const scenarios = {
           "A figure has room for 128 tokens, and the text has 155. CSV has all of them.",
         );
       },
-      `${QUERY}&layer=1&head=6`,
+      `${VIEW}&layer=1&head=6`,
     ),
   "a folder of safetensors, in one file and in shards": (given) =>
     open(given, async (page) => {
@@ -148,7 +148,7 @@ export const scenarios = {
       };
       await load(`${given.url}models/stories/`);
       await digestIs(page, (await expected(TEXT, [], { from: FOLDER })).digest);
-      await page.waitForFunction(() => /model=http.*stories/.test(location.search));
+      await page.waitForFunction(() => /model=http.*stories/.test(location.hash));
       await load(`${given.url}models/nothing/`);
       await page.waitForFunction(() => document.querySelector(".picker .error"));
       const sentence = await textOf(page, ".picker .error");

@@ -15,7 +15,7 @@ export const FOLDER = join(import.meta.dirname, "../../../model/stories");
 export const FILE = join(FOLDER, "stories.gguf");
 export const TEXT = "the dog slept on the rug because it was soft . what was soft ? the";
 /** The build that has the same bits in every engine. */
-export const QUERY = `?deterministic=yes&text=${encodeURIComponent(TEXT)}`;
+export const VIEW = `#deterministic=yes&text=${encodeURIComponent(TEXT)}`;
 
 const known = new Map();
 
@@ -67,7 +67,7 @@ export const press = (page, text) =>
     button.click();
   }, text);
 
-export const open = (given, look, query = QUERY) =>
+export const open = (given, look, query = VIEW) =>
   visit(given.browser, `${given.url}inspector.html${query}`, async (page, errors) => {
     await ready(page);
     const found = await look(page, errors);

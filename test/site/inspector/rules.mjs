@@ -7,7 +7,7 @@ import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
 import { expect } from "../../examples/given.mjs";
 import { textOf } from "../../examples/pages.mjs";
-import { digestIs, expected, FILE, open, press, QUERY, TEXT, textIs } from "./given.mjs";
+import { digestIs, expected, FILE, open, press, TEXT, textIs, VIEW } from "./given.mjs";
 
 const LAYER = 1;
 
@@ -73,7 +73,7 @@ const rule =
           await textIs(page, "output.cell", `${at} ${changed.toFixed(3)}`);
           expect("a weight that the rule changes", changed.toFixed(3) !== own.toFixed(3), true);
           await press(page, "Difference");
-          await page.waitForFunction(() => location.search.includes("view=difference"));
+          await page.waitForFunction(() => location.hash.includes("view=difference"));
           const difference = `${changed > own ? "+" : ""}${(changed - own).toFixed(3)}`.replace("-", "−");
           await textIs(page, "output.cell", `${at} ${difference}`.replace(": ", ", difference: "));
           const shown = await page.$$eval("#guesses li", (all) =>
@@ -86,7 +86,7 @@ const rule =
           expect("the share of the next token", guess?.share, wanted.next.share);
           expect("what the switch changes", (await textOf(page, ".switches p")).startsWith(says), true);
         },
-        `${QUERY}&layer=1&head=${head}&query=${query}&key=${key}&${address}`,
+        `${VIEW}&layer=1&head=${head}&query=${query}&key=${key}&${address}`,
       );
     return `next ${wanted.next.word.trim()} ${wanted.next.share}`;
   };
@@ -132,7 +132,7 @@ export const scenarios = {
         const plain = await expected(TEXT);
         await page.focus("#causal");
         await page.keyboard.press(" ");
-        await page.waitForFunction(() => location.search.includes("causal=0"));
+        await page.waitForFunction(() => location.hash.includes("causal=0"));
         await page.waitForFunction(
           (digest) => document.getElementById("digest").textContent !== digest,
           {},
@@ -140,12 +140,12 @@ export const scenarios = {
         );
         await page.focus("#kv");
         await page.keyboard.press("ArrowDown");
-        await page.waitForFunction(() => location.search.includes("kv=1"));
+        await page.waitForFunction(() => location.hash.includes("kv=1"));
         await page.keyboard.press("ArrowUp");
         await page.focus("#causal");
         await page.keyboard.press(" ");
         await digestIs(page, plain.digest);
       },
-      `${QUERY}&layer=1&head=6`,
+      `${VIEW}&layer=1&head=6`,
     ),
 };

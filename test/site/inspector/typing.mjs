@@ -62,7 +62,7 @@ const typing = (view) => (given) =>
       expect(`${fastest} ms from key to map: at most ${most}`, fastest <= most, true);
       return `${await textOf(page, "#status")} from key to map ${fastest} to ${slowest} ms, median ${median}; ${found}`;
     },
-    `?view=${view}&text=${encodeURIComponent(LONG)}`,
+    `#view=${view}&text=${encodeURIComponent(LONG)}`,
   );
 
 export const timed = {

@@ -8,7 +8,7 @@ import { loadTokenizer } from "../../../dist/text.js";
 import { expect } from "../../examples/given.mjs";
 import { textOf } from "../../examples/pages.mjs";
 import { expectAccessible, expectNoOverflow } from "../every-page.mjs";
-import { cell, expected, FILE, open, press, QUERY, TEXT, textIs } from "./given.mjs";
+import { cell, expected, FILE, open, press, TEXT, textIs, VIEW } from "./given.mjs";
 
 const shownTexts = (all) => all.map((each) => each.textContent).join();
 
@@ -76,10 +76,10 @@ export const scenarios = {
             row(data, own * ids.length + token, shape.at(-1)),
           );
         }
-        await page.waitForFunction((last) => location.search.includes(`stage=${last}`), {}, stages.length - 1);
+        await page.waitForFunction((last) => location.hash.includes(`stage=${last}`), {}, stages.length - 1);
         return named.join(", ");
       },
-      `${QUERY}&layer=1&head=6&query=16&key=6`,
+      `${VIEW}&layer=1&head=6&query=16&key=6`,
     ),
   "lines have the cursor of the map": (given) =>
     open(
@@ -94,12 +94,20 @@ export const scenarios = {
           return new Set(new Uint32Array(data.buffer)).size;
         });
         expect("lines of many strengths", drawn > 10, true);
-        await page.waitForFunction(() => location.search.includes("query=15"));
+        await page.waitForFunction(() => location.hash.includes("query=15"));
         await press(page, "Map");
         await textIs(page, ".heatmap output", cell(node, 1, 6, 15, 1));
       },
-      `${QUERY}&layer=1&head=6&view=lines`,
+      `${VIEW}&layer=1&head=6&view=lines`,
     ),
+  "a link opens its view where another one is": (given) =>
+    open(given, async (page) => {
+      await page.evaluate(() => {
+        location.hash = "#text=the+dog&layer=2&head=3";
+      });
+      await textIs(page, "#one-title", "Layer 2, head 3");
+      expect("the text", await page.$eval("#text", ({ value }) => value), "the dog");
+    }),
   "statistics of a long text": (given) =>
     open(
       given,
@@ -128,7 +136,7 @@ export const scenarios = {
         await page.waitForSelector(".token-lines:not([hidden])");
         return textOf(page, ".statistics [role=status]");
       },
-      `${QUERY}&layer=1&head=6&view=statistics`,
+      `${VIEW}&layer=1&head=6&view=statistics`,
     ),
   "statistics of many tokens, without the matrix": (given) =>
     open(
@@ -155,6 +163,6 @@ export const scenarios = {
         expect("a row for each head", await page.$$eval(".statistics tbody tr", (all) => all.length), 32);
         return sentence;
       },
-      "?view=statistics",
+      "#view=statistics",
     ),
 };

@@ -7,7 +7,7 @@ import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
 import { expect } from "../../examples/given.mjs";
 import { textOf } from "../../examples/pages.mjs";
-import { cell, digestIs, expected, FILE, open, press, QUERY, setText, TEXT, textIs } from "./given.mjs";
+import { cell, digestIs, expected, FILE, open, press, setText, TEXT, textIs, VIEW } from "./given.mjs";
 
 export const scenarios = {
   "the weights of Node, and of a text that goes on": (given) =>
@@ -34,16 +34,16 @@ export const scenarios = {
       for (const key of ["Home", "ArrowRight", "ArrowUp"]) await page.keyboard.press(key);
       const wanted = cell(node, 0, 2, node.words.length - 2, 1);
       await textIs(page, "output.cell", wanted);
-      await page.waitForFunction(() => location.search.includes("key=1"));
+      await page.waitForFunction(() => location.hash.includes("key=1"));
       const link = page.url();
       return open(
         given,
         async (other) => {
           expect("the cell of the link", await textOf(other, "output.cell"), wanted);
           expect("the title of the link", await textOf(other, "#one-title"), "Layer 0, head 2");
-          return link.slice(link.indexOf("?"));
+          return link.slice(link.indexOf("#"));
         },
-        link.slice(link.indexOf("?")),
+        link.slice(link.indexOf("#")),
       );
     }),
   "the pointer reads weights": (given) =>
@@ -56,7 +56,7 @@ export const scenarios = {
         const n = node.words.length;
         await page.mouse.move(x + (width * 6.5) / n, y + (height * 16.5) / n);
         await textIs(page, ".heatmap output", cell(node, 1, 6, 16, 6));
-        await page.waitForFunction(() => /query=16&key=6/.test(location.search));
+        await page.waitForFunction(() => /query=16&key=6/.test(location.hash));
         // In the lines, a word on the left is a query, and one on the right a key.
         await press(page, "Lines");
         const hover = async (column, i) => {
@@ -69,7 +69,7 @@ export const scenarios = {
         await hover("last-child", 3);
         await textIs(page, ".token-lines output", cell(node, 1, 6, 13, 3));
       },
-      `${QUERY}&layer=1&head=6`,
+      `${VIEW}&layer=1&head=6`,
     ),
   "heads by what they do": (given) =>
     open(given, async (page) => {
@@ -78,7 +78,7 @@ export const scenarios = {
       const found = detectHeads(model, [(await loadTokenizer(FILE)).encode(TEXT)], { copying: false });
       kernels.release();
       await press(page, "By what they do");
-      await page.waitForFunction(() => location.search.includes("sort=kind"));
+      await page.waitForFunction(() => location.hash.includes("sort=kind"));
       const shown = await page.$$eval(".groups section", (all) =>
         all.map((group) => {
           const heads = [...group.querySelectorAll("button")].map(({ textContent }) => textContent.split(" ")[0]);

@@ -68,7 +68,7 @@ export const scenarios = {
           await textOf(page, "#shape"),
           new RegExp(`^${next.layers} layers, ${next.dModel} wide, with `),
         );
-        await page.waitForFunction(() => location.search.includes("length=13"));
+        await page.waitForFunction(() => location.hash.includes("length=13"));
         await page.focus("#code");
         await page.keyboard.press("Enter");
         await page.waitForFunction(() => /^(Copied|Selected)/.test(document.getElementById("status").textContent));
@@ -79,7 +79,7 @@ export const scenarios = {
         );
         return textOf(page, "#shape");
       },
-      "?budget=9&length=12&target=phone",
+      "#budget=9&length=12&target=phone",
     ),
   "a layer is built and timed": (given) =>
     open(
@@ -102,7 +102,7 @@ export const scenarios = {
           .map((row) => row.join(" "))
           .join("; ");
       },
-      "?budget=6.5&length=8",
+      "#budget=6.5&length=8",
     ),
   "a layer that is measured while another model is chosen is not shown": (given) =>
     open(
@@ -114,7 +114,7 @@ export const scenarios = {
         await page.waitForFunction(() => document.getElementById("status").textContent.includes("meanwhile"));
         expect("tables", (await page.$$("#measured table")).length, 0);
       },
-      "?budget=6.5&length=8",
+      "#budget=6.5&length=8",
     ),
   "of two models, the one that was asked for last is shown, for the length of the slider": (given) =>
     open(given, async (page, errors) => {
@@ -137,7 +137,7 @@ export const scenarios = {
       expect("the type", await factOf(page, "cost", "type"), "gemma3_text");
       expect("what was read", await textOf(page, "#cost-status"), /^Only config\.json/);
       errors.length = 0; // browsers report the request that was ended
-      expect("the address has no file", await page.evaluate(() => location.search.includes("url=")), false);
+      expect("the address has no file", await page.evaluate(() => location.hash.includes("url=")), false);
       await page.focus("#length");
       await page.keyboard.press("ArrowRight");
       await page.waitForFunction(() => document.getElementById("cost").textContent.includes("for 4,096 tokens"));
@@ -153,7 +153,7 @@ export const scenarios = {
         expect("the sentence", await textOf(page, "#cost-status"), /expected a URL of a model, got stories\.gguf$/);
         expect("the length", await textOf(page, "#length-text"), "2,048 tokens");
       },
-      "?url=stories.gguf&length=99",
+      "#url=stories.gguf&length=99",
     ),
   "an engine that is missing": (given) => {
     if (given.kind === "webkit")

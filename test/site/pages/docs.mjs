@@ -115,7 +115,7 @@ export const scenarios = {
       await page.type("#search", "g");
       await page.waitForSelector("#results a");
       expect("the status", await textOf(page, "#found"), /^(12 of )?\d+ found$/);
-      await page.waitForFunction(() => location.search === "?search=sliding");
+      await page.waitForFunction(() => location.hash === "#search=sliding");
       await page.reload();
       await page.waitForSelector("#results a");
       expect("the search of the address", await page.$eval("#search", ({ value }) => value), "sliding");

@@ -23,8 +23,8 @@ const rowsIn = (page) =>
   );
 const ended = (page) => page.waitForFunction(() => document.getElementById("report").dataset.ok !== undefined);
 
-const open = (given, look, { query = "", url = given.url } = {}) =>
-  visit(given.browser, `${url}doctor.html${query}`, async (page, errors) => {
+const open = (given, look, { view = "", url = given.url } = {}) =>
+  visit(given.browser, `${url}doctor.html${view}`, async (page, errors) => {
     await ready(page);
     const found = await look(page);
     expect("errors of the page", errors.join("; "), "");
@@ -44,7 +44,7 @@ export const scenarios = {
         for (const work of ["linear", "attention"]) expect(work, rows[work], /GFLOP\/s.*error \d/);
         return rows["self-test"];
       },
-      { query: "?deterministic=yes" },
+      { view: "#deterministic=yes" },
     ),
   "options are in the address, by the keyboard alone": (given) =>
     open(given, async (page) => {
@@ -53,7 +53,7 @@ export const scenarios = {
       await page.waitForFunction(() => document.getElementById("report").dataset.ok === undefined);
       await ended(page);
       expect("the build", (await rowsIn(page)).build, /^simd: /);
-      expect("the address", new URL(page.url()).search, "?deterministic=yes");
+      expect("the address", new URL(page.url()).hash, "#deterministic=yes");
       await page.focus("#again");
       await page.keyboard.press("Enter");
       await page.waitForFunction(() => document.getElementById("report").dataset.ok === undefined);
@@ -63,7 +63,7 @@ export const scenarios = {
       await page.keyboard.type("none");
       await page.keyboard.press("Tab");
       expect("a wrong number", await page.$eval("#threads", (input) => input.checkValidity()), false);
-      expect("the address without it", new URL(page.url()).search, "?deterministic=yes");
+      expect("the address without it", new URL(page.url()).hash, "#deterministic=yes");
     }),
   "options that are changed during a run count": (given) =>
     open(given, async (page) => {
@@ -91,14 +91,14 @@ export const scenarios = {
         await page.keyboard.press("Tab");
         await page.waitForFunction(() => document.getElementById("verdict").dataset.ok === "true");
       },
-      { query: "?threads=many" },
+      { view: "#threads=many" },
     ),
   "how to get threads, and with the headers, threads": async (given) => {
     await open(given, async (page) => {
       expect("the headers are shown", await page.$eval("#isolation", ({ hidden }) => !hidden), true);
     });
     const { url, server } = await serveSite(0, { isolated: true, first: REPORTER });
-    const address = `${url}doctor.html?threads=2`;
+    const address = `${url}doctor.html#threads=2`;
     try {
       const { verdict, text, needsHeaders } = await (given.kind === "firefox"
         ? visitUnattended(address)

@@ -94,10 +94,15 @@ const settled = (page) => page.waitForFunction(() => /lines, \d/.test(document.g
 
 /** Waits until a field of the state has this value in the address, which follows with a delay. */
 const inAddress = (page, name, value) =>
-  page.waitForFunction((name, value) => new URLSearchParams(location.search).get(name) === value, {}, name, value);
+  page.waitForFunction(
+    (name, value) => new URLSearchParams(location.hash.slice(1)).get(name) === value,
+    {},
+    name,
+    value,
+  );
 
-const QUERY = "?deterministic=yes";
-const open = (given, look, query = QUERY) =>
+const VIEW = "#deterministic=yes";
+const open = (given, look, query = VIEW) =>
   visit(given.browser, `${given.url}embeddings.html${query}`, async (page, errors) => {
     await ready(page);
     const found = await look(page, errors);
@@ -193,7 +198,7 @@ export const scenarios = {
         await changed(page, "#digest", before);
         return expectNode(page, folder, LINES, LINES[0]);
       },
-      `${QUERY}&lines=${lines}`,
+      `${VIEW}&lines=${lines}`,
     );
     const server = createServer((request, response) => {
       response.setHeader("Access-Control-Allow-Origin", "*");
@@ -214,7 +219,7 @@ export const scenarios = {
     try {
       await visit(
         given.browser,
-        `${given.url}embeddings.html${QUERY}&lines=${lines}&model=${encodeURIComponent(model)}`,
+        `${given.url}embeddings.html${VIEW}&lines=${lines}&model=${encodeURIComponent(model)}`,
         async (page) => {
           // A browser reports files that the folder does not have, such as a template.
           await ready(page);
@@ -259,7 +264,7 @@ export const scenarios = {
         expect("a vector of length 1", Math.abs(vector.reduce((sum, x) => sum + x * x, 0) - 1) < 1e-6, true);
         expect("lines in both", rows.length - 1, lines.length);
       },
-      `${QUERY}&lines=${encodeURIComponent('the "cat", and a comma\nthe dog\n\nthe mat')}`,
+      `${VIEW}&lines=${encodeURIComponent('the "cat", and a comma\nthe dog\n\nthe mat')}`,
     ),
   "lines that are too long for an address": (given) =>
     open(given, async (page) => {

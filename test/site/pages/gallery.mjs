@@ -107,7 +107,7 @@ export const scenarios = {
         await page.keyboard.press(key);
       const wanted = `“·” looks at “m”: ${weight(19, 4).toFixed(2)}`;
       expect("the cell", await cellOf(page, "induction"), wanted);
-      await page.waitForFunction(() => location.search.includes("key=4") && location.search.includes("induction.1.3"));
+      await page.waitForFunction(() => location.hash.includes("key=4") && location.hash.includes("induction.1.3"));
       await page.reload();
       await ready(page);
       expect("the cell after a reload", await cellOf(page, "induction"), wanted);
@@ -154,7 +154,7 @@ export const scenarios = {
       const cells = await page.$$eval("#pairs .cell", (list) => list.map(({ textContent }) => textContent));
       expect("by hand", cells[0], `“was” looks at “mat”: ${(1 / (Math.exp(5) + 9)).toFixed(2)}`);
       expect("learned", cells[1], `“was” looks at “mat”: ${stories.weights(sentence, 0, 7)(9, 6).toFixed(2)}`);
-      await page.waitForFunction(() => location.search.includes("map=meaning"));
+      await page.waitForFunction(() => location.hash.includes("map=meaning"));
       // Agreement, by weights of Node instead of a detector: from the word before a verb of this kind to the noun four before it.
       const { probes, stories: texts } = json("stories/heldout.json");
       const isVerb = ([, probe]) => /^was or were, nouns/.test(probes[probe].name);
@@ -169,7 +169,7 @@ export const scenarios = {
       return cells[1];
     }),
   "the numbers of the tutorial": (given) =>
-    open(given, "?map=mixing&query=6&key=3", async (page) => {
+    open(given, "#map=mixing&query=6&key=3", async (page) => {
       const figure = (name, rest = "") => textOf(page, `[data-figure=${name}] ${rest}`);
       expect("a product", await figure("mixing", ".cell"), /^x\[6\] · W\[6, 3\] = −1\.5228 · −?[\d.]+ = 1\.53/);
       expect("a column", await figure("mixing", ".sum"), /^q\[3\] = .* = 1\.1985, for head 0$/);

@@ -78,7 +78,7 @@ export const scenarios = {
       await rested(page);
       const { words } = await expected(begin);
       expect("the words", await wordsIn(page), words.join(" "));
-      expect("the address", new URL(page.url()).searchParams.get("text"), begin);
+      expect("the address", new URL(page.url()).hashParams.get("text"), begin);
       await page.focus("#words");
       await page.keyboard.press("Home");
       expect("the first word", await textOf(page, "#look"), /^Before “anna”, the head looked at the beginning/);
@@ -106,7 +106,7 @@ export const scenarios = {
         expect("the focus", await page.evaluate(() => document.activeElement.id), "more");
         expect("the words that stay", await wordsIn(page), /^<s> the <unk> sat/);
       },
-      "?text=the%20dragon%20sat",
+      "#text=the%20dragon%20sat",
     ),
   "a model that does not come at first": (given) =>
     open(given, async (page) => {

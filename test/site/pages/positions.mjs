@@ -84,7 +84,7 @@ export const scenarios = {
       return `${SCALINGS.length} scalings, to four decimals`;
     }),
   "the bits of Node": (given) =>
-    open(given, "?content=random&seed=7&trained=32&scaling=linear", async (page) => {
+    open(given, "#content=random&seed=7&trained=32&scaling=linear", async (page) => {
       const setting = { ...SETTING, content: "random", seed: 7, trained: 32, scaling: "linear" };
       expect("the digest", await textOf(page, "#digest"), digestHere(setting));
       await slide(page, "context", 64);
@@ -92,12 +92,12 @@ export const scenarios = {
       await page.focus("#seed");
       await page.keyboard.press("Backspace");
       await drawn(page);
-      expect("the seed in the address, while the field is empty", await page.evaluate(() => location.search), /seed=7/);
+      expect("the seed in the address, while the field is empty", await page.evaluate(() => location.hash), /seed=7/);
       expect("the digest of a shorter context", await textOf(page, "#digest"), digestHere({ ...setting, context: 64 }));
       return `digest ${digestHere(setting)}`;
     }),
   "the keyboard reads cells": (given) =>
-    open(given, "?query=20&key=10", async (page) => {
+    open(given, "#query=20&key=10", async (page) => {
       await page.focus("[data-scheme=nope] .pattern");
       const press = async (...keys) => {
         for (const key of keys) await page.keyboard.press(key);
@@ -118,7 +118,7 @@ export const scenarios = {
       );
       expect("home", await press("Home"), `NoPE, token 21 looks at token 0, 21 back: weight ${weight}, score 8.00.`);
       await page.waitForFunction(() => {
-        const given = new URLSearchParams(location.search);
+        const given = new URLSearchParams(location.hash.slice(1));
         return given.get("query") === "21" && given.get("key") === "0" && given.get("panel") === "nope";
       });
       await page.focus("#trained");
@@ -132,14 +132,14 @@ export const scenarios = {
       expect("a row of the table", await textOf(page, `${table} tbody tr:last-child`), "958");
     }),
   "an address that makes no sense": (given) =>
-    open(given, "?context=999&content=none&base=x&factor=-1", async (page) => {
+    open(given, "#context=999&content=none&base=x&factor=-1", async (page) => {
       expect("the digest", await textOf(page, "#digest"), digestHere(SETTING));
     }),
 };
 
 export const timed = {
   "sliders draw at once, and are in the address": (given) =>
-    open(given, "?query=20&key=10", async (page) => {
+    open(given, "#query=20&key=10", async (page) => {
       // The address is written now and then, and last of all with the last value.
       const times = await page.evaluate(async () => {
         const input = document.getElementById("context");
@@ -156,13 +156,13 @@ export const timed = {
       const most = MOST_MS[given.kind];
       expect(`a median of ${median} ms, of at most ${most}`, median <= most, true);
       expect("the words of RoPE", await textOf(page, "[data-scheme=rope]"), /on those 48 or more back/);
-      await page.waitForFunction(() => location.search.includes("context=192"));
-      const address = await page.evaluate(() => location.search);
+      await page.waitForFunction(() => location.hash.includes("context=192"));
+      const address = await page.evaluate(() => location.hash);
       const shown = await textOf(page, "#digest");
       expect("the digest", shown, digestHere({ ...SETTING, context: 192 }));
       await page.reload();
       await ready(page);
-      expect("the address after a reload", await page.evaluate(() => location.search), address);
+      expect("the address after a reload", await page.evaluate(() => location.hash), address);
       expect("the digest after a reload", await textOf(page, "#digest"), shown);
       expect("the slider after a reload", await page.$eval("#context", ({ value }) => value), "192");
       return `${times.length} steps: median ${median} ms, the slowest ${times.at(-1)} ms`;

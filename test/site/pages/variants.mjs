@@ -30,7 +30,7 @@ async function tableOf(page) {
 
 export const scenarios = {
   "the bytes of Node": (given) =>
-    open(given, "?shape=1024&most=16384&format=q8", async (page) => {
+    open(given, "#shape=1024&most=16384&format=q8", async (page) => {
       const layer = { dModel: 1024, numHeads: 16, causal: true };
       const sizes = { maxSeqLen: 16_384, format: "q8" };
       const bytes = {
@@ -69,7 +69,7 @@ export const scenarios = {
       return `MHA ${megabytes(bytes.mha)}, MLA ${megabytes(bytes.mla)}`;
     }),
   "pictures, by the keyboard and by the button": (given) =>
-    open(given, "?step=3", async (page) => {
+    open(given, "#step=3", async (page) => {
       const words = (variant) => textOf(page, `[data-variant=${variant}] p`);
       expect("MHA after 3", await words("mha"), "12 keys and 12 values are stored; each head reads 3 tokens.");
       await page.focus("#step");
@@ -78,7 +78,7 @@ export const scenarios = {
       const cells = (variant, kind) => page.$$eval(`[data-variant=${variant}] svg .${kind}`, (all) => all.length);
       expect("keys of GQA after 10", await cells("gqa", "key-cell"), 20);
       expect("what the window dropped", await cells("window", "dropped"), 4 * 2 * 6);
-      await page.waitForFunction(() => location.search === "?step=10");
+      await page.waitForFunction(() => location.hash === "#step=10");
       await page.focus("#play");
       await page.keyboard.press("Enter");
       expect("the first token", await words("mqa"), /^1 key and 1 value are stored/);
@@ -92,7 +92,7 @@ export const scenarios = {
       }
     }),
   "measuring stops, is dropped with its layer, and ends": (given) =>
-    open(given, "?most=1024", async (page) => {
+    open(given, "#most=1024", async (page) => {
       expect("before", await fact(page, "mha", 3), "not measured");
       // By the keyboard alone: the focus goes to the button that stops, and back.
       await page.focus("#measure");

@@ -18,7 +18,7 @@ const PROMPT = "the dog slept on the rug because it was";
 const FOLDER = join(import.meta.dirname, "../../../model/stories");
 const FILE = join(FOLDER, "stories.gguf");
 /** The build that has the same bits in every engine, and the likeliest tokens. */
-const QUERY = "?deterministic=yes&temperature=0&tokens=24";
+const VIEW = "#deterministic=yes&temperature=0&tokens=24";
 
 /** What Node writes. */
 async function expected(prompt, maxTokens) {
@@ -66,7 +66,7 @@ async function loadChat(page) {
 
 const messagesIn = (page) => page.$$eval(".message p", (all) => all.map(({ textContent }) => textContent));
 
-const open = (given, look, query = QUERY) =>
+const open = (given, look, query = VIEW) =>
   visit(given.browser, `${given.url}docs.html`, async (page, errors) => {
     await page.evaluate(() => localStorage.clear());
     await page.goto(`${given.url}write.html${query}`);
@@ -111,7 +111,7 @@ export const scenarios = {
       await page.focus("#tokens");
       await page.keyboard.press("ArrowUp");
       await page.keyboard.press("Tab");
-      await page.waitForFunction(() => location.search.includes("tokens=25"));
+      await page.waitForFunction(() => location.hash.includes("tokens=25"));
       await setText(page, "");
       await page.type("#text", PROMPT);
       for (let back = 0; (await page.evaluate(() => document.activeElement.id)) !== "go"; back++) {
@@ -140,7 +140,7 @@ export const scenarios = {
         expect("the status", await textOf(page, "#status"), "Stopped.");
         expect("the focus", await page.evaluate(() => document.activeElement.id), "go");
       },
-      "?tokens=4096&temperature=5",
+      "#tokens=4096&temperature=5",
     ),
   "a conversation, and words that stay": (given) =>
     open(given, async (page) => {
@@ -176,7 +176,7 @@ export const scenarios = {
       await idle(page);
       expect("the message to edit", await textIn(page), "the dog");
       expect("the messages before it", (await messagesIn(page)).join("|"), [asked, answer].join("|"));
-      await page.waitForFunction(() => location.search.includes("mode=chat")); // the address follows with a delay
+      await page.waitForFunction(() => location.hash.includes("mode=chat")); // the address follows with a delay
       await page.reload();
       await ready(page);
       expect("the sentence after a file", await textOf(page, ".picker [role=status]"), /choose it again/);
@@ -236,8 +236,8 @@ export const scenarios = {
     open(given, async (page) => {
       await setOption(page, "tokens", "");
       await setOption(page, "seed", "3");
-      await page.waitForFunction(() => location.search.includes("seed=3"));
-      expect("the tokens of the address", new URLSearchParams(new URL(page.url()).search).get("tokens"), "24");
+      await page.waitForFunction(() => location.hash.includes("seed=3"));
+      expect("the tokens of the address", new URLSearchParams(new URL(page.url()).hash.slice(1)).get("tokens"), "24");
       expect("the tokens", await page.$eval("#tokens", ({ value }) => value), "24");
     }),
   "another model while one writes": (given) =>
@@ -259,7 +259,7 @@ export const scenarios = {
         const errors = await page.evaluate(() => seen.filter((each) => each.startsWith("error")));
         expect("errors that were shown", errors.join("; "), "");
       },
-      "?tokens=4096&temperature=5",
+      "#tokens=4096&temperature=5",
     ),
   "what was kept comes late, or not at all": (given) =>
     open(given, async (page, errors) => {

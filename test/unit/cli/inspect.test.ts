@@ -338,7 +338,7 @@ describe("the address on the site", () => {
     expect(fieldsOf(inspectorAddress({ ...view, path }))).toEqual({ ...fields, model: path });
     const plain = { ...view, work: { why: undefined, without: [] }, place: undefined, cache: undefined };
     expect(inspectorAddress({ ...plain, weights: "q8-row", deterministic: false })).toBe(
-      "inspector.html?text=a+cat+%26+a+dog%3F",
+      "inspector.html#text=a+cat+%26+a+dog%3F",
     );
   });
 
