@@ -106,7 +106,8 @@ const NOT_FOUND = `<!doctype html>
 <html lang="en">
   <meta charset="utf-8" />
   <title>No such page · headwise</title>
-  <p>There is no page at this address. <a href="./">The first page</a></p>
+  <meta name="viewport" content="width=device-width, initial-scale=1" />
+  <p>There is no page at this address.</p>
 </html>
 `;
 

@@ -28,7 +28,7 @@ self.addEventListener("install", (event) => {
  */
 async function keepFile(cache: Cache, file: string): Promise<void> {
   const answer = await fetch(file, { cache: "no-cache" });
-  if (!answer.ok) throw new Error(`${file}: ${answer.status}`);
+  if (!answer.ok || (!isFile(answer) && !file.endsWith(".html"))) throw new Error(`${file}: ${answer.status}`);
   const { headers } = answer;
   await cache.put(file, answer.redirected ? new Response(await answer.blob(), { headers }) : answer);
 }

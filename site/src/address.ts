@@ -84,6 +84,8 @@ export function createState<V extends object>(fields: { readonly [K in keyof V]:
     history.replaceState(null, "", fields ? `#${fields}` : location.pathname + location.search);
   };
   addEventListener("hashchange", () => {
+    const next = read();
+    if (list.every(([name]) => next[name] === values[name])) return; // to or from a heading
     clearTimeout(timer);
     timer = 0;
     // A link to another view, or the way back from one: what a page reads at its start, such as a model, is read anew.
@@ -91,7 +93,7 @@ export function createState<V extends object>(fields: { readonly [K in keyof V]:
       isLeft = true;
       return location.reload();
     }
-    values = read();
+    values = next;
     notify();
   });
   addEventListener("pagehide", () => timer && write());

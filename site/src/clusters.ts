@@ -12,26 +12,26 @@ export interface Join {
 export function joinLines(cosines: Float32Array, count: number): Join[] {
   const means = Float64Array.from(cosines);
   const sizes = new Float64Array(count).fill(1);
-  const alive = Array.from({ length: count }, (_, i) => i);
+  const left = Array.from({ length: count }, (_, i) => i);
   const best = new Int32Array(count);
   const meanOf = (a: number, b: number) => means[a * count + b] as number;
   const findBest = (a: number): void => {
-    best[a] = alive.reduce((found, b) => (b !== a && (found < 0 || meanOf(a, b) > meanOf(a, found)) ? b : found), -1);
+    best[a] = left.reduce((found, b) => (b !== a && (found < 0 || meanOf(a, b) > meanOf(a, found)) ? b : found), -1);
   };
-  for (const a of alive) findBest(a);
+  for (const a of left) findBest(a);
   const joins: Join[] = [];
-  while (alive.length > 1) {
-    const one = alive.reduce((found, a) => (meanOf(a, best[a]!) > meanOf(found, best[found]!) ? a : found));
+  while (left.length > 1) {
+    const one = left.reduce((found, a) => (meanOf(a, best[a]!) > meanOf(found, best[found]!) ? a : found));
     const [first, second] = [Math.min(one, best[one]!), Math.max(one, best[one]!)];
     joins.push({ first, second, cosine: meanOf(first, second) });
-    alive.splice(alive.indexOf(second), 1);
+    left.splice(left.indexOf(second), 1);
     const [m, n] = [sizes[first]!, sizes[second]!];
-    for (const each of alive)
+    for (const each of left)
       means[first * count + each] = means[each * count + first] =
         (m * meanOf(first, each) + n * meanOf(second, each)) / (m + n);
     sizes[first] = m + n;
     // A mean of two numbers is larger than neither: no other cluster comes to prefer the new one.
-    for (const each of alive) if (each === first || best[each] === first || best[each] === second) findBest(each);
+    for (const each of left) if (each === first || best[each] === first || best[each] === second) findBest(each);
   }
   return joins;
 }

@@ -4,7 +4,7 @@ import type { Configuration, LayerMeasurement, ModelCost, Target } from "headwis
 import { copyText } from "../../src/entries/copy.ts";
 import { choice, createState, integer, number, text } from "./address.ts";
 import { createTable } from "./chart.ts";
-import { byId, make } from "./dom.ts";
+import { byId, fact, make, showMessage } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { markReady, startPage } from "./page.ts";
 import { bytesText, msText } from "./variant-text.ts";
@@ -37,16 +37,6 @@ const PROJECTIONS: Readonly<Record<Configuration["projection"]["kind"], string>>
   mla: "a latent for all heads",
 };
 
-function fact(name: string, value: string): HTMLElement {
-  return make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }));
-}
-
-/** Shows a message. */
-function say(line: HTMLElement, message: string, isError = false): void {
-  line.textContent = message;
-  line.className = isError ? "error" : "quiet";
-}
-
 const HINT = status.textContent ?? "";
 let isChoosing = false;
 let isStale = false;
@@ -56,22 +46,21 @@ async function showConfiguration(): Promise<void> {
   isStale = true;
   if (isChoosing) return;
   isChoosing = true;
-  try {
-    while (isStale) {
-      isStale = false;
-      const { budget, length, target } = state.values;
-      const given = { parameterBudget: Math.round(10 ** budget), seqLen: 2 ** length, target };
+  while (isStale) {
+    isStale = false;
+    const { budget, length, target } = state.values;
+    const given = { parameterBudget: Math.round(10 ** budget), seqLen: 2 ** length, target };
+    try {
       found = await engine.run("configure", given);
       showFound(found, given.seqLen);
+    } catch (error) {
+      found = undefined;
+      for (const id of ["shape", "facts", "warnings", "measured", "choices"]) byId(id, HTMLElement).replaceChildren();
+      showMessage(status, (error as Error).message, true);
     }
-  } catch (error) {
-    found = undefined;
-    for (const id of ["shape", "facts", "warnings", "measured", "choices"]) byId(id, HTMLElement).replaceChildren();
-    say(status, (error as Error).message, true);
-  } finally {
-    markReady();
-    isChoosing = false;
   }
+  markReady();
+  isChoosing = false;
 }
 
 function showFound(found: Configuration, seqLen: number): void {
@@ -99,7 +88,7 @@ function showFound(found: Configuration, seqLen: number): void {
   );
   byId("measured", HTMLElement).replaceChildren();
   byId("copied", HTMLElement).hidden = true;
-  if (!measure.disabled) say(status, HINT);
+  if (!measure.disabled) showMessage(status, HINT);
 }
 
 /** Predicted beside measured. */
@@ -138,14 +127,14 @@ measure.addEventListener("click", async () => {
   const configuration = found;
   if (!configuration) return;
   measure.disabled = true;
-  say(status, "Measuring …");
+  showMessage(status, "Measuring …");
   try {
     const measurement = await engine.run("measureLayer", { configuration: { ...configuration } });
     const isShown = configuration === found;
     if (isShown) showMeasured(measurement);
-    say(status, isShown ? "Measured." : "Another model was chosen meanwhile: measure again.");
+    showMessage(status, isShown ? "Measured." : "Another model was chosen meanwhile: measure again.");
   } catch (error) {
-    say(status, (error as Error).message, true);
+    showMessage(status, (error as Error).message, true);
   }
   measure.disabled = false;
   // A button that is disabled loses the focus to the page.
@@ -182,15 +171,15 @@ async function describe(source: string | File): Promise<void> {
   reading = own;
   described = source;
   list.replaceChildren();
-  say(costStatus, "Reading …");
+  showMessage(costStatus, "Reading …");
   try {
     const given = { source, seqLen: 2 ** state.values.length };
     const cost = await engine.run("describe", given, { signal: own.signal });
     if (own !== reading) return;
     showCost(list, cost);
-    say(costStatus, "Only config.json and headers of files were read, no weights.");
+    showMessage(costStatus, "Only config.json and headers of files were read, no weights.");
   } catch (error) {
-    if (own === reading) say(costStatus, (error as Error).message, true);
+    if (own === reading) showMessage(costStatus, (error as Error).message, true);
   }
 }
 
@@ -247,7 +236,7 @@ const chosen = byId("file", HTMLInputElement);
 chosen.addEventListener("change", () => {
   const [file] = chosen.files ?? [];
   if (!file) return;
-  state.set({ url: "" }); // an address cannot say it
+  state.set({ url: "" }); // an address cannot name a file
   void describe(file);
 });
 // So that the same file can be chosen again, when it has changed.
@@ -275,5 +264,5 @@ state.follow((values) => {
 if (state.values.url !== "") {
   url.value = state.values.url;
   if (url.checkValidity()) void describe(url.value);
-  else say(costStatus, `The address of this page expected a URL of a model, got ${url.value}`, true);
+  else showMessage(costStatus, `The address of this page expected a URL of a model, got ${url.value}`, true);
 }

@@ -2,7 +2,7 @@
 
 import MiniSearch from "minisearch";
 import { createState, text } from "./address.ts";
-import { byId, make, oncePerFrame } from "./dom.ts";
+import { byId, make, oncePerFrame, showMessage } from "./dom.ts";
 import { markReady, startPage } from "./page.ts";
 
 /** A part of a document, as the search knows it: docs-search.json, which build.ts writes. */
@@ -76,8 +76,7 @@ function prepareSearch(): void {
   let index: MiniSearch<Entry> | undefined;
   let reading: Promise<void> | undefined;
   const say = (message: string, isError = false) => {
-    status.textContent = message;
-    status.className = `small ${isError ? "error" : "quiet"}`;
+    showMessage(status, message, isError);
   };
   const show = oncePerFrame(() => {
     const { search } = state.values;

@@ -26,6 +26,19 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   return made;
 }
 
+/** Shows a message in a line: quietly, or as an error. */
+export function showMessage(line: HTMLElement, message: string, isError = false): void {
+  line.textContent = message;
+  line.classList.toggle("error", isError);
+  line.classList.toggle("quiet", !isError);
+}
+
+/** A name and its value, for a list `dl`. */
+export function fact(name: string, value: HTMLElement | string): HTMLElement {
+  const shown = typeof value === "string" ? make("dd", { textContent: value }) : value;
+  return make("div", {}, make("dt", { textContent: name }), shown);
+}
+
 /** Runs `work` at most once a frame, with the last arguments that it was called with. */
 export function oncePerFrame<A extends readonly unknown[]>(work: (...args: A) => void): (...args: A) => void {
   let last: A | undefined;
@@ -41,14 +54,14 @@ export function oncePerFrame<A extends readonly unknown[]>(work: (...args: A) =>
   };
 }
 
-/** Milliseconds of rest. */
-const REST_MS = 250;
+/** Milliseconds without a call. */
+const PAUSE_MS = 250;
 
 /** Runs `work` once nothing has asked for it for a while: what is too much for every key that is pressed. */
-export function atRest(work: () => void): () => void {
+export function afterPause(work: () => void): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   return () => {
     clearTimeout(timer);
-    timer = setTimeout(work, REST_MS);
+    timer = setTimeout(work, PAUSE_MS);
   };
 }

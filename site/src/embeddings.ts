@@ -3,7 +3,7 @@
 import type { Pooling } from "../worker/embed.ts";
 import { choice, createState, integer, number, text } from "./address.ts";
 import { clustersAt } from "./clusters.ts";
-import { byId, make, oncePerFrame } from "./dom.ts";
+import { byId, make, oncePerFrame, showMessage } from "./dom.ts";
 import { type OnReport, startEngine } from "./engine.ts";
 import { createHeatmap } from "./heatmap.ts";
 import { keepOnDevice, keptLines, MOST_IN_ADDRESS, PLACES } from "./kept-lines.ts";
@@ -253,8 +253,7 @@ function readSoon(): void {
 }
 
 function say(message: string, isError = false): void {
-  status.textContent = message;
-  status.className = isError ? "error" : "quiet";
+  showMessage(status, message, isError);
 }
 
 field.addEventListener("input", () => {

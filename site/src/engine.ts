@@ -34,9 +34,11 @@ export function startEngine(): Engine {
     { resolve(value: unknown): void; reject(error: Error): void; onReport?(report: unknown): void }
   >();
   let calls = 0;
-  /** Why there is no engine, where its file could not be loaded: it will answer nothing. */
+  let isStarted = false;
+  /** Why there is no engine, where it failed before it answered anything. */
   let missing: Error | undefined;
   worker.addEventListener("message", ({ data }: MessageEvent<Answer>) => {
+    isStarted = true;
     const call = waiting.get(data.id);
     if (!call) return;
     if ("report" in data) return call.onReport?.(data.report);
@@ -46,7 +48,7 @@ export function startEngine(): Engine {
   });
   worker.addEventListener("error", ({ message }) => {
     const error = new Error(`the engine ended: ${message || "a file of it could not be loaded"}`);
-    if (!message) missing = error;
+    if (!isStarted) missing = error;
     for (const { reject } of waiting.values()) reject(error);
     waiting.clear();
   });

@@ -3,7 +3,7 @@
 import type { Detection, Shipped } from "../worker/gallery.ts";
 import type { TutorialFigures } from "../worker/tutorial.ts";
 import { createState, integer, text } from "./address.ts";
-import { atRest, byId, make } from "./dom.ts";
+import { afterPause, byId, make } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { createCard, type Sample } from "./gallery/card.ts";
 import { tutorialFigures } from "./gallery/figures.ts";
@@ -42,7 +42,7 @@ const engine = startEngine();
 const status = byId("status", HTMLElement);
 
 let last: { readonly map: string; readonly cell: Cell } | undefined;
-const keepCursor = atRest(() => last && state.set({ map: last.map, ...last.cell }));
+const keepCursor = afterPause(() => last && state.set({ map: last.map, ...last.cell }));
 const moved = (map: string) => (cell: Cell) => {
   last = { map, cell };
   keepCursor();

@@ -68,7 +68,7 @@ async function writeOn(given: string): Promise<void> {
     const rate = tokensPerSecond === undefined ? "" : `${Math.round(tokensPerSecond)} tokens/s on this device`;
     speed.textContent = [rate, unknown && "<unk> is a word that the model does not know"].filter(Boolean).join("; ");
     more.disabled = isEnd;
-    point(mostTelling());
+    point(strongestWord());
   } catch (error) {
     await Promise.all(shown);
     say((error as Error).message, true);
@@ -120,12 +120,12 @@ function point(next: number): void {
   const nameOf = (i: number) => `“${looks[i]?.word.trim()}”`;
   const most = weights.indexOf(Math.max(...weights));
   const when = looks[at]?.isWritten ? `${nameOf(at)} was written while` : `Before ${nameOf(at)},`;
-  const where = most === 0 ? "at the beginning, where heads rest," : `at ${nameOf(most)},`;
+  const where = most === 0 ? "at the beginning, as heads do when no other token matches," : `at ${nameOf(most)},`;
   say(`${when} the head looked ${where} with a weight of ${(weights[most] as number).toFixed(2)}.`);
 }
 
 /** The written word before which the head looked at one thing most, other than the beginning and the word before. */
-function mostTelling(): number {
+function strongestWord(): number {
   const scores = looks.map(({ isWritten }, i) =>
     isWritten ? Math.max(0, ...(looks[i - 1]?.weights.subarray(1, i - 1) ?? [])) : 0,
   );

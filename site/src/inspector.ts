@@ -2,7 +2,7 @@
 
 import { visible } from "../../src/inspect/visible.ts";
 import type { Attended, HeadAbout } from "../worker/inspect.ts";
-import { atRest, byId, make } from "./dom.ts";
+import { afterPause, byId, make, showMessage } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { type Cell, createHeatmap } from "./heatmap.ts";
 import { guessRows } from "./inspector/bars.ts";
@@ -92,8 +92,7 @@ openModelPicker({
 });
 
 function say(message: string, isError = false): void {
-  status.textContent = message;
-  status.className = `small ${isError ? "error" : "quiet"}`;
+  showMessage(status, message, isError);
 }
 
 /** What was shown is of a model that is no longer there: answers about it that come later are left out. */
@@ -160,7 +159,7 @@ function sayAbout(view: Attended): string {
   return [difference, sayHead(abouts[headAt(view.heads, view)]), sayGroup(view)].join(" ").trim();
 }
 
-const studyLater = atRest(async () => {
+const studyLater = afterPause(async () => {
   const of = shown;
   if (!of || !isLoaded) return;
   const studied = await engine.run("study", undefined).catch(() => undefined);
@@ -237,8 +236,8 @@ const explain = async (): Promise<void> => {
     if (isLast()) sayThere((error as Error).message);
   }
 };
-const keepCursor = atRest(() => cursor && state.set(cursor));
-const keepText = atRest(() => state.set({ text: field.value }));
+const keepCursor = afterPause(() => cursor && state.set(cursor));
+const keepText = afterPause(() => state.set({ text: field.value }));
 
 field.addEventListener("input", () => {
   statistics.clear();
@@ -267,12 +266,9 @@ segments("views", "view", {
 });
 segments("sorts", "sort", { layer: "By layer", kind: "By what they do" });
 
+field.value = state.values.text;
 let explained = "";
 state.follow((values) => {
-  if (document.activeElement !== field && field.value !== values.text) {
-    field.value = values.text;
-    statistics.clear();
-  }
   edits.show(values.edits, values.from, values);
   switches.show(values);
   statistics.setLength(values.length);

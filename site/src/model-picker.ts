@@ -3,7 +3,7 @@
 
 import type { Kind, Loaded, Source } from "../worker/load.ts";
 import type { State } from "./address.ts";
-import { byId, make } from "./dom.ts";
+import { byId, make, showMessage } from "./dom.ts";
 import type { Engine, OnReport } from "./engine.ts";
 import { markReady } from "./page.ts";
 
@@ -35,7 +35,7 @@ const HINTS: Readonly<Record<string, string>> = {
 
 const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
 
-/** Fills the page's element `picker` with the controls, and loads the model of the address. A page that has none is ready too. */
+/** Fills the page's element `picker` with the controls, and loads the model of the address. If the address names no model, the page is marked ready. */
 export function openModelPicker(options: PickerOptions): void {
   const { engine, state, offered } = options;
   const select = make("select", { id: "model" }, ...offered.map(({ name, label }) => new Option(label, name)));
@@ -111,8 +111,7 @@ export function openModelPicker(options: PickerOptions): void {
     actions.hidden = true;
   };
   const show = (text: string, isError = false): void => {
-    status.textContent = text;
-    status.className = isError ? "error" : "quiet";
+    showMessage(status, text, isError);
   };
   /** Files of folders in a folder may have the same names, and belong to something else. */
   const isDirect = ({ webkitRelativePath }: File) => webkitRelativePath.split("/").length <= 2;

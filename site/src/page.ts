@@ -1,6 +1,6 @@
 // What every page does: it works offline after the first visit, and says when it shows what it is there for.
 
-/** Has the service worker keep the files of the site. */
+/** Has the service worker keep the files of the site, and the link to the content leave the address as it is. */
 export function startPage(): void {
   const skip = document.querySelector(".skip");
   skip?.addEventListener("click", (event) => {

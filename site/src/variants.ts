@@ -3,7 +3,7 @@
 import type { Conditions, Cost } from "../worker/variants.ts";
 import { choice, createState, integer } from "./address.ts";
 import { createChart, createTable, legendOf, svg } from "./chart.ts";
-import { byId, make, oncePerFrame } from "./dom.ts";
+import { byId, fact, make, oncePerFrame, showMessage } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { markReady, startPage } from "./page.ts";
 import { FORMATS, type Format, hasFormat, NAMES, VARIANTS, type Variant } from "./variant-layers.ts";
@@ -36,7 +36,6 @@ function createCard(variant: Variant) {
   const picture = svg("svg", { role: "img", class: "picture" });
   const words = make("p", { className: "small" });
   const [bytes, share, time] = [make("dd"), make("dd"), make("dd")];
-  const fact = (label: string, value: HTMLElement) => make("div", {}, make("dt", { textContent: label }), value);
   const card = make(
     "section",
     { className: "variant" },
@@ -155,8 +154,7 @@ async function showBytes(): Promise<void> {
 function showStatus(message: string, isError = false): void {
   const { activeElement } = document;
   const isBusy = abort !== undefined;
-  status.textContent = message;
-  status.className = isError ? "error" : "quiet";
+  showMessage(status, message, isError);
   measure.disabled = isBusy || costs.length === 0;
   stop.disabled = !isBusy;
   bar.hidden = !isBusy;
@@ -262,5 +260,7 @@ state.follow((values) => {
   const layer = `${values.shape} ${values.most}`;
   if (layer === shown) return;
   shown = layer;
-  showBytes().then(markReady, ({ message }: Error) => showStatus(`Memory could not be computed: ${message}`, true));
+  showBytes()
+    .catch(({ message }: Error) => layer === shown && showStatus(`Memory could not be computed: ${message}`, true))
+    .finally(markReady);
 });

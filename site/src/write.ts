@@ -2,7 +2,7 @@
 
 import type { WriteOptions, Written } from "../worker/write.ts";
 import { choice, createState, integer, number, text } from "./address.ts";
-import { byId, make } from "./dom.ts";
+import { byId, make, showMessage } from "./dom.ts";
 import { type OnReport, startEngine } from "./engine.ts";
 import { openModelPicker } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
@@ -59,6 +59,7 @@ openModelPicker({
   onUnloaded() {
     isLoaded = false;
     abort?.abort();
+    abort = undefined;
     for (const fact of FACTS) fact.textContent = "–";
     showState("Waiting for the model.");
   },
@@ -137,8 +138,7 @@ function showMessages(): void {
 function showState(message: string, isError = false): void {
   const isBusy = abort !== undefined;
   const { activeElement } = document;
-  status.textContent = message;
-  status.className = isError ? "error" : "quiet";
+  showMessage(status, message, isError);
   go.disabled = !isLoaded || isBusy;
   stop.disabled = !isBusy;
   anew.disabled = isBusy;
@@ -160,18 +160,22 @@ async function generate(): Promise<void> {
     return field.focus();
   }
   const options: WriteOptions = { maxTokens: values.tokens, temperature: values.temperature, seed: values.seed };
-  abort = new AbortController();
+  const own = new AbortController();
+  abort = own;
   showState("Reading …");
+  const showEnd = (message: string, isError = false) => {
+    if (abort !== own) return; // of a model that was unloaded meanwhile
+    abort = undefined;
+    showState(message, isError);
+  };
   try {
-    const written = values.mode === "chat" ? await answer(options, abort.signal) : await goOn(options, abort.signal);
-    abort = undefined;
-    showFacts(written);
-    showState(WHY[written.reason]);
+    const written = values.mode === "chat" ? await answer(options, own.signal) : await goOn(options, own.signal);
+    if (abort === own) showFacts(written);
+    showEnd(WHY[written.reason]);
   } catch (error) {
-    abort = undefined;
     const { name, message } = error as Error;
-    if (name !== "AbortError") showState(message, true);
-    else showState(isLoaded ? "Stopped." : "Waiting for the model.");
+    if (name === "AbortError") showEnd("Stopped.");
+    else showEnd(message, true);
   }
   keepWords();
 }
@@ -265,14 +269,15 @@ function keepWords(): void {
 go.addEventListener("click", generate);
 stop.addEventListener("click", () => abort?.abort());
 anew.addEventListener("click", () => {
-  messages = [];
-  field.value = state.values.mode === "chat" ? "" : BEGINNING;
+  const isChat = state.values.mode === "chat";
+  if (isChat) messages = [];
+  field.value = isChat ? "" : BEGINNING;
   showMessages();
   keepWords();
   field.focus();
 });
 // Also when the page is left without a change of focus.
-document.addEventListener("visibilitychange", keepWords);
+document.addEventListener("visibilitychange", () => document.visibilityState === "hidden" && keepWords());
 field.addEventListener("change", keepWords);
 field.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || go.disabled) return;

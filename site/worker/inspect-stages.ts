@@ -38,7 +38,7 @@ export function stagesTask(place: ScorePlace): Stage[] {
   });
 }
 
-/** Tensors with a row for each key; the last three are the latents of latent attention, and what these are made of. */
+/** Tensors with a row for each key; `kv`, `c` and `r` are those of latent attention: the projection, the latent and the rotated key. */
 const OF_KEYS: readonly string[] = ["k", "v", "kv", "c", "r"];
 
 /**

@@ -1,4 +1,4 @@
-// The inspector: attention of every head for a text. A text that goes on is read on; only what is behind a change is read again.
+// The inspector: attention of every head for a text. A text that goes on is read on; only what is after a change is read again.
 
 import { detectHeads, sitesOf } from "headwise/inspect";
 import type { Model } from "headwise/models";

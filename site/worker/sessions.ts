@@ -28,19 +28,18 @@ interface Kept {
   readonly pages: readonly (readonly CachePage[])[];
 }
 
-/** The model and the build of the kernels, whose bits a session goes on with. Pages that came by http have no digests. */
-async function identityOf(model: Model): Promise<string> {
-  const digest = globalThis.crypto?.subtle ? await modelDigest(model) : "";
-  return `${model.kernels.build} ${digest}`;
-}
+/** The model and the build of the kernels, whose bits a session goes on with. */
+const identityOf = async (model: Model): Promise<string> => `${model.kernels.build} ${await modelDigest(model)}`;
+
+/** Pages that came by http, but from this device, have no digests, and so keep no session. */
+const hasDigests = (): boolean => globalThis.crypto?.subtle !== undefined;
 
 /** Keeps a session under a name; the next visit goes on with the same bits. Returns a digest of all keys and values. */
 export async function keepSession(name: string, own: Session): Promise<string> {
   const read = { ids: [...own.tokens], pages: exportSession(own) };
-  const stored: Kept = { model: await identityOf(own.model), ...read };
-  await keep(name, stored);
+  if (hasDigests()) await keep(name, { model: await identityOf(own.model), ...read } satisfies Kept);
   const digest = new FloatDigest();
-  for (const { bytes } of stored.pages.flat())
+  for (const { bytes } of read.pages.flat())
     digest.add(new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length >> 2));
   return digest.toString();
 }
@@ -49,7 +48,7 @@ export async function keepSession(name: string, own: Session): Promise<string> {
 export async function restoreSession(name: string): Promise<number> {
   const { model } = loadedModel();
   const stored = (await kept(name)) as Kept | undefined;
-  if (stored?.model !== (await identityOf(model))) return 0;
+  if (!stored || !hasDigests() || stored.model !== (await identityOf(model))) return 0;
   if (loadedModel().model !== model) throw replaced();
   release();
   try {

@@ -27,6 +27,7 @@ import {
   type Variant,
 } from "../src/variant-layers.ts";
 import type { Call } from "./main.ts";
+import { pause } from "./pause.ts";
 
 /** What a variant costs at a length of the context. */
 export interface Cost {
@@ -219,10 +220,4 @@ function fillPage(layer: Attention, format: Format): CachePage {
 /** The pages of `length` tokens: one page, again and again, since reading so many tokens would take minutes. */
 function* repeated({ bytes }: CachePage, length: number): Generator<CachePage> {
   for (let index = 0; index * PAGE < length; index++) yield { index, bytes };
-}
-
-/** Lets the worker receive a stop. */
-async function pause(signal: AbortSignal): Promise<void> {
-  await new Promise((resolve) => setTimeout(resolve));
-  signal.throwIfAborted();
 }

@@ -1,5 +1,5 @@
 // Text: a prompt that goes on, or an answer in a conversation. What the session has read already is not read again, so that after
-// an edit only the text behind it is.
+// an edit only the text after it is.
 
 import type { Session } from "headwise/models";
 import {
@@ -52,7 +52,7 @@ export async function chatTask(
   );
 }
 
-/** Reports the pieces of a text as they come, and keeps the session behind the last one. */
+/** Reports the pieces of a text as they come, and keeps the session after the last one. */
 async function stream(
   { report, signal }: Call,
   options: WriteOptions,

@@ -34,8 +34,8 @@ look. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
                       wrote to either
   --next N            the N most probable next tokens (default 0, with --without 10)
   --without LIST      heads as LAYER.HEAD, separated by commas: what comes next without them
-  --link              the address of the same text and head on the inspector page, from the address of the site
-                      on, and for each result a link that --replay repeats it by
+  --link              the address of the same text and head on the inspector page, relative to that of the site,
+                      and for each result a link, from which --replay repeats it
   --replay LINK       repeat such a result, and say whether every bit is the same: with 1 as exit code if not
   --colour WHEN       auto, always or never (default auto: on a terminal, unless NO_COLOR is set)
   --width N           columns of the output (default those of the terminal, elsewhere 100)
@@ -46,7 +46,7 @@ const OPTIONS = {
   layer: { type: "string" },
   head: { type: "string" },
   maps: { type: "string" },
-  from: { type: "string", default: "0" },
+  from: { type: "string" },
   statistics: { type: "boolean", default: false },
   pair: { type: "string" },
   why: { type: "string" },
@@ -65,8 +65,22 @@ const COMMAND = "inspect";
 const MOST_HEADS = 65_536;
 /** Options that a link takes the place of. */
 const OF_TEXTS = [
-  ...(["ids", "layer", "head", "maps", "statistics", "pair", "why", "next", "without", "link", "cache"] as const),
-];
+  "ids",
+  "layer",
+  "head",
+  "maps",
+  "from",
+  "statistics",
+  "pair",
+  "why",
+  "next",
+  "without",
+  "link",
+  "cache",
+  "deterministic",
+  "colour",
+  "width",
+] as const;
 /** Maps and next tokens that are shown unless others are asked for. */
 const [MAPS, NEXT] = [3, 10];
 
@@ -179,7 +193,7 @@ function readWork(values: Values, cache: InspectWork["cache"]): InspectWork {
   return {
     ...{ layer, head, without },
     maps: readCount(COMMAND, "--maps", maps, 0, MOST_HEADS),
-    from: readCount(COMMAND, "--from", values.from, 0, MOST_TOKENS - 1),
+    from: readCount(COMMAND, "--from", values.from ?? "0", 0, MOST_TOKENS - 1),
     whole: values.json,
     statistics: values.statistics,
     pair: values.pair === undefined ? undefined : readPair("--pair", values.pair),

@@ -90,8 +90,8 @@ export async function rooflineLoads(
     const pointwise = pointwiseOf(owned, where, kernels, dModel);
     const prompts = [HALF, LONG].map((count) => tokens(heads, 0, count));
     const between = readingOf(owned, where, kernels, weights, dModel, Math.min(BETWEEN, sizes.at(-1) as number));
-    // Behind a product, as in a model: it has pushed keys, and what the host works with, out of the processor's caches.
-    const behind = [SHORT, LONG].map((past) => {
+    // After a product, as in a model: it has pushed keys, and what the host works with, out of the processor's caches.
+    const later = [SHORT, LONG].map((past) => {
       const token = tokens(heads, past - 1, 1);
       return {
         flops: between.flops,
@@ -103,7 +103,7 @@ export async function rooflineLoads(
     });
     return {
       prompt: [peak, stream, product, pointwise, ...prompts],
-      token: [between, ...behind, tokens(one, 0, 1), tokens(some, 0, 1), ...reading],
+      token: [between, ...later, tokens(one, 0, 1), tokens(some, 0, 1), ...reading],
       read(seconds) {
         const [ofPeak = 0, ofStream = 0, ofProduct = 0, ofElements = 0, half = 0, long = 0, ...others] = seconds;
         const [ofBetween = 0, near = 0, far = 0, first = 0, all = 0, ...ofReading] = others;

@@ -1,6 +1,6 @@
 // Tasks of a page's engine that come late or fail.
 
-/** Has the engine hear of the next task of this name after `ms`; `as` is the task that it runs instead. */
+/** Gives the engine the next task of this name after `ms`; `as` is the task that it runs instead. */
 export const holdTask = (page, task, ms, as = task) =>
   page.evaluate(
     (task, ms, as) => {

@@ -1,4 +1,4 @@
-// Tasks of a page's main thread, by their time on the processor, which other programs do not lengthen. Chromium alone tells it.
+// Tasks of a page's main thread, by their time on the processor, which other programs do not lengthen. Chromium alone reports it.
 
 import { expect } from "../examples/given.mjs";
 

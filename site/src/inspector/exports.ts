@@ -2,7 +2,7 @@
 
 import { escapeHtml } from "../../../src/util/escape.ts";
 import type { Attended } from "../../worker/inspect.ts";
-import { make } from "../dom.ts";
+import { make, showMessage } from "../dom.ts";
 import { csvOf, saveFile } from "../save.ts";
 
 /** Pixels of PNG for one of the figure. */
@@ -75,11 +75,10 @@ export function exportControls(
       },
     ],
   };
-  const status = make("p", {});
+  const status = make("p", { className: "quiet small" });
   status.setAttribute("role", "status");
   const say = (text: string, isError: boolean) => {
-    status.textContent = text;
-    status.className = isError ? "small error" : "small quiet";
+    showMessage(status, text, isError);
   };
   const buttons = Object.entries(kinds).map(([kind, [type, draw]]) => {
     const button = make("button", { type: "button", textContent: kind });

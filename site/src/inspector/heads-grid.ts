@@ -12,7 +12,7 @@ const KINDS: Readonly<Record<string, string>> = {
   duplicate: "earlier places of the same token",
   offset: "a token at a fixed distance",
   current: "their own token",
-  first: "the first token, as many heads do that find nothing else",
+  first: "the first token, as heads do when no other token matches",
   local: "the last four tokens",
   uniform: "all tokens alike",
   mixed: "several things: no kind describes them, or too few tokens show one",

@@ -2,7 +2,7 @@
 
 import type { Measured } from "../../worker/inspect-statistics.ts";
 import { createChart, createTable } from "../chart.ts";
-import { make } from "../dom.ts";
+import { make, showMessage } from "../dom.ts";
 import { headAt } from "./head.ts";
 import type { Place } from "./heads-grid.ts";
 
@@ -67,8 +67,7 @@ export function createStatistics(
   let trained: number | undefined;
 
   const say = (text: string, isError = false): void => {
-    status.textContent = text;
-    status.className = isError ? "error small" : "quiet small";
+    showMessage(status, text, isError);
   };
   const valuesOf = ({ values, bins }: Measured, head: number, m: number): Float32Array => {
     const from = (head * MEASURES.length + m) * bins;

@@ -108,13 +108,13 @@ function sayRules(
   const active = [
     causal ? "" : "Each token also sees those that come later, for which no head was trained.",
     window === 0 ? "" : `Each token sees ${near}.`,
-    first === "hidden" ? "No other token sees the first one, where heads look that find nothing else." : "",
+    first === "hidden" ? "No other token sees the first one, which heads attend to when no other token matches." : "",
     first === "kept" && window > 0 ? "The first token is seen from beyond the window, too." : "",
     kv > 0 && kvHeads % kv === 0 && kv < kvHeads
       ? `${kv === 1 ? "One head" : `${kv} heads`} of keys and values for ${heads} of queries: each is the mean of ${kvHeads / kv}, as in a grouped model before any retraining.`
       : "",
   ].filter(Boolean);
   if (active.length === 0)
-    return `These switches change layer ${layer} alone: its queries, keys and values stay, and the layers behind it read what its heads then give.`;
-  return `${active.join(" ")} Only layer ${layer} is changed; the layers behind it read what its heads then give.`;
+    return `These switches change layer ${layer} alone: its queries, keys and values stay, and the layers after it read what its heads then give.`;
+  return `${active.join(" ")} Only layer ${layer} is changed; the layers after it read what its heads then give.`;
 }

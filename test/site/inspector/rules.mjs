@@ -104,7 +104,7 @@ export const scenarios = {
   ),
   "without the first token": rule(
     "first=hidden",
-    "No other token sees the first one, where heads look that find nothing else.",
+    "No other token sees the first one, which heads attend to when no other token matches.",
     (i, j) => j <= i && (j > 0 || i === 0),
     1,
     [[0, 16, 6]],

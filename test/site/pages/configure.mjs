@@ -164,14 +164,19 @@ export const scenarios = {
         globalThis.Worker = class extends EventTarget {
           constructor() {
             super();
-            setTimeout(() => this.dispatchEvent(new ErrorEvent("error", { message: "no file" })), 100);
+            setTimeout(() => this.dispatchEvent(new Event("error")), 100);
           }
           postMessage() {}
         };
       });
       await page.goto(`${given.url}configure.html`);
       await ready(page);
-      expect("the sentence", await textOf(page, "#status"), "the engine ended: no file");
+      const sentence = "the engine ended: a file of it could not be loaded";
+      expect("the sentence", await textOf(page, "#status"), sentence);
+      // What is asked for later is answered too.
+      await page.$eval("#status", (status) => status.replaceChildren());
+      await page.select("#target", "phone");
+      await page.waitForFunction((wanted) => document.getElementById("status").textContent === wanted, {}, sentence);
     });
   },
   "what files cost; a wrong file and a wrong URL leave a sentence": (given) =>

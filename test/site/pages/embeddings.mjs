@@ -90,7 +90,7 @@ const changed = (page, selector, before) =>
     selector,
     before,
   );
-const settled = (page) => page.waitForFunction(() => /lines, \d/.test(document.getElementById("status").textContent));
+const areRead = (page) => page.waitForFunction(() => /lines, \d/.test(document.getElementById("status").textContent));
 
 /** Waits until a field of the state has this value in the address, which follows with a delay. */
 const inAddress = (page, name, value) =>
@@ -320,7 +320,7 @@ export const scenarios = {
       expect("the status", await textOf(page, "#status"), "Stopped.");
       expect("the focus", await page.evaluate(() => document.activeElement.id), "lines");
       await setText(page, "#lines", "the cat\nthe dog");
-      await settled(page);
+      await areRead(page);
       await page.evaluate(() => localStorage.clear());
     }),
   "a wrong file, a wrong URL and a line that is too long leave a sentence": (given) =>
@@ -342,7 +342,7 @@ export const scenarios = {
       );
       errors.length = 0; // browsers report the files that are not there
       await page.select("#model", "stories.gguf");
-      await settled(page);
+      await areRead(page);
       await setText(page, "#lines", `the cat\n${"the cat ".repeat(100)}`);
       await page.waitForFunction(() => document.querySelector("#status.error"));
       expect(
@@ -351,7 +351,7 @@ export const scenarios = {
         /^“the cat the cat .*” has 201 tokens; the model reads from 1 to 192\.$/,
       );
       await setText(page, "#lines", "the cat\nthe dog");
-      await settled(page);
+      await areRead(page);
       expect("lines", (await sortedIn(page)).split("\n").length, 2);
     }),
   "a task while one types is short": (given) =>
@@ -363,10 +363,10 @@ export const scenarios = {
       );
       await setText(page, "#lines", many.join("\n"));
       await page.waitForFunction(() => document.querySelectorAll("#sorted .ranked").length === 200);
-      await settled(page);
+      await areRead(page);
       const figures = await expectShortTasks(page, async () => {
         await page.type("#query", "the dog slept on the rug", { delay: 30 });
-        await settled(page);
+        await areRead(page);
       });
       await page.evaluate(() => localStorage.clear());
       return figures;

@@ -57,7 +57,7 @@ export const scenarios = {
       expect("the words", await wordsIn(page), words.join(" "));
       expect("the speed", await textOf(page, "#speed"), /^\d+ tokens\/s on this device$/);
       const at = await page.$$eval("#words .word", (all) => all.findIndex((each) => each.classList.contains("here")));
-      expect("the word that tells most", words[at], "mat");
+      expect("the word with the largest weight", words[at], "mat");
       const heights = await page.$$eval("#words .weight", (all) =>
         all.map(({ style }) => Number.parseFloat(style.height)),
       );

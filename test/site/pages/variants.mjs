@@ -121,7 +121,7 @@ export const scenarios = {
           timeout: 100_000,
         });
       else {
-        // The first of three passes measures every rung.
+        // The first of three passes measures every length.
         await page.waitForFunction(() => document.getElementById("bar").value > 1 / 3, { timeout: 100_000 });
         await page.keyboard.press("Enter");
         await page.waitForFunction(() => !document.getElementById("measure").disabled);
