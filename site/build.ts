@@ -237,4 +237,7 @@ export async function buildSite(): Promise<void> {
 
 const { values, positionals } = parseArgs({ options: { serve: { type: "boolean" } }, allowPositionals: true });
 await buildSite();
-if (values.serve) console.log(`Listening on ${(await serveSite(Number(positionals[0] ?? 8000))).url}`);
+if (values.serve) {
+  const { url } = await serveSite(Number(positionals[0] ?? 8000), { isolated: true });
+  console.log(`Listening on ${url}`);
+}

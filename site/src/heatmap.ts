@@ -60,7 +60,7 @@ export function sayCell({ name, weights, signed, queries, keys }: MapData, { que
 /** A map, whose `onMove` gets the cell under the cursor and its weight. */
 export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () => {}): Heatmap {
   const canvas = make("canvas", { ariaHidden: "true" });
-  const cursor = make("div", { className: "cursor" });
+  const cursor = make("div", { className: "cursor", hidden: true });
   const plot = make("div", { className: "plot", tabIndex: 0, role: "application" }, canvas, cursor);
   plot.setAttribute("aria-roledescription", "map");
   const axes = { queries: make("div", { className: "queries" }), keys: make("div", { className: "keys" }) };
@@ -79,6 +79,7 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
     at = { query: within(query, queries.length), key: within(key, keys.length) };
     cell.textContent = data.say?.(at) ?? sayCell(data, at);
     const percent = (i: number, count: number) => `${(100 * i) / count}%`;
+    cursor.hidden = false;
     cursor.style.left = percent(at.key, keys.length);
     cursor.style.top = percent(at.query, queries.length);
     cursor.style.width = percent(1, keys.length);

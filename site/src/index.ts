@@ -27,6 +27,8 @@ const output = byId("look", HTMLOutputElement);
 const prompt = byId("prompt", HTMLInputElement);
 const [write, more] = [byId("write", HTMLButtonElement), byId("more", HTMLButtonElement)];
 const speed = byId("speed", HTMLElement);
+/** The same look in the inspector. */
+const inspect = byId("inspect", HTMLAnchorElement);
 let looks: Look[] = [];
 let elements: HTMLElement[] = [];
 let at = 0;
@@ -91,6 +93,13 @@ async function load(): Promise<void> {
   isLoaded = true;
 }
 
+/** The text of words, which have the spaces before them. */
+const textOf = (words: readonly Look[]): string =>
+  words
+    .map(({ word }) => word)
+    .join("")
+    .trim();
+
 const wait = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Shows the first `count` words, with the look from before the last one. */
@@ -113,6 +122,8 @@ function point(next: number): void {
   elements[at]?.classList.add("here");
   const weights = looks[at - 1]?.weights;
   if (!weights) return;
+  const layerAndHead = { layer: String(HEAD.layer), head: String(HEAD.head) };
+  inspect.href = `./inspector.html#${new URLSearchParams({ text: textOf(looks.slice(1, at)), ...layerAndHead })}`;
   for (const [i, element] of elements.entries()) {
     const bar = element.firstElementChild as HTMLElement;
     bar.style.height = `${100 * (weights[i] ?? 0)}%`;
@@ -159,11 +170,7 @@ byId("begin", HTMLFormElement).addEventListener("submit", (event) => {
   void writeOn(prompt.value);
 });
 more.addEventListener("click", () => {
-  const whole = looks
-    .slice(1)
-    .map(({ word }) => word)
-    .join("");
-  state.set({ text: whole.trim() });
+  state.set({ text: textOf(looks.slice(1)) });
   void writeOn(state.values.text);
 });
 const [copied, manual] = [byId("copied", HTMLElement), byId("manual", HTMLTextAreaElement)];

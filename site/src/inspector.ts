@@ -20,8 +20,8 @@ import { openModelPicker } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
 
 const OFFERED = [
-  { name: "stories.gguf", label: "Stories, 0.8 MB: 743,296 parameters, 8 bits" },
-  { name: "stories", label: "Stories, 1.5 MB: the same, 16 bits" },
+  { name: "stories.gguf", label: "Stories, 8 bits, 0.8 MB: 743,296 parameters" },
+  { name: "stories", label: "Stories, 16 bits, 1.5 MB: the same" },
   { name: "induction", label: "Induction, 0.2 MB: 45,248 parameters, characters" },
 ];
 
@@ -36,6 +36,8 @@ const [does, guesses, digest] = ["does", "guesses", "digest"].map((id) => byId(i
   HTMLElement,
   HTMLElement,
 ];
+/** All that is of a model: while there is none, what was shown last is faint, and answers nothing. */
+const results = byId("results", HTMLElement);
 const grid = createHeadsGrid((place) => state.set(place));
 const edits = createEditControls((changed, from) => state.set({ edits: changed, from }));
 const switches = createSwitches((change) => state.set(change));
@@ -81,11 +83,13 @@ openModelPicker({
   offered: OFFERED,
   onUnloaded() {
     isLoaded = false;
+    results.inert = true;
     forget();
     say("Waiting for the model.");
   },
   onLoaded({ maxSeqLen }) {
     isLoaded = true;
+    results.inert = false;
     statistics.setTrained(maxSeqLen);
     ask();
   },
@@ -146,9 +150,9 @@ function show(view: Attended): void {
   does.textContent = sayAbout(view);
   guesses.replaceChildren(...guessRows(view.guesses));
   const read = view.read === 0 ? "" : `; ${view.read} read in ${view.ms.toFixed(0)} ms`;
-  const cut = view.cut === 0 ? "" : `; there is no room for ${view.cut} more`;
   const tokens = words.length === 1 ? "1 token" : `${words.length} tokens`;
-  say(`${tokens}${cut}${read}.${sayUnknown(view.unknown)}`);
+  const shownOf = view.cut === 0 ? tokens : `The first ${words.length} of ${words.length + view.cut} tokens`;
+  say(`${shownOf}${read}.${sayUnknown(view.unknown)}`);
 }
 
 const isEdited = (place: Place) =>

@@ -45,6 +45,9 @@ const mode = byId("mode", HTMLFieldSetElement);
 /** The name under which the words are kept; the engine keeps what it has read of them. */
 const WORDS = "headwise write";
 const FACTS = ["speed", "context", "memory", "digest"].map((id) => byId(id, HTMLElement));
+function clearFacts(): void {
+  for (const fact of FACTS) fact.textContent = "–";
+}
 let { messages, ...drafts } = keptWords();
 let shownMode: Mode | undefined;
 let abort: AbortController | undefined;
@@ -60,7 +63,7 @@ openModelPicker({
     isLoaded = false;
     abort?.abort();
     abort = undefined;
-    for (const fact of FACTS) fact.textContent = "–";
+    clearFacts();
     showState("Waiting for the model.");
   },
   async onLoaded({ canChat }, isCurrent) {
@@ -159,6 +162,7 @@ async function generate(): Promise<void> {
     showState("There is no message to send.");
     return field.focus();
   }
+  if (numbers.some(([, input]) => !input.reportValidity())) return;
   const options: WriteOptions = { maxTokens: values.tokens, temperature: values.temperature, seed: values.seed };
   const own = new AbortController();
   abort = own;
@@ -273,6 +277,8 @@ anew.addEventListener("click", () => {
   if (isChat) messages = [];
   field.value = isChat ? "" : BEGINNING;
   showMessages();
+  clearFacts();
+  showState(isLoaded ? "Ready." : "Waiting for the model.");
   keepWords();
   field.focus();
 });

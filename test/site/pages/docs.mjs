@@ -94,6 +94,20 @@ export const scenarios = {
       expect("errors of the page", errors.join("; "), "");
       return page.title();
     }),
+  "a heading and the way back from it leave what an example printed": (given) =>
+    visit(given.browser, `${given.url}docs/guide/inspect.html`, async (page, errors) => {
+      await ready(page);
+      await page.evaluate(() => {
+        document.querySelector("[data-example] output").textContent = "printed";
+        location.hash = document.querySelector("main h2[id]").id;
+      });
+      await page.waitForFunction(() => document.querySelector(":target") !== null);
+      await page.evaluate(() => history.back());
+      await page.waitForFunction(() => location.hash === "");
+      await new Promise((done) => setTimeout(done, 300)); // what a reload would take
+      expect("what was printed", await textOf(page, "[data-example] output"), "printed");
+      expect("errors of the page", errors.join("; "), "");
+    }),
   "a search without its file leaves a sentence, and one that is a link": (given) =>
     visit(given.browser, `${given.url}docs.html`, async (page, errors) => {
       await ready(page);

@@ -53,7 +53,7 @@ function start({ caches, fetch }: ReturnType<typeof createBrowser>, models: stri
     clients: { claim: async () => {} },
   };
   new Function("self", "caches", "fetch", "SITE", code)(self, caches, fetch, {
-    ...{ version: "1", files: [] },
+    ...{ version: "1", files: ["index.html", "assets/index.js"] },
     models: { version: models, files: ["models/stories/stories.gguf"] },
   });
   const wait = async (name: string) => {
@@ -109,6 +109,13 @@ test("what a host does not have, or breaks off, is asked for again", async () =>
   await expect(read("0-9")).rejects.toThrow("the host is gone");
   browser.host.answer = () => new Response(BYTES);
   expect(await bytesOf(await read("0-9"))).toEqual(BYTES.slice(0, 10));
+});
+
+test("a page that a host sends for a script which it lacks is not kept: the version is not installed", async () => {
+  const browser = createBrowser();
+  const { install } = start(browser, "a");
+  browser.host.answer = () => new Response("a page", { headers: { "Content-Type": "text/html" } });
+  await expect(install()).rejects.toThrow("assets/index.js: 200");
 });
 
 test("models of another version are read anew, and those of the last one are deleted", async () => {
