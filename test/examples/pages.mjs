@@ -28,7 +28,11 @@ export async function visit(browser, url, look) {
   const errors = [];
   page.on("pageerror", (error) => errors.push(error.message));
   page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
-  page.on("requestfailed", (request) => errors.push(`${request.url()}: ${request.failure()?.errorText}`));
+  page.on("requestfailed", (request) => {
+    const why = request.failure()?.errorText ?? "";
+    // A page that is left ends what it still asked for.
+    if (!why.endsWith("_ABORTED")) errors.push(`${request.url()}: ${why}`);
+  });
   try {
     await page.goto(url);
     return await look(page, errors);

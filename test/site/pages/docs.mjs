@@ -53,8 +53,7 @@ export const scenarios = {
           throw error;
         }
       }
-      // A page that is left ends what it still loads.
-      expect("errors of the pages", errors.filter((error) => !/_ABORTED$/.test(error)).join("; "), "");
+      expect("errors of the pages", errors.join("; "), "");
       return `${documents.length} documents`;
     }),
   "every example runs": async (given) => {

@@ -84,15 +84,17 @@ export const scenarios = {
       expect("the first word", await textOf(page, "#look"), /^Before “anna”, the head looked at the beginning/);
       await page.keyboard.press("ArrowRight");
       expect("the second word", await textOf(page, "#look"), /^Before “put”, the head looked at /);
+      const link = await page.$eval("#inspect", ({ href }) => href);
+      expect("the link", link.slice(link.lastIndexOf("/") + 1), "inspector.html#text=anna&layer=1&head=6");
       await page.keyboard.press("End");
       expect(
         "the last word",
         await textOf(page, "#look"),
         RegExp(`^“${words.at(-1).replace(/\W/, "\\$&")}” was written`),
       );
-      // Tab leaves the text for the form: no trap.
+      // Tab leaves the text for the link and the form: no trap.
       await page.keyboard.press("Tab");
-      expect("the focus behind the text", await page.evaluate(() => document.activeElement.id), "prompt");
+      expect("the focus after the text", await page.evaluate(() => document.activeElement.id), "inspect");
     }),
   "a word that the model does not know leaves a sentence": (given) =>
     open(
