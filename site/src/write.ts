@@ -10,7 +10,11 @@ import { markReady, startPage } from "./page.ts";
 const BEGINNING = "the cat sat on the mat because it was";
 const OFFERED = [{ name: "stories.gguf", label: "Stories, 0.8 MB: 743,296 parameters" }];
 
+/** Characters of a text that the address has: a longer one is kept on this device only, as conversations are. */
+const MOST_LINKED = 4096;
+
 const state = createState({
+  text: text(""),
   model: text("stories.gguf"),
   mode: choice("text", "chat"),
   temperature: number(0.7, 0, 5),
@@ -251,18 +255,20 @@ function showFacts({ length, memoryBytes, digest }: Written): void {
   byId("digest", HTMLElement).textContent = digest;
 }
 
-/** The words of the last visit. */
+/** The words of the last visit, or of the link. */
 function keptWords(): Words {
   const first: Words = { text: BEGINNING, chat: "", messages: [] };
+  const linked = state.values.text === "" ? {} : { text: state.values.text };
   try {
-    return { ...first, ...JSON.parse(localStorage.getItem(WORDS) ?? "{}") };
+    return { ...first, ...JSON.parse(localStorage.getItem(WORDS) ?? "{}"), ...linked };
   } catch {
-    return first; // no storage, or something else under this name
+    return { ...first, ...linked }; // no storage, or something else under this name
   }
 }
 
 function keepWords(): void {
   const words: Words = { ...drafts, [state.values.mode]: field.value, messages };
+  state.set({ text: words.text.length > MOST_LINKED ? "" : words.text });
   try {
     localStorage.setItem(WORDS, JSON.stringify(words));
   } catch {

@@ -106,6 +106,23 @@ export const scenarios = {
       await idle(page);
       expect("the text", await textIn(page), await expected(half, 24));
     }),
+  "a link has the text": (given) =>
+    open(given, async (page) => {
+      await page.evaluate(() => {
+        location.hash = "#deterministic=yes&temperature=0&tokens=3&text=the+dog+slept";
+      });
+      await page.waitForFunction(() => document.getElementById("text").value === "the dog slept");
+      await ready(page);
+      await page.click("#go");
+      await idle(page);
+      const written = await textIn(page);
+      expect("the text", written, await expected("the dog slept", 3));
+      await page.waitForFunction(
+        (wanted) => new URLSearchParams(location.hash.slice(1)).get("text") === wanted,
+        {},
+        written,
+      );
+    }),
   "a text and its options, by the keyboard alone": (given) =>
     open(given, async (page) => {
       await page.focus("#tokens");
