@@ -1,5 +1,5 @@
 // Small line charts in SVG: axes with labels, lines that differ by colour and dash, a legend, and the same numbers as a table.
-// Colours are classes of site.css (line-0, line-1, …), so that light and dark need no other drawing.
+// Colours are classes of styles/charts.css (line-0, line-1, …), so that light and dark need no other drawing.
 
 import { make } from "./dom.ts";
 

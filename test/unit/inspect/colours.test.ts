@@ -68,7 +68,7 @@ test.each([
   ["examples/induction/heatmap.ts", /const STOPS[^=]*= \[([^;]+)\];/],
   ["examples/browser/maps.js", /const stops = \[(.+)\];/],
   ["examples/browser/maps.css", /linear-gradient\(to right, (.+)\);/],
-  ["site/site.css", /linear-gradient\(to right, (rgb.+)\);/],
+  ["site/styles/maps.css", /linear-gradient\(to right, (rgb.+)\);/],
 ])("the ramp of %s is the same", (file, stops) => {
   const text = readFileSync(new URL(`../../../${file}`, import.meta.url), "utf8");
   const colours = Array.from(stops.exec(text)![1]!.matchAll(/(\d+),? (\d+),? (\d+)/g), ([, ...channels]) =>
