@@ -189,7 +189,12 @@ function createPage(send) {
           ],
         }),
     },
-    setViewport: ({ width, height }) => send("POST", "/window/rect", { width, height }),
+    /** The driver answers before the page has its new size. */
+    async setViewport({ width, height }) {
+      await send("POST", "/window/rect", { width, height });
+      const hasSize = (...size) => matchMedia(`(width: ${size[0]}px) and (height: ${size[1]}px)`).matches;
+      await page.waitForFunction(hasSize, {}, width, height);
+    },
     async screenshot({ path }) {
       await writeFile(path, Buffer.from(await send("GET", "/screenshot"), "base64"));
     },
