@@ -1,5 +1,5 @@
 // Choosing a model: one of the site, files of the visitor (also dropped on the page), or a URL; with progress, a button that stops and
-// loads again, and a sentence where it fails. A model of the site or a URL is part of the address.
+// loads again, and a sentence where it fails; and whether it gives the same bits in every engine. All but files is in the address.
 
 import type { Kind, Loaded, Source } from "../worker/load.ts";
 import type { State } from "./address.ts";
@@ -58,6 +58,9 @@ export function openModelPicker(options: PickerOptions): void {
   const actions = make("p", { className: "actions", hidden: true }, button, amount);
   const status = make("p", { className: "quiet", role: "status" });
   const label = make("label", { htmlFor: "model", textContent: "Model" });
+  const sameBits = make("input", { id: "deterministic", type: "checkbox" });
+  sameBits.checked = state.values.deterministic === "yes";
+  const bits = make("label", { className: "check" }, sameBits, " the same bits on every engine");
   let abort: AbortController | undefined;
   let again = (): void => {};
 
@@ -130,6 +133,10 @@ export function openModelPicker(options: PickerOptions): void {
   };
 
   select.addEventListener("change", choose);
+  sameBits.addEventListener("change", () => {
+    state.set({ deterministic: sameBits.checked ? "yes" : "no" });
+    again();
+  });
   button.addEventListener("click", () => (bar.hidden ? again() : abort?.abort()));
   for (const input of [file, folder]) {
     input.addEventListener("change", () => input.files?.length && loadFiles(input.files));
@@ -146,7 +153,7 @@ export function openModelPicker(options: PickerOptions): void {
     loadFiles(files);
   });
   byId("picker", HTMLElement).append(
-    make("div", { className: "picker" }, label, select, file, folder, form, hint, bar, actions, status),
+    make("div", { className: "picker" }, label, select, file, folder, form, hint, bar, actions, status, bits),
   );
 
   const { model } = state.values;

@@ -53,7 +53,7 @@ export type WeightFormat = Extract<NonNullable<LoadModelOptions["weights"]>, str
 let current: Current | undefined;
 /** The model once more, in another format. */
 let other: { readonly weights: WeightFormat; readonly model: Promise<Model> } | undefined;
-let kernels: Promise<Kernels> | undefined;
+let kernels: { readonly deterministic: boolean; readonly started: Promise<Kernels> } | undefined;
 /** How many loads began. */
 let loads = 0;
 /** What tasks keep of the model that is loaded, each as a function that releases it. */
@@ -96,13 +96,20 @@ const PLACES: Readonly<Record<string, ModelSource>> = {
   induction: folder("induction", ...FILES),
 };
 
-/** The kernels of this worker: those of the first call, whether deterministic or not. */
+/** The kernels of this worker. Those of the other build are released; what they hold must have been before. */
 export function startKernels(deterministic = false): Promise<Kernels> {
-  kernels ??= loadKernels({ deterministic, models, quantized, latent, statistics }).catch((error) => {
-    kernels = undefined; // the next call tries again
-    throw error;
+  if (kernels?.deterministic === deterministic) return kernels.started;
+  kernels?.started.then(
+    (previous) => previous.release(),
+    () => {}, // who asked for them got the error
+  );
+  const started = loadKernels({ deterministic, models, quantized, latent, statistics });
+  const own = { deterministic, started };
+  kernels = own;
+  started.catch(() => {
+    if (kernels === own) kernels = undefined; // the next call tries again
   });
-  return kernels;
+  return started;
 }
 
 /**

@@ -3,6 +3,7 @@
 import { HeadwiseError } from "headwise";
 import type { Answer } from "../src/engine.ts";
 import { replaced } from "./load.ts";
+import { plainMessage } from "./plain-error.ts";
 import { TASKS } from "./tasks.ts";
 import type { Cost } from "./variants.ts";
 
@@ -43,8 +44,9 @@ addEventListener("message", async ({ data }: MessageEvent<Request>) => {
     post({ id, result }, buffersOf(result));
   } catch (error) {
     const isReleased = error instanceof HeadwiseError && error.code === "RELEASED";
-    const { name, message } = isReleased ? replaced() : error instanceof Error ? error : new Error(String(error));
-    post({ id, error: { name: abort.signal.aborted ? "AbortError" : name, message } });
+    const own = isReleased ? replaced() : error instanceof Error ? error : new Error(String(error));
+    const name = abort.signal.aborted ? "AbortError" : own.name;
+    post({ id, error: { name, message: plainMessage(own) } });
   } finally {
     running.delete(id);
   }

@@ -10,8 +10,8 @@ const TEXT = encodeURIComponent("the dog slept on the rug because it was soft . 
 
 /** By the name of the picture: an address, and what is done there. */
 const IMAGES = {
-  inspector: { address: `inspector.html#text=${TEXT}&layer=1&head=6&query=16&key=6`, height: 1024 },
-  write: { address: "write.html#temperature=0&tokens=48", height: 640, press: "#go" },
+  inspector: { address: `inspector.html#text=${TEXT}&layer=1&head=6&query=16&key=6`, height: 1072 },
+  write: { address: "write.html#temperature=0&tokens=48", height: 824, press: "#go" },
 };
 const WIDTH = 1024;
 const MOST_BYTES = 60_000;

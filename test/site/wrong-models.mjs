@@ -8,7 +8,8 @@ import { expect } from "../examples/given.mjs";
 import { textOf } from "../examples/pages.mjs";
 import { holdTask } from "./engine-tasks.mjs";
 
-const SENTENCE = /^The model could not be loaded: \w+: /;
+/** Of a file that is no model, a URL where nothing is, and a page. */
+const REASONS = [/: \w+: /, /: The server has no model file at this address\. \(\w+: /, /: \w+: /];
 
 /** Chooses a file that is no model, a URL where nothing is, and one of another page. `errors` are those that the page reports. */
 export async function expectSentences(page, errors, url) {
@@ -31,7 +32,10 @@ export async function expectSentences(page, errors, url) {
     );
     sentences.push(await textOf(page, ".picker .error"));
   }
-  for (const sentence of sentences) expect("the sentence", sentence, SENTENCE);
+  for (const [i, sentence] of sentences.entries()) {
+    expect("the sentence", sentence, /^The model could not be loaded: /);
+    expect("its reason", sentence, REASONS[i]);
+  }
   errors.length = 0; // browsers report the file that is not there
 }
 

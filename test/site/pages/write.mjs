@@ -140,6 +140,33 @@ export const scenarios = {
       expect("the text", await textIn(page), await expected(PROMPT, 25));
       expect("the digest", await textOf(page, "#digest"), /^[\da-f]{16}$/);
     }),
+  "the same bits by a choice, by the keyboard alone": (given) =>
+    open(
+      given,
+      async (page) => {
+        const choose = async () => {
+          await page.focus("#deterministic");
+          await page.keyboard.press(" ");
+          await idle(page);
+          return textOf(page, ".picker [role=status]");
+        };
+        const digests = [];
+        const before = await textOf(page, ".picker [role=status]");
+        for (let round = 0; round < 2; round++) {
+          expect("the kernels", await choose(), /; simd kernels/);
+          await page.waitForFunction(() => location.hash.includes("deterministic=yes"));
+          await setText(page, PROMPT);
+          await page.click("#go");
+          await idle(page);
+          expect("the text", await textIn(page), await expected(PROMPT, 24));
+          digests.push(await textOf(page, "#digest"));
+          expect("the kernels of the choice taken back", await choose(), before);
+        }
+        expect("the digest of the second time", digests[1], digests[0]);
+        return before;
+      },
+      "#temperature=0&tokens=24",
+    ),
   "stops, by the keyboard alone": (given) =>
     open(
       given,
