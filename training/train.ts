@@ -129,7 +129,7 @@ await writeFile(`${options.out}/config.json`, `${JSON.stringify(hfConfig, null, 
 await writeFile(`${options.out}/tokenizer.json`, `${JSON.stringify(tokenizer, null, 1)}\n`);
 await writeFile(options.result, `${lines.join("\n")}\n`);
 
-/** Two roads to the logits of one batch: jax-js with the trained arrays, plain loops with the file. */
+/** Two paths to the logits of one batch: jax-js with the trained arrays, plain loops with the file. */
 async function compareWithReference(weights: Weights): Promise<number> {
   const { tokens, targets, counts } = drawBatch(createRandom(seed + 1), steps);
   targets.dispose();

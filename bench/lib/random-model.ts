@@ -28,19 +28,19 @@ export const MODEL_CONFIGS: Readonly<Record<string, object>> = {
   },
 };
 
-/** Bytes of the noise that all tensors repeat: a prime number of values, so that rows differ. */
-const NOISE_VALUES = 1_048_583;
+/** Random values that all tensors repeat: a prime number of them, so that rows differ. */
+const RANDOM_VALUES = 1_048_583;
 
 /** bfloat16 values of about ±0.04. */
-function createNoise(): Uint8Array {
-  const noise = new Uint16Array(NOISE_VALUES);
+function createRandomBytes(): Uint8Array {
+  const values = new Uint16Array(RANDOM_VALUES);
   let state = 1;
-  for (let i = 0; i < noise.length; i++) {
+  for (let i = 0; i < values.length; i++) {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
     // A sign, an exponent of 2^-8 to 2^-5, and 7 bits of fraction.
-    noise[i] = ((state >>> 16) & 0x8000) | ((119 + ((state >>> 20) & 3)) << 7) | ((state >>> 24) & 0x7f);
+    values[i] = ((state >>> 16) & 0x8000) | ((119 + ((state >>> 20) & 3)) << 7) | ((state >>> 24) & 0x7f);
   }
-  return new Uint8Array(noise.buffer);
+  return new Uint8Array(values.buffer);
 }
 
 /** A folder of config.json and model.safetensors in bfloat16. */
@@ -58,7 +58,7 @@ export function randomModel(config: object): (name: string) => Uint8Array | Byte
   const text = JSON.stringify(header);
   const start = new TextEncoder().encode(text.padEnd(Math.ceil(text.length / 8) * 8));
   const before = 8 + start.length;
-  const noise = createNoise();
+  const random = createRandomBytes();
   const source: ByteSource = {
     size: before + end,
     async read(offset, length) {
@@ -71,8 +71,8 @@ export function randomModel(config: object): (name: string) => Uint8Array | Byte
         return bytes;
       }
       for (let at = 0; at < length; ) {
-        const from = (offset - before + at) % noise.length;
-        const piece = noise.subarray(from, from + Math.min(length - at, noise.length - from));
+        const from = (offset - before + at) % random.length;
+        const piece = random.subarray(from, from + Math.min(length - at, random.length - from));
         bytes.set(piece, at);
         at += piece.length;
       }

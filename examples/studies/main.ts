@@ -9,7 +9,7 @@ import { filesOf, writeResult } from "./study.ts";
 
 const names = Object.keys(STUDIES).join(", ");
 const options = { figures: { type: "boolean" }, help: { type: "boolean", short: "h" } } as const;
-// Not strict, which throws: all that is wrong is said in one line.
+// Not strict, which throws: every error is one line.
 const { values, tokens } = parseArgs({ allowPositionals: true, strict: false, tokens: true, options });
 if (values.help) {
   console.log(

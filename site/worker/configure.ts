@@ -48,7 +48,7 @@ export async function describeTask(
   const url = filesOf(source);
   if (!/\.json($|\?)/.test(url)) return await describeFiles(url, { ...options, signal });
   const answer = await fetch(url, { signal }).catch((error: unknown) => {
-    throw signal.aborted ? error : new Error(`${url} expected an answer, got ${error}`, { cause: error });
+    throw signal.aborted ? error : new Error(`${url} expected an answer, got ${error}`);
   });
   if (!answer.ok) throw new Error(`${url} answered ${answer.status}`, { cause: { status: answer.status } });
   return describeModel(await answer.text(), options);

@@ -4,15 +4,15 @@ import { HeadwiseError } from "headwise";
 
 /** The message of an error, with what it means before it where a server is the reason. */
 export function plainMessage({ message, cause }: Error): string {
-  const meaning = meaningOf(cause);
+  const meaning = message.includes(" expected an answer, got ")
+    ? "The server could not be reached, or lets no other site read its files (CORS)."
+    : meaningOf(cause);
   return meaning ? `${meaning} (${message})` : message;
 }
 
-/** The errors of URLs have the status of the answer as their cause, or what `fetch` threw. */
+/** What the status of an answer means; it is the cause of an error of its URL, or of the error that this one names. */
 function meaningOf(cause: unknown): string | undefined {
   if (cause instanceof HeadwiseError) return meaningOf(cause.cause);
-  if (cause instanceof TypeError)
-    return "The server could not be reached, or lets no other site read its files (CORS).";
   const { status } = Object(cause) as { readonly status?: unknown };
   if (typeof status !== "number") return undefined;
   if (status === 404 || status === 410) return "The server has no model file at this address.";

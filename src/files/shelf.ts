@@ -13,7 +13,7 @@ export const MOST_KEPT: number = 2 ** 36;
 
 /** A version of a file. */
 export type KeptFile = { readonly url: string } & Pick<HttpSource, "size" | "mark">;
-/** What is kept of a URL: a version of the file, or the status that said that there is none. */
+/** What is kept of a URL: a version of the file, or the status of an answer without one. */
 export type Entry = KeptFile | { readonly url: string; readonly status: number };
 
 /**

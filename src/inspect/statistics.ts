@@ -35,8 +35,8 @@ export interface StatisticsOptions {
 }
 
 /**
- * Statistics of the softmax weights w that queries give their keys: those of maps, without the maps. [heads, qLen] where nothing
- * else is said; [batch, heads, qLen] where `options.batch` is given or the cache has more than one sequence.
+ * Statistics of the softmax weights w that queries give their keys: those of maps, without the maps. [heads, qLen], or
+ * [batch, heads, qLen] where `options.batch` is given or the cache has more than one sequence.
  *
  * Extra keys (`biasK`, `addZeroAttn`) and sinks take part in the softmax, and are no keys here: where a layer has them, `mass` is
  * below 1. Entropy, distance and the effective number are those of w / mass, and 0 where `mass` is below 2^-40. A query that

@@ -12,7 +12,7 @@ import { NULL } from "../wasm/abi.ts";
 import { type Formula, formulasOf, type StageName } from "./formulas.ts";
 import { type Stage, scoreStages, sideBySide, swapAxes } from "./stage-tensors.ts";
 
-/** The formulas of a call. What they share with other layers is said of one head of keys and values. */
+/** The formulas of a call. What they share with other layers is that of one head of keys and values. */
 export function latentFormulas(
   { config }: LatentAttention,
   call: AttendCall,

@@ -21,7 +21,7 @@ const WORK_TEXT = 64;
 const WORK_KNOWN = 256;
 const WORK_NEW = 8;
 
-/** What the template said to refuse the messages. */
+/** The reason for which the template refuses the messages. */
 class Refusal {
   readonly reason: string;
   constructor(reason: string) {

@@ -19,7 +19,7 @@ export interface Verdict {
   readonly digests?: Readonly<Record<string, string>>;
   readonly workloadMs?: number;
   /** Of threads and other things, in words. */
-  readonly said?: string;
+  readonly details?: string;
   readonly problems: readonly string[];
 }
 
@@ -90,20 +90,20 @@ export function judgeWork(isolation: Isolation): Judge {
     const { checks, build, workloadMs } = suite;
     const { default: _, ...digests } = suite.digests;
     const { used, reason } = isolation(can);
-    const said = warnings.filter((text) => text.endsWith(reason));
+    const about = warnings.filter((text) => text.endsWith(reason));
     const failed = checks.filter(({ ok }) => !ok);
     return {
       build,
       checks: `${checks.length - failed.length}/${checks.length}`,
       digests,
       workloadMs,
-      said: `${two.used}: ${two.reason}`,
+      details: `${two.used}: ${two.reason}`,
       problems: [
         ...failed.map(({ name, error }) => `check "${name}": ${error}`),
         ...differing("checks, whether they are a hundred", checks.length >= 100, true),
         ...differing("build", build, can.relaxedSimd ? "relaxed" : "simd"),
         ...differing("threads", [two.used, two.reason], [used, reason]),
-        ...differing("warnings", said, used > 1 ? [] : [`headwise: one thread instead of 2: ${reason}`]),
+        ...differing("warnings", about, used > 1 ? [] : [`headwise: one thread instead of 2: ${reason}`]),
         ...differing("self-test with threads", [two.ok, two.digest], [true, digests.simd]),
       ],
     };
@@ -124,7 +124,7 @@ export function judgeThreadedWork(isolation: Isolation): Judge {
 export const judgeRefusals: Judge = ({ result }) => {
   const outcomes = Object.entries(result as Record<string, Outcome>);
   return {
-    said: outcomes.map(([entry, { build, code }]) => `${entry} ${build ?? code}`).join(", "),
+    details: outcomes.map(([entry, { build, code }]) => `${entry} ${build ?? code}`).join(", "),
     problems: outcomes.flatMap(([entry, { name, code, message }]) => [
       ...differing(`error of ${entry}`, [name, code], ["HeadwiseError", "NO_CODEGEN"]),
       ...lacking(`error of ${entry}`, message, "script-src 'wasm-unsafe-eval'"),
@@ -142,7 +142,7 @@ export const judgeOwnWorkers: Judge = ({ result }, can) => {
   const refused = used > 1 ? ["no worker started (", "worker-src blob:", "createWorker"] : [reason];
   return {
     digests: { simd: text.threads.digest },
-    said: `text ${text.threads.used}: ${text.threads.reason}; file ${file.classic.used}: ${file.classic.reason}`,
+    details: `text ${text.threads.used}: ${text.threads.reason}; file ${file.classic.used}: ${file.classic.reason}`,
     problems: [
       ...differing("threads of text", [text.threads.used, text.threads.ok], [1, true]),
       ...lacking("reason of one thread", text.threads.reason, ...refused),
@@ -160,7 +160,7 @@ export const judgeOwnWorkers: Judge = ({ result }, can) => {
 export const judgeShards: Judge = ({ result }) => {
   const { used, reason, same } = result as TwoShards;
   return {
-    said: `${used} shards: ${reason}`,
+    details: `${used} shards: ${reason}`,
     problems: differing("shards, and whether the bits are the same", [used, same], [2, true]),
   };
 };
@@ -177,7 +177,7 @@ export function judgeWorkers(kept: boolean): Judge {
     const all = 2 * (threads - 1) + 2;
     const left = kept ? all : 0;
     return {
-      said: `${used.join(", ")} used; ${made} workers made, ${ended} ended; ${workers ?? "cannot say how many"} left`,
+      details: `${used.join(", ")} used; ${made} workers made, ${ended} ended; ${workers ?? "cannot say how many"} left`,
       problems: [
         ...differing("threads and shards", used, [threads, threads, 2]),
         ...differing("workers made and ended", [made, ended], [all, all - left]),
@@ -200,7 +200,7 @@ export const judgeModules: Judge = ({ result }, _can, address) => {
   ];
   const bytes = "3c 21 64 6f";
   return {
-    said: page?.url?.message,
+    details: page?.url?.message,
     problems: [
       ...Object.entries(fine ?? {}).flatMap(([kind, { build, message }]) =>
         differing(`build of a module as ${kind}`, build ?? message, "simd"),
@@ -218,7 +218,7 @@ export const judgeModules: Judge = ({ result }, _can, address) => {
 export const judgeRanges: Judge = ({ result }) => {
   const { tensors, server, blob } = result as Record<string, number>;
   return {
-    said: `${tensors} tensors, ${server} right from a server, ${blob} from a Blob`,
+    details: `${tensors} tensors, ${server} right from a server, ${blob} from a Blob`,
     problems: differing("tensors from a server and from a Blob", [server, blob], [tensors, tensors]),
   };
 };
@@ -241,7 +241,7 @@ export function judgeDoctor(isolation: Isolation, ...refusal: readonly string[])
     const { ok, text, verdict, headers, styled, fits } = result as DoctorPage;
     const works = refusal.length === 0;
     return {
-      said: text.slice(text.indexOf("features")).replaceAll(/\s+/g, " ").slice(0, 240),
+      details: text.slice(text.indexOf("features")).replaceAll(/\s+/g, " ").slice(0, 240),
       problems: [
         ...differing("whether the report is good", ok, works),
         ...lacking("report", text, ...(works ? [isolation(can).reason] : refusal)),

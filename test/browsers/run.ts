@@ -121,9 +121,9 @@ async function addressOf(scenario: Scenario, { installExtension }: Browser): Pro
 /** Keeps and prints a row. */
 function report(row: Row, took: number): void {
   rows.push(row);
-  const { browser, version, scenario, build, checks, digests, workloadMs, said } = row;
+  const { browser, version, scenario, build, checks, digests, workloadMs, details } = row;
   const ms = workloadMs === undefined ? undefined : `${workloadMs.toFixed(0)} ms`;
-  const cells = [`${browser} ${version}`, scenario, build, checks, digests?.simd, ms, said].filter(Boolean);
+  const cells = [`${browser} ${version}`, scenario, build, checks, digests?.simd, ms, details].filter(Boolean);
   const mark = row.problems.length === 0 ? "ok    " : "FAILED";
   console.log(`${mark} ${cells.join(" | ")} (${(took / 1000).toFixed(1)} s)`);
   for (const problem of row.problems) console.log(`       ${problem}`);

@@ -386,12 +386,12 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
       const { dModel, numHeads } = attention.config;
       const tokens = random.int(2, 200);
       const x = floats(random, tokens * dModel);
-      const spoiled = random.int(0, tokens - 1);
+      const nonFinite = random.int(0, tokens - 1);
       const poisoned = x.slice();
-      poisoned[spoiled * dModel + random.int(0, dModel - 1)] = [Number.NaN, Infinity, -Infinity][seed % 3]!;
+      poisoned[nonFinite * dModel + random.int(0, dModel - 1)] = [Number.NaN, Infinity, -Infinity][seed % 3]!;
       // Its own row, whose query is not finite, and all rows that may attend it.
-      const isSpoiled = (t: number, excluded: boolean) => t === spoiled || (t > spoiled && !excluded);
-      const excluding = Uint8Array.from({ length: tokens }, (_, j) => Number(j !== spoiled));
+      const isNonFinite = (t: number, excluded: boolean) => t === nonFinite || (t > nonFinite && !excluded);
+      const excluding = Uint8Array.from({ length: tokens }, (_, j) => Number(j !== nonFinite));
       const per = {
         data: new Uint8Array(numHeads * tokens).map((_, i) => excluding[i % tokens]!),
         shape: [numHeads, 1, tokens],
@@ -407,7 +407,7 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
           const row = rowsOf(attention, got, t, t + 1);
           // An infinity may stay one.
           const isOff = seed % 3 === 0 ? Number.isNaN : (y: number) => !Number.isFinite(y);
-          if (isSpoiled(t, keep !== undefined)) expect(row.every(isOff), `seed ${seed}, row ${t}`).toBe(true);
+          if (isNonFinite(t, keep !== undefined)) expect(row.every(isOff), `seed ${seed}, row ${t}`).toBe(true);
           else expect(firstDifference(row, rowsOf(attention, clean, t, t + 1)), `seed ${seed}, row ${t}`).toBe(-1);
         }
       }

@@ -39,15 +39,15 @@ export function stopAll(): void {
   for (const child of alive) stop(child);
 }
 
-/** What the command printed. Throws with all it said when it fails or takes longer than `seconds`. */
+/** What the command printed. Throws with its whole output when it fails or takes longer than `seconds`. */
 export async function run(command: Command, seconds: number): Promise<string> {
   const child = start(command);
-  const said = { out: "", err: "" };
+  const printed = { out: "", err: "" };
   child.stdout?.on("data", (data) => {
-    said.out += data;
+    printed.out += data;
   });
   child.stderr?.on("data", (data) => {
-    said.err += data;
+    printed.err += data;
   });
   const name = [command.file, ...command.args].join(" ");
   const limit = setTimeout(() => stop(child), seconds * 1000);
@@ -56,14 +56,14 @@ export async function run(command: Command, seconds: number): Promise<string> {
     child.once("error", reject);
     child.once("close", resolve);
   }).finally(() => clearTimeout(limit));
-  if (code === 0) return said.out;
+  if (code === 0) return printed.out;
   const late = performance.now() - begin >= seconds * 1000;
   const how = late ? `did not end within ${seconds} s` : `ended with ${code}`;
-  throw new Error(`${name} ${how}\n${said.out.slice(-2000)}${said.err.slice(-4000)}`);
+  throw new Error(`${name} ${how}\n${printed.out.slice(-2000)}${printed.err.slice(-4000)}`);
 }
 
 /**
- * The first match of `pattern` in what a child prints. Throws with what it said when it ends before that, prints something
+ * The first match of `pattern` in what a child prints. Throws with its output when it ends before that, prints something
  * like `failure`, or takes longer than `seconds`.
  */
 export function waitFor(
@@ -73,20 +73,20 @@ export function waitFor(
   seconds: number,
 ): Promise<RegExpExecArray> {
   return new Promise((resolve, reject) => {
-    let said = "";
+    let printed = "";
     const limit = setTimeout(() => fail(`nothing like ${pattern} within ${seconds} s`), seconds * 1000);
     const fail = (why: string) => {
       clearTimeout(limit);
-      reject(new Error(`${why}\n${said.slice(-4000)}`));
+      reject(new Error(`${why}\n${printed.slice(-4000)}`));
     };
     const listen = (data: Buffer) => {
-      said += data;
-      const match = pattern.exec(said);
+      printed += data;
+      const match = pattern.exec(printed);
       if (match) {
         clearTimeout(limit);
         resolve(match);
-      } else if (failure.test(said)) {
-        // What went wrong is printed behind the words that say that it did.
+      } else if (failure.test(printed)) {
+        // The reason is printed after the words that match.
         setTimeout(() => fail("it failed"), 500);
       }
     };

@@ -8,10 +8,15 @@ import { expect } from "../examples/given.mjs";
 import { textOf } from "../examples/pages.mjs";
 import { holdTask } from "./engine-tasks.mjs";
 
-/** Of a file that is no model, a URL where nothing is, and a page. */
-const REASONS = [/: \w+: /, /: The server has no model file at this address\. \(\w+: /, /: \w+: /];
+/** Of a file that is no model, a URL where nothing is, a page, and a server that does not answer. */
+const REASONS = [
+  /: \w+: /,
+  /: The server has no model file at this address\. \(\w+: /,
+  /: \w+: /,
+  /: The server could not be reached, or lets no other site read its files \(CORS\)\. \(\w+: /,
+];
 
-/** Chooses a file that is no model, a URL where nothing is, and one of another page. `errors` are those that the page reports. */
+/** Chooses a file that is no model, and URLs where no model is. `errors` are those that the page reports. */
 export async function expectSentences(page, errors, url) {
   const wrong = join(tmpdir(), "headwise-wrong.gguf");
   writeFileSync(wrong, "not a GGUF file");
@@ -20,10 +25,10 @@ export async function expectSentences(page, errors, url) {
   await page.waitForSelector(".picker .error");
   const sentences = [await textOf(page, ".picker .error")];
   await page.select("#model", "url");
-  for (const name of ["models/nothing.gguf", "index.html"]) {
+  for (const address of [`${url}models/nothing.gguf`, `${url}index.html`, await closedServer()]) {
     await page.$eval("#model-url", (field) => Object.assign(field, { value: "" }));
     await page.focus("#model-url");
-    await page.keyboard.type(url + name);
+    await page.keyboard.type(address);
     await page.keyboard.press("Enter");
     await page.waitForFunction(
       (last) => ![last, undefined].includes(document.querySelector(".picker .error")?.textContent),
@@ -37,6 +42,15 @@ export async function expectSentences(page, errors, url) {
     expect("its reason", sentence, REASONS[i]);
   }
   errors.length = 0; // browsers report the file that is not there
+}
+
+/** A URL of a server that has ended. */
+async function closedServer() {
+  const server = createServer();
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  const { port } = server.address();
+  await new Promise((done) => server.close(done));
+  return `http://127.0.0.1:${port}/model.gguf`;
 }
 
 /** Stops the loading of a model that does not come, by the keyboard alone, and loads it again; `errors` are those of the page. */

@@ -1,8 +1,8 @@
 """Short stories from templates, with their exact probability.
 
 Every random decision goes through `pick`, which adds -log p. No two sequences of decisions give the same words
-(`exact.py` checks it), so that the sum over a story is its information in nats, and the mean over the stories' tokens a
-floor that no model can go below.
+(`exact.py` checks it), so that the sum over a story is its information in nats, and the mean over the stories' tokens the
+entropy of the grammar: no model needs less.
 
 A story in mode "train" holds no held-out combination; in mode "test" it holds one wherever there is one. Words that
 what came before decides are marked with a probe, the name of what it takes to know them.
@@ -38,7 +38,7 @@ class Story(Teller):
 
     def __init__(self, choose, mix=Mix(), mode="train", on_word=None):
         super().__init__(choose, mode, on_word)
-        self.mix, self.told, self.asked = mix, set(), set()
+        self.mix, self.done, self.asked = mix, set(), set()
         self.last = self.fresh = None
         self.tell()
 
@@ -65,10 +65,10 @@ class Story(Teller):
         weights = {**FRAMES, **self.mix.weights}
         if len(self.stored) == 1:
             weights["need"] *= 0.25
-        names = [name for name in weights if possible.get(name, True) and name not in self.told and weights[name] > 0]
+        names = [name for name in weights if possible.get(name, True) and name not in self.done and weights[name] > 0]
         name = self.pick(names, [weights[each] for each in names])
         if name in ONCE:
-            self.told.add(name)
+            self.done.add(name)
         self.last = name
         # A question left for later is not asked at once, which would be the same words as a question asked at once.
         fresh, self.fresh = self.fresh, None

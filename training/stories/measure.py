@@ -138,8 +138,8 @@ def without_head(model, layer, head, evaluate):
 
 
 def measure(model, folder, report):
-    needed, floor, count = information(model, [Story(draws(f"fresh {i}")) for i in range(3000)])
-    report(f"{needed:.4f} nats a token on {count} new ones, the grammar's floor {floor:.4f}: gap {needed - floor:.4f}")
+    needed, entropy, count = information(model, [Story(draws(f"fresh {i}")) for i in range(3000)])
+    report(f"{needed:.4f} nats a token on {count} new ones, the grammar's entropy {entropy:.4f}: gap {needed - entropy:.4f}")
 
     held_out = [Story(draws(f"held out {i}"), mode="test") for i in range(1500)]
     report(f"{'held-out combinations, 1500 stories':37}accuracy  targets  chance")

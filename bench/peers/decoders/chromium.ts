@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import puppeteer from "puppeteer-core";
 import { WASM } from "./peers/wllama-paths.ts";
-import type { Said, Task } from "./task.ts";
+import type { Report, Task } from "./task.ts";
 import { wllamaWasm } from "./variants.ts";
 
 const CHROMIUM = "/usr/bin/chromium";
@@ -21,7 +21,7 @@ interface Page {
   readonly task: Task;
 }
 
-export async function runInPage({ script, loops, task }: Page): Promise<Said> {
+export async function runInPage({ script, loops, task }: Page): Promise<Report> {
   const files: Readonly<Record<string, string>> = {
     ...{ "/page.mjs": script, "/loops.wasm": loops },
     ...{ [WASM]: wllamaWasm(), [MODEL]: task.request.source },
@@ -68,9 +68,9 @@ export async function runInPage({ script, loops, task }: Page): Promise<Said> {
     for (const event of ["pageerror", "error"] as const)
       page.on(event, (error) => answered(JSON.stringify({ error: String(error) })));
     await page.goto(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
-    const said = JSON.parse(await answer) as Pick<Said, "answer"> & { readonly error?: string };
-    if (said.error !== undefined) throw new Error(said.error);
-    return { answer: said.answer, logits, heldBytes: largestRenderer(browser.process()!.pid!) };
+    const report = JSON.parse(await answer) as Pick<Report, "answer"> & { readonly error?: string };
+    if (report.error !== undefined) throw new Error(report.error);
+    return { answer: report.answer, logits, heldBytes: largestRenderer(browser.process()!.pid!) };
   } finally {
     await browser.close();
     server.closeAllConnections();

@@ -1,11 +1,11 @@
-// The weights that all peers get: noise that every bfloat16 holds without loss, so that a checkpoint and every file made for a
+// The weights that all peers get: random values that every bfloat16 holds without loss, so that a checkpoint and every file made for a
 // peer has the same values.
 
 import type { DecoderShape, TensorSpec } from "./shape.ts";
 import { elements, tensorsOf } from "./shape.ts";
 
-/** Values of the noise that all tensors repeat: a prime number, so that no two rows are the same. */
-const NOISE_VALUES = 1_048_583;
+/** Random values that all tensors repeat: a prime number, so that no two rows are the same. */
+const RANDOM_VALUES = 1_048_583;
 
 export interface RandomWeights {
   /** All tensors, in the order of the checkpoint. */
@@ -15,19 +15,19 @@ export interface RandomWeights {
 }
 
 /** Signed values of 2^-8 to 2^-4, with 7 bits of fraction. */
-function createNoise(): Float32Array {
-  const noise = new Uint32Array(NOISE_VALUES);
+function createRandomValues(): Float32Array {
+  const bits = new Uint32Array(RANDOM_VALUES);
   let state = 1;
-  for (let i = 0; i < noise.length; i++) {
+  for (let i = 0; i < bits.length; i++) {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    noise[i] = (state & 0x80000000) | ((119 + ((state >>> 20) & 3)) << 23) | (((state >>> 24) & 0x7f) << 16);
+    bits[i] = (state & 0x80000000) | ((119 + ((state >>> 20) & 3)) << 23) | (((state >>> 24) & 0x7f) << 16);
   }
-  return new Float32Array(noise.buffer);
+  return new Float32Array(bits.buffer);
 }
 
 /** Norms are ones, so that activations and logits have the sizes of a trained model's. */
 export function randomWeights(shape: DecoderShape): RandomWeights {
-  const noise = createNoise();
+  const random = createRandomValues();
   const starts = new Map<string, number>();
   const tensors = tensorsOf(shape);
   let start = 0;
@@ -42,8 +42,8 @@ export function randomWeights(shape: DecoderShape): RandomWeights {
       if (size.length === 1) return values.fill(1);
       const first = starts.get(name)! + begin;
       for (let at = 0; at < values.length; ) {
-        const from = (first + at) % NOISE_VALUES;
-        const piece = noise.subarray(from, Math.min(NOISE_VALUES, from + values.length - at));
+        const from = (first + at) % RANDOM_VALUES;
+        const piece = random.subarray(from, Math.min(RANDOM_VALUES, from + values.length - at));
         values.set(piece, at);
         at += piece.length;
       }

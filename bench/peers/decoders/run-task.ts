@@ -7,7 +7,7 @@ import { build } from "esbuild";
 import { peakLoopBytes } from "../../peaks/compile.ts";
 import { root } from "../packages.ts";
 import { runInPage } from "./chromium.ts";
-import type { Outcome, Said, Task } from "./task.ts";
+import type { Outcome, Report, Task } from "./task.ts";
 import type { Variant } from "./variants.ts";
 
 /** Inside of this package, so that the peers' packages are found from there; its own, so that two commands may run at once. */
@@ -44,21 +44,21 @@ export async function runTask({ file, inPage }: Variant, task: Task): Promise<Ou
   return { ...answer, logits, peakBytes: heldBytes - answer.loopBytes };
 }
 
-async function runInProcess(script: string, task: Task): Promise<Said> {
+async function runInProcess(script: string, task: Task): Promise<Report> {
   const answerFile = join(folder, "answer.json");
   const child = spawn(process.execPath, [script, JSON.stringify(task), loopsFile, answerFile], {
     stdio: ["ignore", "ignore", "pipe"],
   });
-  let said = "";
+  let printed = "";
   child.stderr.on("data", (chunk: Buffer) => {
-    said += chunk.toString();
+    printed += chunk.toString();
   });
   const kill = () => child.kill("SIGKILL");
   process.once("exit", kill);
   const code = await new Promise((resolve, reject) => child.on("error", reject).on("close", resolve));
   process.off("exit", kill);
-  if (code !== 0) throw new Error(/^\w*(?:Error|Exception).*$/m.exec(said)?.[0] ?? `it ended with ${code}`);
-  const { answer, heldBytes } = JSON.parse(readFileSync(answerFile, "utf8")) as Omit<Said, "logits">;
+  if (code !== 0) throw new Error(/^\w*(?:Error|Exception).*$/m.exec(printed)?.[0] ?? `it ended with ${code}`);
+  const { answer, heldBytes } = JSON.parse(readFileSync(answerFile, "utf8")) as Omit<Report, "logits">;
   const logits = new Float32Array(new Uint8Array(readFileSync(`${answerFile}.logits`)).buffer);
   return { answer, heldBytes, logits };
 }

@@ -9,7 +9,7 @@ export interface Task {
 }
 
 /** What it says, and the most memory that it ever had. */
-export interface Said {
+export interface Report {
   readonly answer: Omit<Measured, "logits">;
   readonly logits: Float32Array;
   readonly heldBytes: number;

@@ -32,7 +32,7 @@ const VARIANTS = [
   { peer: "transformers-js", format: "q8 native", kind: "q8", inputs: "text" },
 ] as const;
 
-interface Said {
+interface Report {
   readonly startMs: number;
   readonly single: number;
   readonly batch: number;
@@ -73,19 +73,19 @@ for (const peer of new Set(VARIANTS.map((variant) => variant.peer)))
     ...{ outfile: join(scripts, `${peer}.mjs`), bundle: true, format: "esm", platform: "node", packages: "external" },
   });
 
-const said = new Map<(typeof VARIANTS)[number], Said[]>(VARIANTS.map((variant) => [variant, []]));
+const reports = new Map<(typeof VARIANTS)[number], Report[]>(VARIANTS.map((variant) => [variant, []]));
 for (let round = 0; round < rounds; round++)
   for (let turn = 0; turn < VARIANTS.length; turn++) {
     const variant = VARIANTS[(round + turn) % VARIANTS.length]!;
     const args = [join(scripts, `${variant.peer}.mjs`), variant.format, folder, `${seconds}`];
     const stdio: ["ignore", "pipe", "ignore"] = ["ignore", "pipe", "ignore"];
     const text = execFileSync(process.execPath, args, { encoding: "utf8", stdio, maxBuffer: 2 ** 26 });
-    said.get(variant)?.push(JSON.parse(text) as Said);
+    reports.get(variant)?.push(JSON.parse(text) as Report);
   }
 
-const expected = said.get(VARIANTS[0])?.[0]?.vectors ?? [];
+const expected = reports.get(VARIANTS[0])?.[0]?.vectors ?? [];
 /** The largest difference of a component from headwise's in float32; vectors have length 1. */
-const errorOf = (vectors: Said["vectors"]) =>
+const errorOf = (vectors: Report["vectors"]) =>
   Math.max(...vectors.flatMap((vector, i) => vector.map((x, j) => Math.abs(x - (expected[i]?.[j] ?? Number.NaN)))));
 const { machine, engine, date, commit } = originOf();
 console.log(
@@ -94,19 +94,19 @@ console.log(
     `${versionOf("@huggingface/transformers")}, ${date.slice(0, 10)}, ${commit?.slice(0, 7)}`,
 );
 console.log("\n| | vectors/s, one at a time | in batches of 32 | ms to the first | error |\n|---|---:|---:|---:|---:|");
-for (const [variant, all] of said) {
+for (const [variant, all] of reports) {
   const of = (part: "single" | "batch" | "startMs") => median(all.map((each) => each[part]));
   const error = errorOf(all[0]?.vectors ?? []);
   if (variant.kind === "f32" && !(error < 1e-3)) throw new Error(`${variant.peer}: vectors differ by ${error}`);
   const cells = [of("single").toFixed(0), of("batch").toFixed(0), of("startMs").toFixed(0), error.toExponential(1)];
   console.log(`| ${variant.peer} ${variant.format} | ${cells.join(" | ")} |`);
 }
-for (const [variant, all] of said)
-  for (const [other, others] of said) {
+for (const [variant, all] of reports)
+  for (const [other, others] of reports) {
     if (variant.peer !== "headwise" || other.peer === "headwise") continue;
     if (other.kind !== variant.kind || other.inputs !== variant.inputs) continue;
-    const times = (ratioOf: (own: Said, other: Said) => number) =>
-      `${median(all.map((each, i) => ratioOf(each, others[i] as Said))).toFixed(2)}x`;
+    const times = (ratioOf: (own: Report, other: Report) => number) =>
+      `${median(all.map((each, i) => ratioOf(each, others[i] as Report))).toFixed(2)}x`;
     console.log(
       `- headwise ${variant.format} beside ${other.peer} ${other.format}: one at a time ${times((a, b) => a.single / b.single)}, ` +
         `batches ${times((a, b) => a.batch / b.batch)}, the first vector ${times((a, b) => b.startMs / a.startMs)} sooner`,

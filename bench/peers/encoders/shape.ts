@@ -19,7 +19,7 @@ export const CONFIG = {
   },
 };
 
-/** The tensors of the model, by name, without a head: noise about as large as trained weights. */
+/** The tensors of the model, by name, without a head: random values about as large as trained weights. */
 export function randomTensors(): Map<string, Tensor> {
   const random = createRandom(7);
   const decoder = readEncoder("bench", CONFIG);

@@ -3,9 +3,9 @@
 import { mean } from "../study.ts";
 import type { Checkpoint, Circuit, FormationResult, Run } from "./result.ts";
 
-/** Heads are said to have a score from here on. */
+/** Heads count as formed from this score on. */
 export const HIGH = 0.5;
-/** And to have begun to rise from here on: scores of untrained heads are below 0.1. */
+/** And as rising from this one on: scores of untrained heads are below 0.1. */
 export const RISEN = 0.2;
 
 type Of = (checkpoint: Checkpoint) => number;

@@ -73,7 +73,7 @@ export const KINDS: readonly Kind[] = [
       "reference",
       "Name mover",
       "looks from the place before an answer at the word that answers",
-      "It copies that word to where it has to be said.",
+      "It copies that word to the answer.",
     ),
     isOf: ({ kind }) => kind === "name mover",
   },

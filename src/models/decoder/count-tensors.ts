@@ -54,7 +54,7 @@ export interface DecoderCounts {
 
 const sizeOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
 
-/** Counts the parameters of a decoder, of which `resolveHead` said whether it has a head, and whose config.json is `file`. */
+/** Counts the parameters of a decoder, whose head is resolved (`resolveHead`), and whose config.json is `file`. */
 export function countDecoder(decoder: Decoder, file: Fields): DecoderCounts {
   const { spec } = decoder;
   const { required, optional } = expectedTensors(decoder, "");

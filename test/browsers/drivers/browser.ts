@@ -29,17 +29,17 @@ export const STATE = "JSON.stringify(globalThis.headwisePage ?? null)";
 
 const PATIENCE_MS = 120_000;
 
-/** A page said neither that something is right nor that it is wrong. */
+/** A page reported neither a success nor a failure. */
 export class NoReport extends Error {}
 
 /**
- * Reads the state of a page until it is done. `read` evaluates STATE there; `said` tells what the browser itself has
- * said of the page, for the message when nothing comes.
+ * Reads the state of a page until it is done. `read` evaluates STATE there; `messages` are what the browser itself
+ * reports of the page, for the error when nothing comes.
  */
 export async function awaitReport(
   url: string,
   read: () => Promise<string>,
-  said: () => readonly string[] = () => [],
+  messages: () => readonly string[] = () => [],
 ): Promise<PageReport> {
   const end = Date.now() + PATIENCE_MS;
   let step = "its scripts did not run";
@@ -49,7 +49,7 @@ export async function awaitReport(
     if (state) step = `it stands at "${state.step}"`;
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
-  throw new NoReport(`${url}: no report within ${PATIENCE_MS / 1000} s: ${[step, ...said()].join("; ")}`);
+  throw new NoReport(`${url}: no report within ${PATIENCE_MS / 1000} s: ${[step, ...messages()].join("; ")}`);
 }
 
 /** What `promise` gives, unless it takes longer. */

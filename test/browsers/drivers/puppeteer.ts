@@ -60,14 +60,14 @@ export async function startPuppeteer(kind: keyof typeof KINDS): Promise<Browser>
     async visit(url) {
       const page = await browser.newPage();
       try {
-        const said: string[] = [];
-        page.on("console", (message) => said.push(message.text()));
-        page.on("pageerror", (error) => said.push(String(error)));
+        const messages: string[] = [];
+        page.on("console", (message) => messages.push(message.text()));
+        page.on("pageerror", (error) => messages.push(String(error)));
         await page.goto(url, { waitUntil: "domcontentloaded", timeout: START_MS });
         const report = await awaitReport(
           url,
           () => page.evaluate(STATE) as Promise<string>,
-          () => said,
+          () => messages,
         );
         return { ...report, workers: page.workers().length };
       } finally {

@@ -593,7 +593,7 @@ describe("sources of jobs that wait", () => {
     await new Promise(() => {});
   }
 
-  test("do not keep a loop from being left, and are told to return", async () => {
+  test("do not keep a loop from being left, and have their return called", async () => {
     using session = open();
     for await (const _ of generateMany(generatorOf(session))) break;
     let returned = 0;

@@ -49,7 +49,7 @@ describe("renderChat", () => {
     );
   });
 
-  test("takes another template, and ends with what begins an answer unless told otherwise", async () => {
+  test("takes another template, and ends with what begins an answer unless an option is false", async () => {
     const template = "{{ messages[0].content }}{% if add_generation_prompt %}>{% endif %}";
     expect(await render("other", { template })).toBe("hi>");
     expect(await render(template, { addGenerationPrompt: false })).toBe("hi");
