@@ -41,8 +41,7 @@ export default defineConfig(({ mode }) => {
       execArgv: ["--import", pathOf("scripts/source-hooks.mjs")],
       setupFiles: ["test/support/setup.ts"],
       sequence: { sequencer: LongestFirst },
-      // Children that are Node keep what they compiled of the sources and the bundles.
-      env: { HEADWISE_SAMPLE: sample, NODE_COMPILE_CACHE: pathOf("build/compile-cache") },
+      env: { HEADWISE_SAMPLE: sample },
       projects: [
         { extends: true, test: { name: "sharing", include, exclude: [...ALONE, "**/node_modules"], isolate: false } },
         { extends: true, test: { name: "alone", include: long ? [] : ALONE } },

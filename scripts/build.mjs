@@ -159,7 +159,8 @@ for (const host of Object.keys(HOSTS))
 const HOST = "./shared/host.js";
 const host = await readHost("src/entries/index.ts", "src/entries/api.ts");
 
-rmSync("dist", { recursive: true, force: true });
+// The cache of compiled code belongs to tests, which run what is built.
+for (const old of ["dist", "build/compile-cache"]) rmSync(old, { recursive: true, force: true });
 // Nothing in dist/ is minified: stack traces name functions, and bundlers minify.
 const inDist = { ...common, outdir: "dist", loader: { ".txt": "text" }, write: false };
 const entryPoints = (sources) => Object.entries(sources).map(([out, source]) => ({ in: source, out }));

@@ -39,7 +39,7 @@ import {
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../support/layers.ts";
 import { sampled } from "../support/sampled.ts";
 
-const SEEDS = Array.from({ length: 24 }, (_, seed) => seed);
+const SEEDS = sampled([...Array(24).keys()], 1, (seed) => seed % 12);
 
 const largest = (data: ArrayLike<number>) => Array.from(data).reduce((most, one) => Math.max(most, Math.abs(one)), 0);
 
