@@ -126,7 +126,8 @@ function storeIn(where: string, pieces: PieceStore, options: StoreOptions): Mode
     if (kept && "size" in kept && !validate) return keptSource(shelf, kept, connect);
     let live: HttpSource;
     try {
-      live = await connect();
+      // What is kept is used at once if the server does not answer.
+      live = await connectUrl(url, urlOptions, kept && 0);
     } catch (error) {
       const status = (Object(Object(error).cause) as { status?: number }).status;
       const isAway =

@@ -223,6 +223,8 @@ describe("a source of a store", () => {
     await source.read(0, PIECE);
     server.breaksAt = 0;
     await expect(source.read(0, 4 * PIECE)).rejects.toMatchObject({ code: "BAD_FILE" });
+    // Each of the three others is asked for four times.
+    await vi.waitFor(() => expect(server.requests).toBe(2 + 3 * 4));
     // Nothing of the pieces that broke off is kept.
     expect([...pieces.kept.values()].filter(({ length }) => length > 1000).map(({ length }) => length)).toEqual([KEPT]);
     server.breaksAt = Number.POSITIVE_INFINITY;
@@ -522,8 +524,12 @@ describe("loadModel with a store", () => {
     return ended;
   }
 
-  async function logitsOf(source: Parameters<typeof loadModel>[1], store?: ModelStore): Promise<Float32Array> {
-    using model = await loadModel(kernels, source, { gguf: ggufReader, store });
+  async function logitsOf(
+    source: Parameters<typeof loadModel>[1],
+    store?: ModelStore,
+    signal?: AbortSignal,
+  ): Promise<Float32Array> {
+    using model = await loadModel(kernels, source, { gguf: ggufReader, store, signal });
     using session = createSession(model, { maxSeqLen: 9 });
     return forward(session, [5, 6, 7]).logits;
   }
@@ -547,10 +553,12 @@ describe("loadModel with a store", () => {
       const server = await serveUpTo(limit);
       const url = `${addressOf(server)}/${name}`;
       const used = kernels.usedBytes;
-      await expect(logitsOf(url, store())).rejects.toMatchObject({ code: "BAD_FILE" });
+      const stop = new AbortController();
+      await expect(logitsOf(url, store(), stop.signal)).rejects.toMatchObject({ code: "BAD_FILE" });
       expect(kernels.usedBytes).toBe(used);
       // Reads of other pieces went on.
       await vi.waitFor(() => expect(kept).toBe(2 * PIECE));
+      stop.abort();
       // All of it once, with the beginnings of the three files, but for what was kept.
       limit.bytes = gguf.length + 3 * 2 ** 16 - kept;
       const want = await logitsOf(files(name) ?? files);
