@@ -96,7 +96,7 @@ test("tokens that the vocabulary does not have are named, and wrong arguments", 
   expect(decode([])).toBe("");
   expect(() => encode(5 as never)).toThrow("encode: text expected a string, got 5");
   expect(() => encode("", { special: true } as never)).toThrow(
-    'encode: options expected only addSpecial, got "special"',
+    'encode: options expected only addSpecial, parseSpecial, plain, got "special"',
   );
   await expect(readGgufTokenizer({} as never)).rejects.toThrow(
     "readGgufTokenizer: file expected metadata, as openGguf gives it, got Object",
