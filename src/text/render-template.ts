@@ -1,5 +1,6 @@
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { reasonOf } from "../util/reason.ts";
+import { createMarks, type MarkedText } from "./given-text.ts";
 import type { Jinja, JinjaInterpreter } from "./libraries.ts";
 
 /**
@@ -29,13 +30,15 @@ class Refusal {
   }
 }
 
-/** Renders a chat template. */
+/** Renders a chat template with variables, `given` among them, in which the texts of `specials` are to be told from the template's. */
 export function renderTemplate(
   where: string,
   library: Jinja,
   template: string,
   variables: Readonly<Record<string, unknown>>,
-): string {
+  given: Readonly<Record<string, unknown>>,
+  specials: readonly string[],
+): MarkedText {
   const { length } = template;
   if (length > LONGEST_TEMPLATE)
     throw badTemplate(`${where}: chat template expected at most ${LONGEST_TEMPLATE} characters, got ${length}`);
@@ -52,12 +55,16 @@ export function renderTemplate(
     ...variables,
   };
   try {
+    const { parsed } = new library.Template(template);
+    const marks = specials.length > 0 ? createMarks(where, specials, literalsOf(parsed), given) : undefined;
+    const marked = Object.entries(given).map(([key, value]) => [key, marks ? marks.mark(value) : value]);
     const environment = new library.Environment();
-    for (const [key, value] of Object.entries(globals)) environment.set(key, value);
+    const all = { ...globals, ...Object.fromEntries(marked) };
+    for (const [key, value] of Object.entries(all)) environment.set(key, value);
     const interpreter = new library.Interpreter(environment);
     limits.watch(interpreter);
-    const { value } = interpreter.run(new library.Template(template).parsed);
-    return String(value);
+    const text = String(interpreter.run(parsed).value);
+    return marks ? marks.restore(text) : { text, plain: [] };
   } catch (cause) {
     if (cause instanceof HeadwiseError) throw cause;
     if (cause instanceof Refusal)
@@ -70,6 +77,15 @@ export function renderTemplate(
 }
 
 const badTemplate = (text: string, cause?: unknown) => new HeadwiseError("BAD_FILE", text, { cause });
+
+/** The strings that a parsed template has in its expressions. */
+function literalsOf(node: unknown): string[] {
+  if (typeof node !== "object" || node === null) return [];
+  const { type, value } = node as Value;
+  if (type === "StringLiteral" && typeof value === "string") return [value];
+  const parts = node instanceof Map ? [...node].flat() : Object.values(node);
+  return [...new Set(parts.flatMap(literalsOf))];
+}
 
 /** A part of a parsed template, as far as it is looked at. */
 interface Node {

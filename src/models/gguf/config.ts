@@ -80,6 +80,9 @@ function stateConfig(
   const share = dModel / numHeads;
   const headDim = keys.count("attention.key_length", share);
   const valueDim = keys.count("attention.value_length", share);
+  keys.expectSame("attention.key_length_swa", headDim);
+  keys.expectSame("attention.value_length_swa", valueDim);
+  keys.expectSame("rope.dimension_count_swa", keys.count("rope.dimension_count", headDim));
 
   const causal = keys.flag("attention.causal") ?? architecture.causal ?? true;
   const width = windowOf(keys, architecture, layer);

@@ -190,6 +190,8 @@ function attentionTensors(
 
 function expectMatrix(where: string, { tensors }: Header, name: string): readonly number[] {
   const { shape } = tensors.get(name) ?? {};
+  // One of a single row may be a vector.
+  if (shape?.length === 1) return [1, ...shape];
   if (shape?.length === 2) return shape;
   throw refusal(where, name, "two dimensions", shape ? shapeText(shape) : "no such tensor");
 }

@@ -11,14 +11,11 @@ export const ATTENTION_FACTOR = "rope.scaling.attn_factor";
 export const UNSUPPORTED: readonly Unsupported[] = [
   ["attention.clamp_kqv", 0],
   ["attention.indexer.head_count", 0],
-  ["attention.key_length_swa"],
-  ["attention.value_length_swa"],
   ["attention.output_scale", 0, 1],
   ["attention.shared_kv_layers", 0],
   ["attention.temperature_length", 0],
   ["attention.temperature_scale", 0],
   ["full_attention_interval", 0, 1],
-  ["rope.dimension_count_swa"],
   ["rope.dimension_sections"],
   ["rope.scaling.alpha", 0],
   // Programs disagree on whether this includes yarn's own factor.
@@ -46,6 +43,8 @@ export interface Keys {
   number(key: string): number | undefined;
   flag(key: string): boolean | undefined;
   fail(key: string, rule: string, got: unknown): never;
+  /** Throws unless the key is absent or has `value`, that of the key without "_swa": layers with a window have no sizes of their own. */
+  expectSame(key: string, value: number): void;
   /** Throws unless each of these keys is absent or has a number that means "none". */
   expectNone(unsupported: readonly Unsupported[]): void;
 }
@@ -78,6 +77,10 @@ export function keysOf(where: string, metadata: ReadonlyMap<string, GgufValue>, 
     flag(key) {
       const value = raw(key);
       return value === undefined || typeof value === "boolean" ? value : fail(key, "true or false", value);
+    },
+    expectSame(key, value) {
+      if (raw(key) === undefined || whole(key, 0) === value) return;
+      fail(key, `${value}, that of "${key.replace("_swa", "")}", since others are unsupported`, raw(key));
     },
     expectNone(unsupported) {
       for (const [key, ...none] of unsupported) {

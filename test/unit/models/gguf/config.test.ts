@@ -275,6 +275,16 @@ describe("the rules of an architecture", () => {
       { causal: true, window: { left: 511 }, rope: { ...half, theta: 20_000 } },
     ],
     [
+      "sizes of the file for layers with the window, the same as of others",
+      () =>
+        rulesOf("gemma3", {
+          ...window,
+          ...{ "attention.key_length_swa": u32(32), "attention.value_length_swa": u32(32) },
+          "rope.dimension_count_swa": u32(32),
+        }),
+      { causal: true, window: { left: 511 }, rope: half },
+    ],
+    [
       "a period of the file",
       () => rulesOf("gemma3", { ...window, "attention.sliding_window_pattern": u32(2) }, 1),
       { causal: true, rope: half },
@@ -514,6 +524,24 @@ describe("what is refused", () => {
       keys("llama", { ...yarn, "rope.scaling.attn_factor": f32(1.2) }),
       tensors(),
       `key "llama.rope.scaling.attn_factor" expected absent, since it is unsupported, got ${Math.fround(1.2)}`,
+    ],
+    [
+      "keys of another size in layers with a window",
+      keys("llama", { "attention.key_length_swa": u32(16) }),
+      tensors(),
+      'key "llama.attention.key_length_swa" expected 32, that of "attention.key_length", since others are unsupported, got 16',
+    ],
+    [
+      "values of another size in layers with a window",
+      keys("llama", { "attention.value_length_swa": u32(64) }),
+      tensors(),
+      'key "llama.attention.value_length_swa" expected 32, that of "attention.value_length", since others are unsupported, got 64',
+    ],
+    [
+      "another rotation in layers with a window",
+      keys("llama", { "rope.dimension_count": u32(16), "rope.dimension_count_swa": u32(32) }),
+      tensors(),
+      'key "llama.rope.dimension_count_swa" expected 16, that of "rope.dimension_count", since others are unsupported, got 32',
     ],
     [
       "sections of mrope",
