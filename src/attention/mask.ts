@@ -9,7 +9,11 @@ import { describe } from "../util/errors.ts";
 export interface Mask {
   /** 0 is false, any other number is true. */
   readonly data: Uint8Array | readonly boolean[];
-  /** Up to four dimensions, each 1 or that of the target. */
+  /**
+   * Up to four dimensions, each 1 or that of the target. Rank 2 is refused where its first dimension could be the queries or
+   * the sequences, and rank 3 where it could be the heads or the sequences, because there is more than one of both and as many:
+   * then all four are needed.
+   */
   readonly shape: readonly number[];
 }
 
@@ -110,26 +114,49 @@ function readBooleans(where: string, name: string, mask: Mask): BooleanMask {
   return { data: copy, shape };
 }
 
-/** The four dimensions of a mask. Throws unless it has as many elements, and these broadcast to the target. */
-function broadcast(
-  where: string,
-  name: string,
-  { data, shape }: BooleanMask | Tensor,
-  target: MaskTarget,
-): Plane["shape"] {
+type Dimensions = Plane["shape"];
+
+/** The four dimensions of a mask. Throws unless it has as many elements, and these broadcast to the target in one way. */
+function broadcast(where: string, name: string, { data, shape }: BooleanMask | Tensor, target: MaskTarget): Dimensions {
   if (shape.length < 1 || shape.length > 4)
     throw new RangeError(`${where}: ${name} expected rank 1 to 4, got shape [${shape.join(", ")}]`);
   expectElements(where, name, name === "bias" ? "floats" : "elements", shape, data.length);
-  const full = [...Array<number>(4 - shape.length).fill(1), ...shape] as [number, number, number, number];
-  const { batch, numHeads, qLen, kvLen } = target;
-  const fits =
-    [batch, numHeads, qLen].every((length, axis) => full[axis] === 1 || full[axis] === length) &&
-    (full[3] === 1 || full[3] <= kvLen);
-  if (!fits)
+  const full = [...Array<number>(4 - shape.length).fill(1), ...shape] as unknown as Dimensions;
+  const other = ofSequences(shape, target);
+  const otherFits = other !== undefined && fits(other, target);
+  const got = `got [${shape.join(", ")}]`;
+  if (!fits(full, target)) {
+    const { batch, numHeads, qLen, kvLen } = target;
+    const hint = otherFits ? `, as its elements do in shape [${other.join(", ")}]` : "";
     throw new RangeError(
-      `${where}: ${name} expected a shape that broadcasts to [${batch}, ${numHeads}, ${qLen}, ${kvLen}], got [${shape.join(", ")}]`,
+      `${where}: ${name} expected a shape that broadcasts to [${batch}, ${numHeads}, ${qLen}, ${kvLen}]${hint}, ${got}`,
     );
+  }
+  // With one sequence, or one query or head, both readings are the same.
+  if (otherFits && other[0] > 1) {
+    const [one, second] = shape.length === 2 ? ["query", "sequence, such as padding"] : ["head", "sequence"];
+    throw new RangeError(
+      `${where}: ${name} expected shape [${full.join(", ")}] (for each ${one}) or [${other.join(", ")}] (for each ${second}), ` +
+        `since this call has ${other[0]} of both, ${got}`,
+    );
+  }
   return full;
+}
+
+function fits(full: Dimensions, { batch, numHeads, qLen, kvLen }: MaskTarget): boolean {
+  const most = [batch, numHeads, qLen];
+  return most.every((length, axis) => full[axis] === 1 || full[axis] === length) && (full[3] === 1 || full[3] <= kvLen);
+}
+
+/**
+ * The dimensions of a mask of rank 2 or 3 whose first one counts sequences, as in other libraries: [batch, kvLen] is padding,
+ * [batch, qLen, kvLen] or [batch·numHeads, qLen, kvLen] a mask of each sequence.
+ */
+function ofSequences(shape: readonly number[], { batch }: MaskTarget): Dimensions | undefined {
+  const [first = 0, second = 0, third = 0] = shape;
+  if (shape.length === 2) return [first, 1, 1, second];
+  if (shape.length !== 3) return undefined;
+  return first === batch ? [first, 1, second, third] : [batch, first / batch, second, third];
 }
 
 /** Elements that `writeKeep` and `writeBias` write for a segment of `rows` query rows. */

@@ -15,7 +15,7 @@ import {
 } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import { cosine, sine } from "../util/math.ts";
-import { MOST_DIM } from "./limits.ts";
+import { isScore, MOST_DIM } from "./limits.ts";
 import { type RopeScaling, ropeFrequencies } from "./rope-frequencies.ts";
 
 /** Rotary position embedding of queries and keys. */
@@ -141,7 +141,10 @@ export function checkRope(where: string, given: RopeConfig, headDim: number): Ro
   const checked = { theta, pairing, dim, ...(start > 0 && { start }), ...(scaling && { scaling }) };
   // Whatever the numbers of a scaling are, tables must hold what is finite.
   const { inverse, amplitude } = ropeFrequencies(checked);
-  expectFloat32(where, "rope.scaling: the factor on cos and sin", amplitude, true);
+  const factor = "rope.scaling: the factor on cos and sin";
+  expectFloat32(where, factor, amplitude, true);
+  if (!isScore(amplitude * amplitude))
+    throw new RangeError(`${where}: ${factor} expected at most 1e19, because scores take its square, got ${amplitude}`);
   for (const frequency of inverse) expectFinite(where, "rope.scaling: each frequency", frequency);
   return checked;
 }

@@ -1,5 +1,6 @@
 import type { GgufValue } from "../../files/gguf/header.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
+import { FACTOR_RULE, isFactor, isPositive, POSITIVE_RULE } from "../numbers.ts";
 
 /** A key, and the numbers that mean "none". */
 type Unsupported = readonly [key: string, ...none: number[]];
@@ -39,8 +40,10 @@ export interface Keys {
   count(key: string, fallback?: number): number;
   /** The same, but 0 if it is absent. */
   countOrNone(key: string, fallback?: number): number;
-  /** A finite number > 0; undefined if it is absent or 0. */
+  /** A number that is finite and > 0 in float32; undefined if it is absent or 0. */
   number(key: string): number | undefined;
+  /** A factor on rows, scores or logits, or a bound of these; undefined if it is absent or 0. */
+  factor(key: string): number | undefined;
   flag(key: string): boolean | undefined;
   fail(key: string, rule: string, got: unknown): never;
   /** Throws unless the key is absent or has `value`, that of the key without "_swa": layers with a window have no sizes of their own. */
@@ -52,6 +55,7 @@ export interface Keys {
 /** The keys of the architecture `name` for a layer. `where` names the public function. */
 export function keysOf(where: string, metadata: ReadonlyMap<string, GgufValue>, name: string, layer: number): Keys {
   const raw = (key: string) => metadata.get(`${name}.${key}`);
+  const orNone = (key: string) => (raw(key) === 0 ? undefined : raw(key));
   const fail = (key: string, rule: string, got: unknown): never => {
     throw new HeadwiseError("BAD_FILE", `${where}: key "${name}.${key}" expected ${rule}, got ${describe(got)}`);
   };
@@ -68,11 +72,12 @@ export function keysOf(where: string, metadata: ReadonlyMap<string, GgufValue>, 
     count: (key, fallback) => whole(key, 1, fallback),
     countOrNone: (key, fallback = 0) => whole(key, 0, fallback),
     number(key) {
-      const value = raw(key);
-      if (value === undefined || value === 0) return undefined;
-      return typeof value === "number" && value > 0 && value < Infinity
-        ? value
-        : fail(key, "a finite number > 0", value);
+      const value = orNone(key);
+      return value === undefined || isPositive(value) ? value : fail(key, POSITIVE_RULE, value);
+    },
+    factor(key) {
+      const value = orNone(key);
+      return value === undefined || isFactor(value) ? value : fail(key, FACTOR_RULE, value);
     },
     flag(key) {
       const value = raw(key);

@@ -191,7 +191,6 @@ const KEYS: Readonly<Record<string, string>> = {
   "rope.theta": "rope.freq_base",
   numHeads: "attention.head_count",
   ropeDim: "rope.dimension_count",
-  scale: "rope.scaling.yarn_log_multiplier",
 };
 
 /** RoPE, and the scale if yarn has a multiplier: (multiplier·ln(factor) + 1)²/√keyDim. */
@@ -204,7 +203,7 @@ function readRope(keys: Keys, keyDim: number, ropeDim: number): { rope: RopeConf
   }
   // In these files, yarn has no factor on cos and sin.
   const yarn = { rope: { ...rope, scaling: { ...scaling, attentionFactor: 1 } } };
-  const multiplier = keys.number("rope.scaling.yarn_log_multiplier");
+  const multiplier = keys.factor("rope.scaling.yarn_log_multiplier");
   if (multiplier === undefined) return yarn;
   const grown = multiplier * ln(scaling.factor) + 1;
   return { ...yarn, scale: (grown * grown) / Math.sqrt(keyDim) };

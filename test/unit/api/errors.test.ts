@@ -713,6 +713,18 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         RangeError,
         "bias expected a shape that broadcasts to [1, 3, 2, 2], got [3, 3, 3]",
       ],
+      [
+        () => call({ batch: 3, drop: { data: new Uint8Array(9), shape: [3, 3] } }, 108),
+        RangeError,
+        "drop expected shape [1, 1, 3, 3] (for each query) or [3, 1, 1, 3] (for each sequence, such as padding), " +
+          "since this call has 3 of both, got [3, 3]",
+      ],
+      [
+        () => call({ batch: 3, bias: { data: f(12), shape: [3, 2, 2] } }, 72),
+        RangeError,
+        "bias expected shape [1, 3, 2, 2] (for each head) or [3, 1, 2, 2] (for each sequence), " +
+          "since this call has 3 of both, got [3, 2, 2]",
+      ],
     ],
     attendWithMaps: [
       [() => attendWithMaps(attention, f(13)), RangeError, "x expected a multiple of dModel (12) floats, got 13"],

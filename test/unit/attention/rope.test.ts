@@ -321,6 +321,11 @@ describe("checkRope", () => {
       RangeError,
       { scaling: { ...yarn, attentionFactor: 0 } },
     ],
+    [
+      "rope.scaling: the factor on cos and sin expected at most 1e19, because scores take its square, got 1e+38",
+      RangeError,
+      { scaling: { ...yarn, attentionFactor: 1e38 } },
+    ],
     ["rope.scaling.mscale expected a finite number >= 0, got -1", RangeError, { scaling: { ...yarn, mscale: -1 } }],
     [
       "rope.scaling.mscaleAllDim expected a finite number >= 0, got Infinity",

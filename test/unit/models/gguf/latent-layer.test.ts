@@ -306,7 +306,7 @@ test.each<[what: string, metadata: Record<string, Typed>, tensors: Written[], me
     "a multiplier that float32 cannot square",
     newer({ "rope.scaling.yarn_log_multiplier": f32(1e30) }),
     lite(),
-    'key "deepseek2.rope.scaling.yarn_log_multiplier" (scale) expected ',
+    'key "deepseek2.rope.scaling.yarn_log_multiplier" expected a number from 1e-6 to 1e6, got ',
   ],
   [
     "a theta below 1",
