@@ -29,6 +29,7 @@ import {
   type Written,
   writeGguf,
 } from "../../../support/gguf-writer.ts";
+import { randomCases } from "../../../support/random-cases.ts";
 
 const F32 = 0;
 
@@ -134,7 +135,7 @@ describe("what is read", () => {
         expect(metadata.get("one")).toBe(want[0] ?? "");
         expect(metadata.get("all")).toEqual(want);
       }),
-      { numRuns: 1000, seed: 3 },
+      randomCases(1000, 3),
     );
   });
 
