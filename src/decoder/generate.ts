@@ -85,7 +85,7 @@ function readStopIds(where: string, stopIds: TokenIds, vocabSize: number): reado
  * @param ids Tokens behind those that the session has read, 1 or more.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL` if `ids` do not fit, `OUT_OF_MEMORY`,
  * `RELEASED`, `IN_USE` (another call runs on the session, or has changed it since the last token). RangeError if processors leave
- * no token. The signal's reason. What was generated until then stays in the session.
+ * no token, or NaN or Infinity. The signal's reason. What was generated until then stays in the session.
  * @example
  * import { loadKernels } from "headwise";
  * import { createSession, generate, loadModel, models } from "headwise/models";

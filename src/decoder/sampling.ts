@@ -23,7 +23,10 @@ export interface LogitsTensor {
   };
 }
 
-/** Changes logits in place before they are truncated and sampled from. `ids` is [all tokens of the sequence so far]. */
+/**
+ * Changes logits in place before they are truncated and sampled from: to -Infinity where a token may not come, never to NaN or
+ * Infinity. `ids` is [all tokens of the sequence so far].
+ */
 export type LogitsProcessor = (ids: bigint[][], logits: LogitsTensor) => unknown;
 
 /** How tokens are chosen. The fields apply in this order: repetitionPenalty, logitsProcessors, temperature, topK, topP, minP. */
@@ -98,7 +101,7 @@ export interface Choice {
 /**
  * Chooses the token at `position` of a sequence from its logits, which may change in place. `listIds` gives the tokens before it:
  * a list as long as the sequence, which is made only for rules that need it.
- * @throws RangeError if no logit is above -Infinity.
+ * @throws RangeError if no logit is above -Infinity, or one is NaN or Infinity.
  */
 export function chooseToken(
   row: OutputRow,
@@ -117,8 +120,9 @@ export function chooseToken(
     // The view is made afterwards: a processor may run calls that let the memory grow.
     row.logits().set(changed);
   }
-  const most = raw ? (row.top(1).values[0] as number) : largest;
-  if (!(most > Number.NEGATIVE_INFINITY)) throw noToken(sampling, position, most);
+  // NaN if one of them is, which `top` would pass over.
+  const most = raw ? row.sums().largest : largest;
+  if (!Number.isFinite(most)) throw noToken(sampling, position, most);
   const chosen = isGreedy(most, temperature) ? row.top(1) : undefined;
   const id = chosen ? (chosen.ids[0] as number) : sampleFrom(row, sampling, position);
   const value = raw ? raw[id] : chosen ? chosen.values[0] : undefined;
@@ -134,9 +138,10 @@ function isGreedy(largest: number, temperature: number): boolean {
 }
 
 function noToken({ where, logitsProcessors }: Sampling, position: number, largest: number): RangeError {
+  const rule = largest === Number.NEGATIVE_INFINITY ? "one above -Infinity" : "numbers below Infinity";
   const cause = logitsProcessors.length > 0 ? " after logitsProcessors" : "";
   return new RangeError(
-    `${where}: logits at position ${position} expected one above -Infinity${cause}, got ${largest} as the largest`,
+    `${where}: logits at position ${position} expected ${rule}${cause}, got ${largest} as the largest`,
   );
 }
 

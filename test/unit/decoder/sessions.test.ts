@@ -11,6 +11,7 @@ import {
 } from "../../../src/decoder/generate-many.ts";
 import { loadModel } from "../../../src/decoder/load-model.ts";
 import type { Model } from "../../../src/decoder/model.ts";
+import type { LogitsProcessor } from "../../../src/decoder/sampling.ts";
 import { createSession, type Session, type SessionOptions } from "../../../src/decoder/session.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import { kernelsOf } from "../../support/layers.ts";
@@ -226,6 +227,22 @@ describe("many at once", () => {
         ]);
         session.release();
       }
+    }
+  });
+
+  test.each([
+    [Number.NaN, 3],
+    [Number.POSITIVE_INFINITY, 3],
+    [Number.NaN, 66],
+    [Number.POSITIVE_INFINITY, 66],
+  ])("a processor that leaves %d at token %d ends its generation at any temperature", async (bad, at) => {
+    const spoil: LogitsProcessor = (_ids, { data }) => data.fill(bad, at, at + 1);
+    for (const temperature of [0, 0.7]) {
+      using session = open();
+      const options = { maxTokens: 3, temperature, seed: 1, logitsProcessors: [spoil] };
+      await expect(generate(session, idsOf(5), options).next()).rejects.toThrow(
+        `generate: logits at position 5 expected numbers below Infinity after logitsProcessors, got ${bad} as the largest`,
+      );
     }
   });
 
