@@ -1,6 +1,7 @@
 // How a token is chosen from logits: in the order of transformers' processors, with a random number that depends on the seed and
 // on the position alone, so that a token does not depend on how the ones before it were computed.
 
+import { randomSeed } from "../platform/random-seed.ts";
 import { expectFinite, expectFunction, expectInt, wrongValue } from "../util/arguments.ts";
 import { exp, ln } from "../util/math.ts";
 import type { OutputRow } from "./head.ts";
@@ -44,7 +45,10 @@ export interface SamplingOptions {
   readonly minP?: number | undefined;
   /** Divides the logits of tokens that occurred if they are positive, multiplies them if not. Above 0; default 1. */
   readonly repetitionPenalty?: number | undefined;
-  /** An integer from 0 to 2^32 - 1: the same seed gives the same tokens on every engine. Default 0. */
+  /**
+   * An integer from 0 to 2^32 - 1: the same seed gives the same tokens on every engine. Default a random one, which the end of the
+   * generation reports.
+   */
   readonly seed?: number | undefined;
   /** Run before truncation, in this order. Default none. */
   readonly logitsProcessors?: readonly LogitsProcessor[] | undefined;
@@ -82,7 +86,8 @@ export function checkSampling(where: string, options: SamplingOptions): Sampling
     topK: expectInt(where, "topK", options.topK ?? 0, 0),
     topP: within("topP", 1, 0),
     minP: within("minP", 0, 0),
-    seed: expectInt(where, "seed", options.seed ?? 0, 0, 2 ** 32 - 1),
+    // Drawn only where it is used: not every host gives random numbers at every time.
+    seed: expectInt(where, "seed", options.seed ?? (temperature > 0 ? randomSeed() : 0), 0, 2 ** 32 - 1),
   };
 }
 

@@ -105,13 +105,13 @@ export function chat(
   options: ChatOptions = {},
 ): TextGeneration {
   const where = "chat";
-  return writeText(async () => {
+  return writeText(async (begun) => {
     const given = readFields(where, "options", options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS]);
     const { template, tools, variables, library, ...rest } = given;
-    return prepareText(where, on, tokenizer, rest, async () => {
+    return prepareText(where, on, tokenizer, rest, begun, async () => {
       const text = await render(where, tokenizer, messages, { template, tools, variables, library });
       // The template writes all special tokens.
-      return { ids: tokenizer.encode(text, { addSpecial: false }), context: false };
+      return { ids: tokenizer.encode(text, { addSpecial: false }), context: false, isText: true };
     });
   });
 }
