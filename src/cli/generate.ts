@@ -1,4 +1,4 @@
-import { generate as generateTokens } from "../decoder/generate.ts";
+import { type GenerationEnd, generate as generateTokens } from "../decoder/generate.ts";
 import { createSession } from "../decoder/session.ts";
 import type { TextEnd } from "../text/generate-text.ts";
 import { readArguments, readCount, UsageError } from "./args.ts";
@@ -26,7 +26,7 @@ the tokens a second. Text needs the model's tokenizer, and the package @huggingf
   --min-p X           only tokens with this share of the largest probability
   --repetition-penalty X
                       divides the logits of tokens that occurred (default 1)
-  --seed N            the same seed gives the same tokens (default 0)
+  --seed N            the same seed gives the same tokens (default a random one, which is printed)
   --ngram N           speculative decoding: guess what followed the last N tokens before
   --max-seq-len N     tokens of the session (default what is needed)
 ${helpOf("weights", "activations", "cache", "threads", "deterministic", "json")}`;
@@ -101,20 +101,20 @@ export async function generate(args: string[]): Promise<void> {
     const options = { ...present(sampling), maxTokens, ...(ngram !== undefined && { draft: { ngram } }) };
     const { type, layers, bytes } = model;
     const facts = { type, layers, bytes, sessionBytes: session.bytes, build: kernels.build, loadMs };
-    const report = (read: number, count: number, { promptMs, generationMs }: Times, reason: string) => {
+    const report = (read: number, count: number, { promptMs, generationMs }: Times, end: GenerationEnd) => {
       const rate = rateOf(count, generationMs);
       console.log(`
 model          ${type}, ${layers} layers, ${sizeText(bytes)}, loaded in ${loadMs.toFixed(0)} ms
 session        ${session.maxSeqLen} tokens, ${sizeText(session.bytes)}
 first token    ${promptMs.toFixed(1)} ms for ${read} tokens
-decode         ${rate === undefined ? "-" : `${rate.toFixed(1)} tokens/s`}, ${count} tokens, ended by ${reason}
+decode         ${rate === undefined ? "-" : `${rate.toFixed(1)} tokens/s`}, ${count} tokens, ended by ${end.reason}${end.seed === undefined ? "" : `\nseed           ${end.seed}`}
 build          ${kernels.build}: ${kernels.reason}`);
     };
     if (tokenizer && prompt !== undefined) {
       const stop = values.stop === undefined ? {} : { stop: values.stop };
       const write = (piece: string) => void (values.json || process.stdout.write(piece));
       const end = await writeText(session, tokenizer, prompt, conversation, { ...options, ...stop }, write);
-      if (!values.json) return report(end.promptTokens, end.ids.length, end, end.reason);
+      if (!values.json) return report(end.promptTokens, end.ids.length, end, end);
       const tokensPerSecond = rateOf(end.ids.length, end.generationMs);
       return console.log(JSON.stringify({ ...facts, tokensPerSecond, ...end }, null, 2));
     }
@@ -133,10 +133,12 @@ build          ${kernels.build}: ${kernels.reason}`);
       next = await all.next();
       if (!next.done) times.generationMs += performance.now() - began;
     }
-    const { reason } = next.value;
-    if (!values.json) return report(ids.length, tokens.length, times, reason);
+    const end = next.value;
+    if (!values.json) return report(ids.length, tokens.length, times, end);
     const tokensPerSecond = rateOf(tokens.length, times.generationMs);
-    console.log(JSON.stringify({ ...facts, tokensPerSecond, ...times, reason, tokens }, null, 2));
+    console.log(
+      JSON.stringify({ ...facts, tokensPerSecond, ...times, reason: end.reason, seed: end.seed, tokens }, null, 2),
+    );
   } finally {
     kernels.release();
   }

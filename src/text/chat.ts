@@ -115,17 +115,17 @@ export function chat(
   options: ChatOptions = {},
 ): TextGeneration {
   const where = "chat";
-  return writeText(async () => {
+  return writeText(async (begun) => {
     const given = readFields(where, "options", options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS, "parseSpecial"]);
     const { template, tools, variables, library, parseSpecial, ...rest } = given;
     const isParsed = expectFlag(where, "options.parseSpecial", parseSpecial);
-    return prepareText(where, on, tokenizer, rest, async () => {
+    return prepareText(where, on, tokenizer, rest, begun, async () => {
       const specials = isParsed ? [] : (tokenizer.specialTexts ?? []);
       const options = { template, tools, variables, library };
       const { text, plain } = await render(where, tokenizer, messages, options, specials);
       // The template writes all special tokens.
       const ids = tokenizer.encode(text, { addSpecial: false, ...(specials.length > 0 ? { plain } : {}) });
-      return { ids, context: false };
+      return { ids, context: false, isText: true };
     });
   });
 }

@@ -889,14 +889,14 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       ...(
         [
           [new Uint8Array(0), "no bytes"],
-          [changed(0, 0)[0]?.bytes, "00 00 00 00 01 00 00 00"],
-          [changed(1, 2)[0]?.bytes, "48 57 50 47 02 00 00 00"],
+          [changed(0, 0)[0]?.bytes, "00 00 00 00 02 00 00 00"],
+          [changed(1, 1)[0]?.bytes, "one of version 1"],
         ] as const
       ).map(
         ([bytes, got]): Row => [
           () => importPages(empty, [{ index: 0, bytes }], 3),
           RangeError,
-          `pages[0].bytes expected a page of version 1 that exportPages gave, got ${got}`,
+          `pages[0].bytes expected a page of version 2 of exportPages, got ${got}`,
         ],
       ),
       [() => importPages(empty, changed(3, 64), 3), RangeError, "pages[0].bytes expected PAGE 128, got 64"],
@@ -913,6 +913,16 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         () => importPages(empty, [{ index: 0, bytes: page.bytes.subarray(0, 100) }], 3),
         RangeError,
         `pages[0].bytes expected ${page.bytes.length} bytes, got 100`,
+      ],
+      [
+        () => importPages(empty, [page], 4),
+        RangeError,
+        "pages[0].bytes expected a page that holds 4 tokens, got one of 3",
+      ],
+      [
+        () => importPages(empty, changed(8, 129), 3),
+        RangeError,
+        "pages[0].bytes expected a page that holds 3 tokens, got one of 129",
       ],
     ],
     splitHeads: [

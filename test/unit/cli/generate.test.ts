@@ -55,6 +55,20 @@ describe("generate with text", () => {
     expect(decode).toMatch(/^decode +\d+\.\d tokens\/s, 6 tokens, ended by length$/);
   });
 
+  test.each([["w5 w6 w7"], ["--ids", "5,6,7"]])(
+    "%s: prints the seed that was drawn, which gives the same output",
+    (...prompt) => {
+      const drawn = [...prompt, "--tokens", "20", "--temperature", "1", "--deterministic"];
+      const { stdout } = run(...drawn);
+      const seed = /^seed {11}(\d+)$/m.exec(stdout)?.[1] as string;
+      const again = JSON.parse(run(...drawn, "--seed", seed, "--json").stdout);
+      const ids = again.ids ?? again.tokens.map(({ id }: { readonly id: number }) => id);
+      expect(again.seed).toBe(Number(seed));
+      expect(stdout.trim().split("\n")[0]?.match(/\d+/g)).toEqual(ids.map(String));
+      expect(run(...prompt, "--tokens", "2").stdout).not.toContain("seed");
+    },
+  );
+
   test("--chat writes the prompt by the template, and --json gives ids and text", async () => {
     const ids = await greedy([5, 6, 9], 4);
     const result = JSON.parse(run("w5 w6", "--chat", "--tokens", "4", "--deterministic", "--json").stdout);
