@@ -6,6 +6,7 @@ import type { StoredFormat } from "../tensor/quantize.ts";
 import { plainText } from "../util/errors.ts";
 import { FileError, readArguments, UsageError } from "./args.ts";
 import { aboutFile, openFile } from "./files.ts";
+import { print } from "./output.ts";
 import { createProgress } from "./progress.ts";
 import { type FileSummary, quantizeFile, unlessLinear } from "./quantize-file.ts";
 import { sizeText } from "./text.ts";
@@ -35,7 +36,7 @@ const OPTIONS = {
 /** `headwise quantize`. */
 export async function quantize(args: string[]): Promise<void> {
   const { values, positionals } = readArguments("quantize", args, OPTIONS);
-  if (values.help) return console.log(HELP);
+  if (values.help) return print(HELP);
   const [from, to, ...more] = positionals;
   if (from === undefined || to === undefined || more.length > 0)
     throw new UsageError(`quantize: expected two files, IN and OUT, got ${positionals.length}`);
@@ -65,7 +66,7 @@ export async function quantize(args: string[]): Promise<void> {
       quantizeFile("quantize", source, write, { format, excludes, onProgress }),
     );
     progress.end();
-    console.log(summaryText(summary, weights as string));
+    print(summaryText(summary, weights as string));
   } catch (error) {
     throw aboutFile("quantize", from, error);
   } finally {
