@@ -1,6 +1,7 @@
 // A model's files, wherever they lie: config.json and safetensors, or GGUF.
 
 import { openLocal } from "../platform/local-files.ts";
+import { resolvePlace } from "../platform/page-url.ts";
 import { expectBytes } from "../util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
@@ -20,7 +21,7 @@ import { urlSource } from "./url-source.ts";
 
 /**
  * Where a model's files are: the path of a folder (on hosts with a file system) or the URL of one, ending in "/" or not, whose
- * query, if it has one, is that of each file; the files themselves; or a function that opens a file by its name, and gives
+ * query, if it has one, is that of each file; in pages and workers, a string without a scheme is relative to their address; the files themselves; or a function that opens a file by its name, and gives
  * undefined for one that does not exist. Of a GGUF file, its path or URL, which ends in ".gguf", or what holds its bytes; of one in
  * parts, the path or URL of any of them, or a list of all.
  */
@@ -145,10 +146,11 @@ function locate(where: string, source: ModelSource): { place: FolderSource; gguf
 }
 
 function locateFolder(where: string, source: string | URL): { place: FolderSource; gguf?: string } {
-  const isUrl = typeof source !== "string" || /^(https?|file):/.test(source);
-  const path = isUrl ? new URL(String(source)) : (source as string);
+  const given = resolvePlace(source);
+  const isUrl = typeof given !== "string" || /^(https?|file):/.test(given);
+  const path = isUrl ? new URL(String(given)) : given;
   const [, before = "", name = ""] =
-    /^(.*[/\\])?([^/\\]*)$/s.exec(isUrl ? (path as URL).pathname : (path as string)) ?? [];
+    /^(.*[/\\])?([^/\\]*)$/s.exec(typeof path === "string" ? path : path.pathname) ?? [];
   if (/\.safetensors$/i.test(name))
     throw new HeadwiseError(
       "BAD_FILE",
@@ -260,8 +262,7 @@ function finderOf(
       return found instanceof ArrayBuffer ? expectBytes(where, name, found) : found;
     };
   if (Array.isArray(source)) return async (name) => (source as readonly File[]).find((file) => file.name === name);
-  const isUrl = tagOf(source) === "URL" || (typeof source === "string" && /^(https?|file):/.test(source));
-  const folder = isUrl ? new URL(String(source)) : String(source);
+  const folder = tagOf(source) === "URL" ? new URL(String(source)) : String(source);
   if (folder instanceof URL) {
     folder.pathname = folder.pathname.replace(/\/?$/, "/");
     if (folder.protocol !== "file:")

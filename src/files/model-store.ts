@@ -1,6 +1,7 @@
 // Files of servers, kept in pieces where they were read once.
 
 import { warnOnce } from "../platform/console.ts";
+import { resolvePlace } from "../platform/page-url.ts";
 import { browserPieces, folderPieces, type PieceStore } from "../platform/piece-stores.ts";
 import { expectFlag, expectFunction, readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
@@ -120,7 +121,7 @@ function storeIn(where: string, pieces: PieceStore, options: StoreOptions): Mode
   const shelf = new Shelf(pieces, onFailure);
 
   const open: ModelStore["open"] = async (url, urlOptions = {}) => {
-    const text = String(url);
+    const text = String(resolvePlace(url as string | URL));
     const kept = await shelf.entry(text);
     const connect = () => connectUrl(url, urlOptions);
     if (kept && "size" in kept && !validate) return keptSource(shelf, kept, connect);
@@ -154,7 +155,7 @@ function storeIn(where: string, pieces: PieceStore, options: StoreOptions): Mode
   return Object.freeze({
     open,
     async remove(url: string | Global<"URL">) {
-      const kept = await shelf.entry(String(url));
+      const kept = await shelf.entry(String(resolvePlace(url as string | URL)));
       if (kept) await shelf.clear(kept);
     },
   });

@@ -1,3 +1,4 @@
+import { resolvePlace } from "../platform/page-url.ts";
 import { expectFields, expectFunction, expectSignal } from "../util/arguments.ts";
 import { describe, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
@@ -16,8 +17,8 @@ export interface UrlSourceOptions {
 }
 
 /**
- * A source that reads a URL by HTTP range requests, so that one layer of a large file costs its own bytes only. The first
- * request reads 64 KB. A page can read from other origins only if they allow it by CORS and expose `Content-Range`.
+ * A source that reads a URL by HTTP range requests, so that one layer of a large file costs its own bytes only. In pages and
+ * workers the URL may be relative to their address. The first request reads 64 KB. A page can read from other origins only if they allow it by CORS and expose `Content-Range`.
  * @throws TypeError naming the argument. HeadwiseError `BAD_FILE`, here or when bytes are read, if the server cannot be
  * reached, answers with a status other than 206 or 200, or has an empty file; and if the file changes between two requests (size,
  * ETag or Last-Modified). Where an answer is refused, the cause has its `status`. A server that gives no ranges answers with the
@@ -54,5 +55,5 @@ export async function connectUrl(
   expectFunction(where, "options.fetch", request);
   if (signal !== undefined) expectSignal(where, signal);
   const ask: RangeFetch = signal ? (to, init) => request(to, { ...init, signal }) : request;
-  return createHttpSource(where, String(url), ask, { signal, retries });
+  return createHttpSource(where, String(resolvePlace(url as string | URL)), ask, { signal, retries });
 }
