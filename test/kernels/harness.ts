@@ -117,7 +117,8 @@ export function floats(
   length: number,
   kind: "normal" | "outlier" | "equal" | "tiny" = "normal",
 ): Float32Array {
-  const data = Float32Array.from({ length }, () => random.normal());
+  const data = new Float32Array(length);
+  for (let i = 0; i < length; i++) data[i] = random.normal();
   if (kind === "outlier" && length > 0) data[random.int(0, length - 1)] = 1000;
   if (kind === "equal") data.fill(0.7);
   if (kind === "tiny") for (let i = 0; i < length; i++) data[i] = i % 3 === 0 ? -0 : data[i]! * 1e-42;

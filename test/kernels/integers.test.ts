@@ -11,6 +11,7 @@ import {
 } from "../../src/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import { packedQ4, packedQ8 } from "../../src/reference/integers.ts";
+import { sampled } from "../support/sampled.ts";
 import {
   type Arguments,
   builds,
@@ -82,16 +83,16 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
 
   test.each([1, 2, 3, 4, 9])("linear_q8 has the bits of its twin over several groups of a row, %i rows", (rows) => {
     const random = createRandom(50 + rows);
-    for (const mode of MODES[build])
-      for (const [n, k] of [
-        [44, 1024],
-        [9, 1056],
-        [70, 2080],
-      ] as const)
-        for (const block of [BLOCK, wholeBlocks(k)]) {
-          const panels = panelsOf(n);
+    for (const [n, k] of [
+      [44, 1024],
+      [9, 1056],
+      [70, 2080],
+    ] as const)
+      for (const block of [BLOCK, wholeBlocks(k)]) {
+        const panels = panelsOf(n);
+        const { w, sums } = weights(random, "pack_q8", n, k, block);
+        for (const mode of sampled(MODES[build], 1, (each) => each >> 1, rows + n + block)) {
           const x = integerRows(random, rows, k, mode);
-          const { w, sums } = weights(random, "pack_q8", n, k, block);
           const out = new Float32Array(rows * 8 * panels).fill(7);
           const shape = linearShape(block === BLOCK ? "q8" : "q8-row", { panels, k, outStride: 8 * panels, mode });
           const args: Arguments<"linear_q8"> = [out, x, w, sums, null, shape, 0, rows];
@@ -100,6 +101,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
           runKernel(instance, "linear_q8", args);
           expect(bitsOf(args[0]), `mode ${mode} n ${n} k ${k} block ${block}`).toEqual(bitsOf(want[0]));
         }
+      }
   });
 
   test("products of 7 bits are within 9e-3 of those of evenly distributed floats and the stored weights", () => {
@@ -231,46 +233,48 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
     "linear_q8 and linear_q4 have the bits of their twins at %i rows",
     (rows) => {
       const random = createRandom(rows);
-      for (const mode of MODES[build])
-        for (const [n, k] of [
-          [1, 1],
-          [8, 32],
-          [9, 33],
-          [40, 100],
-          [67, 64],
-          [131, 200],
-        ] as const)
-          for (const block of [BLOCK, wholeBlocks(k)]) {
-            const x = integerRows(random, rows, k, mode, KINDS[random.int(0, 3)]);
-            const panels = panelsOf(n);
-            const outStride = 8 * panels + random.int(0, 3);
-            const out = new Float32Array(rows * outStride).fill(7);
-            const bias = random.int(0, 2) > 0 ? floats(random, 8 * panels) : null;
-            const { w, sums } = weights(random, "pack_q8", n, k, block);
-            const sizes = { panels, k, outStride, mode };
-            const shape = linearShape(block === BLOCK ? "q8" : "q8-row", sizes);
-            const args: Arguments<"linear_q8"> = [out, x, w, sums, bias, shape, 0, rows];
-            const want = copyArguments<"linear_q8">(args);
-            reference.linear_q8(...want);
-            runKernel(instance, "linear_q8", args);
-            expect(bitsOf(args[0]), `q8 mode ${mode} n ${n} k ${k} block ${block}`).toEqual(bitsOf(want[0]));
-            if (block !== BLOCK) continue;
-            const nibbles = weights(random, "pack_q4", n, k, block).w;
-            const four: Arguments<"linear_q4"> = [
-              out.fill(7),
-              x,
-              nibbles,
-              new Uint8Array(LINEAR_SCRATCH),
-              bias,
-              linearShape("q4", sizes),
-              0,
-              rows,
-            ];
-            const wanted = copyArguments<"linear_q4">(four);
-            reference.linear_q4(...wanted);
-            runKernel(instance, "linear_q4", four);
-            expect(bitsOf(four[0]), `q4 mode ${mode} n ${n} k ${k}`).toEqual(bitsOf(wanted[0]));
-          }
+      const shapes = [
+        [1, 1],
+        [8, 32],
+        [9, 33],
+        [40, 100],
+        [67, 64],
+        [131, 200],
+      ] as const;
+      const cases = MODES[build].flatMap((mode) =>
+        shapes.flatMap(([n, k]) => [BLOCK, wholeBlocks(k)].map((block) => ({ mode, n, k, block }))),
+      );
+      for (const { mode, n, k, block } of sampled(cases, 1, (each) => `${each.mode >> 1} ${each.n}`, rows)) {
+        const x = integerRows(random, rows, k, mode, KINDS[random.int(0, 3)]);
+        const panels = panelsOf(n);
+        const outStride = 8 * panels + random.int(0, 3);
+        const out = new Float32Array(rows * outStride).fill(7);
+        const bias = random.int(0, 2) > 0 ? floats(random, 8 * panels) : null;
+        const { w, sums } = weights(random, "pack_q8", n, k, block);
+        const sizes = { panels, k, outStride, mode };
+        const shape = linearShape(block === BLOCK ? "q8" : "q8-row", sizes);
+        const args: Arguments<"linear_q8"> = [out, x, w, sums, bias, shape, 0, rows];
+        const want = copyArguments<"linear_q8">(args);
+        reference.linear_q8(...want);
+        runKernel(instance, "linear_q8", args);
+        expect(bitsOf(args[0]), `q8 mode ${mode} n ${n} k ${k} block ${block}`).toEqual(bitsOf(want[0]));
+        if (block !== BLOCK) continue;
+        const nibbles = weights(random, "pack_q4", n, k, block).w;
+        const four: Arguments<"linear_q4"> = [
+          out.fill(7),
+          x,
+          nibbles,
+          new Uint8Array(LINEAR_SCRATCH),
+          bias,
+          linearShape("q4", sizes),
+          0,
+          rows,
+        ];
+        const wanted = copyArguments<"linear_q4">(four);
+        reference.linear_q4(...wanted);
+        runKernel(instance, "linear_q4", four);
+        expect(bitsOf(four[0]), `q4 mode ${mode} n ${n} k ${k}`).toEqual(bitsOf(wanted[0]));
+      }
     },
   );
 });

@@ -4,6 +4,7 @@ import { linearShape, packedFloats, panelsOf } from "../../src/linear/formats.ts
 import { widenBf16, widenF16 } from "../../src/reference/half.ts";
 import { linear_f16 } from "../../src/reference/linear_f16.ts";
 import { pack_columns_f16, pack_rows_f16, repack_columns_f16, repack_rows_f16 } from "../../src/reference/pack_f16.ts";
+import { sampled } from "../support/sampled.ts";
 import {
   type Arguments,
   builds,
@@ -100,17 +101,20 @@ describe.each(builds)("linear_f16 in the %s build", (build) => {
 
   test.each(kinds)("has them when k and the panels take several blocks, of weights that are %s", (kind) => {
     const random = createRandom(7);
-    for (const bf16 of [0, 1])
-      for (const [rows, n, k] of [
-        [1, 67, 1100],
-        [2, 40, 1025],
-        [3, 40, 1025],
-        [5, 24, 1537],
-        [7, 70, 1030],
-        [11, 40, 600],
-        [16, 131, 513],
-      ] as const)
-        expectBitsOfFloats(randomArguments(random, rows, n, k, bf16, kind), `${rows}x${n}x${k}`);
+    const shapes = [
+      [1, 67, 1100],
+      [2, 40, 1025],
+      [3, 40, 1025],
+      [5, 24, 1537],
+      [7, 70, 1030],
+      [11, 40, 600],
+      [16, 131, 513],
+    ] as const;
+    const cases = shapes.flatMap((shape) => [0, 1].map((bf16) => ({ shape, bf16 })));
+    for (const { shape, bf16 } of sampled(cases, 1, (each) => each.shape[0], kinds.indexOf(kind))) {
+      const [rows, n, k] = shape;
+      expectBitsOfFloats(randomArguments(random, rows, n, k, bf16, kind), `${rows}x${n}x${k}`);
+    }
   });
 
   test("has them where x has large, infinite and tiny elements, -0 and NaN, and where the scratch cannot hold x", () => {
@@ -122,7 +126,7 @@ describe.each(builds)("linear_f16 in the %s build", (build) => {
         expectBitsOfFloats(args, `${value} in ${rows} rows`);
       }
     for (const rows of [1, 2, 5])
-      expectBitsOfFloats(randomArguments(random, rows, 40, F16_SCRATCH, 0, "ordinary"), "long");
+      expectBitsOfFloats(randomArguments(random, rows, 9, F16_SCRATCH, 0, "ordinary"), "long");
   });
 
   test("has them for every half as a weight", () => {

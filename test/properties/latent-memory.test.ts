@@ -14,6 +14,7 @@ import { createLatentAttention, type LatentConfig, type LatentSizes, planLatent 
 import { floats } from "../kernels/harness.ts";
 import { latentWeights, PATHS, randomLatentConfig } from "../support/latent-layers.ts";
 import { firstDifference, kernelsOf } from "../support/layers.ts";
+import { calls } from "../support/sampled.ts";
 
 /** The most bytes in use while `run` runs, less those before. */
 function peakOf(kernels: Kernels, run: () => void): number {
@@ -37,7 +38,7 @@ function peakOf(kernels: Kernels, run: () => void): number {
 test("planLatent gives the exact bytes that layers, caches and calls take, over 100 random layers", async () => {
   const random = createRandom(1);
   const pick = <T>(...from: readonly T[]) => from[random.int(0, from.length - 1)] as T;
-  for (let i = 0; i < 100; i++) {
+  for (let i = 0; i < calls(100, 30); i++) {
     using kernels = await kernelsOf(i % 2 ? "simd" : "relaxed");
     const config: LatentConfig = { ...randomLatentConfig(random), causal: random.next() < 0.7 };
     const path = pick(...PATHS);

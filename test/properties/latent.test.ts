@@ -37,6 +37,7 @@ import {
   randomLatentLayer,
 } from "../support/latent-layers.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../support/layers.ts";
+import { sampled } from "../support/sampled.ts";
 
 const SEEDS = Array.from({ length: 24 }, (_, seed) => seed);
 
@@ -175,7 +176,8 @@ const formatOf = (seed: number) => CACHE_FORMATS[Math.floor(seed / 2) % 3];
 describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
   test("both paths are as far from float64 as moving every input by 16 ulp, and from each other as docs/numerics.md says", async () => {
     using kernels = await kernelsOf(build);
-    for (let seed = 0; seed < 60; seed++) {
+    // One in ten is long, one in twenty is of the sizes of a model.
+    for (const seed of sampled([...Array(60).keys()], 3, (each) => Math.min(2, each % 10))) {
       const random = createRandom(seed);
       const drawn = { ...randomLatentConfig(random), causal: random.next() < 0.8 };
       const config = seed % 20 === 1 ? { ...small, kvLoraRank: 512, nopeDim: 128, ropeDim: 64, valueDim: 128 } : drawn;
@@ -200,11 +202,10 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
         expect(excess(maps, want.maps, other.maps), `seed ${seed}, ${PATHS[i]}, maps`).toBeLessThanOrEqual(1);
       }
       const allowed = differences(attention.config, plain, want);
-      for (const part of ["y", "maps"] as const)
-        for (const [i, one] of absorbed[part].entries()) {
-          const difference = Math.abs(one - expanded[part][i]!);
-          expect(difference, `seed ${seed}, ${part}[${i}]`).toBeLessThanOrEqual(allowed[part][i]!);
-        }
+      for (const part of ["y", "maps"] as const) {
+        const tooFar = absorbed[part].findIndex((one, i) => !(Math.abs(one - expanded[part][i]!) <= allowed[part][i]!));
+        expect(tooFar, `seed ${seed}, ${part}`).toBe(-1);
+      }
     }
   });
 

@@ -7,6 +7,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, wri
 import { dirname, join } from "node:path";
 import { format } from "node:util";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { fasterClock } from "../support/clock.ts";
 
 const root = join(import.meta.dirname, "../..");
 const folder = join(root, "build/docs");
@@ -66,6 +67,7 @@ test("there are examples to run", () => {
 const running = examples.flatMap(({ name, code, runs }, i) => (runs ? [[name, code, i] as const] : []));
 
 test.each(running)("%s runs and prints what its comments show", async (_name, code, i) => {
+  using _ = fasterClock();
   const printed: string[] = [];
   const log = vi
     .spyOn(console, "log")

@@ -30,6 +30,7 @@ import {
   writeGguf,
 } from "../../../support/gguf-writer.ts";
 import { randomCases } from "../../../support/random-cases.ts";
+import { calls } from "../../../support/sampled.ts";
 
 const F32 = 0;
 
@@ -135,7 +136,7 @@ describe("what is read", () => {
         expect(metadata.get("one")).toBe(want[0] ?? "");
         expect(metadata.get("all")).toEqual(want);
       }),
-      randomCases(1000, 3),
+      randomCases(calls(1000, 300), 3),
     );
   });
 
