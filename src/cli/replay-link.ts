@@ -30,10 +30,13 @@ export async function replayLink(
   try {
     const options = { weights: weights ?? WEIGHT_FORMATS.find((format) => format === formats), activations };
     const { model } = await loadDecoder(command, kernels, path, options, loading);
-    const { same, record: found } = await replay(model, record).catch((error: unknown) => {
-      // Another model, format or build than the record names.
-      throw error instanceof RangeError ? new UsageError(`${command}: ${error.message}`) : error;
-    });
+    // Whoever runs a command can end it.
+    const { same, record: found } = await replay(model, record, { maxTokens: Number.MAX_SAFE_INTEGER }).catch(
+      (error: unknown) => {
+        // Another model, format or build than the record names.
+        throw error instanceof RangeError ? new UsageError(`${command}: ${error.message}`) : error;
+      },
+    );
     const [name, bits, wanted] = [record.inspect, found.results, record.results];
     const text = `${name}  ${same ? "the same bits" : `other bits than recorded: expected ${wanted}, got`} ${bits}`;
     print(json ? JSON.stringify({ inspect: name, same, recorded: wanted, found: bits }, null, 2) : text);
