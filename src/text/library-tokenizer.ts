@@ -1,6 +1,7 @@
 import { expectFields, expectFlag } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { reasonOf } from "../util/reason.ts";
+import { createMarkKeeper } from "./byte-order-mark.ts";
 import { divideLongTexts, encodePlain, specialsOf } from "./encode-parts.ts";
 import type { Tokenizers } from "./libraries.ts";
 import type { Tokenizer } from "./tokenizer.ts";
@@ -39,6 +40,9 @@ export function makeTokenizer(
   const made = attempt(where, () => new library.Tokenizer(json, config));
   divideLongTexts(made, json);
   const specials = specialsOf(json);
+  const { added_tokens: added } = json as { readonly added_tokens?: unknown };
+  const special = (Array.isArray(added) ? added : []).filter((token) => Object(token).special);
+  const keepMarks = attempt(where, () => createMarkKeeper(made, new Set(special.map(({ content }) => content))));
   const endIds = ends.map((end) => (typeof end === "string" ? made.token_to_id(end) : end));
   return Object.freeze<Tokenizer>({
     encode(text, options = {}) {
@@ -68,7 +72,7 @@ export function makeTokenizer(
       // The library refuses to decode nothing. Cleaned up, the space before a mark would vanish when the mark comes.
       if (ids.length === 0) return "";
       const how = { skip_special_tokens: !keepSpecial, clean_up_tokenization_spaces: false };
-      return attempt("decode", () => made.decode([...ids], how));
+      return attempt("decode", () => made.decode(keepMarks(ids, keepSpecial), how));
     },
     vocabSize,
     endIds: [...new Set(endIds.filter((id) => id !== undefined))],
