@@ -75,13 +75,12 @@ const splitInTwo: Pass = ([xr, xi], [yr, yi], size, stride, cos, sin) => {
   }
 };
 
-/** cos and sin of a fifth and of two fifths of a turn. */
-const [C1, C2] = [cosine((2 * Math.PI) / 5), cosine((4 * Math.PI) / 5)];
-const [S1, S2] = [sine((2 * Math.PI) / 5), sine((4 * Math.PI) / 5)];
-
 /** The transforms of five numbers a to e: b and e, and c and d, have factors that are conjugates of each other. */
 const splitInFive: Pass = ([xr, xi], [yr, yi], size, stride, cos, sin) => {
   const step = stride * (size / 5);
+  const fifth = cos.length / 5;
+  const [c1, c2] = [cos[fifth]!, cos[2 * fifth]!];
+  const [s1, s2] = [sin[fifth]!, sin[2 * fifth]!];
   for (let p = 0; p < step; p += stride)
     for (let a = p, y = 5 * p; a < p + stride; a++, y++) {
       const b = a + step;
@@ -98,14 +97,14 @@ const splitInFive: Pass = ([xr, xi], [yr, yi], size, stride, cos, sin) => {
       const outIm2 = xi[c]! - xi[d]!;
       yr[y] = xr[a]! + sumRe + sumRe2;
       yi[y] = xi[a]! + sumIm + sumIm2;
-      const re1 = xr[a]! + C1 * sumRe + C2 * sumRe2;
-      const im1 = xi[a]! + C1 * sumIm + C2 * sumIm2;
-      const re2 = xr[a]! + C2 * sumRe + C1 * sumRe2;
-      const im2 = xi[a]! + C2 * sumIm + C1 * sumIm2;
-      const acrossRe1 = S1 * outRe + S2 * outRe2;
-      const acrossIm1 = S1 * outIm + S2 * outIm2;
-      const acrossRe2 = S2 * outRe - S1 * outRe2;
-      const acrossIm2 = S2 * outIm - S1 * outIm2;
+      const re1 = xr[a]! + c1 * sumRe + c2 * sumRe2;
+      const im1 = xi[a]! + c1 * sumIm + c2 * sumIm2;
+      const re2 = xr[a]! + c2 * sumRe + c1 * sumRe2;
+      const im2 = xi[a]! + c2 * sumIm + c1 * sumIm2;
+      const acrossRe1 = s1 * outRe + s2 * outRe2;
+      const acrossIm1 = s1 * outIm + s2 * outIm2;
+      const acrossRe2 = s2 * outRe - s1 * outRe2;
+      const acrossIm2 = s2 * outIm - s1 * outIm2;
       store(yr, yi, y + stride, re1 + acrossIm1, im1 - acrossRe1, cos[p]!, sin[p]!);
       store(yr, yi, y + 2 * stride, re2 + acrossIm2, im2 - acrossRe2, cos[2 * p]!, sin[2 * p]!);
       store(yr, yi, y + 3 * stride, re2 - acrossIm2, im2 + acrossRe2, cos[3 * p]!, sin[3 * p]!);
