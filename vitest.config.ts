@@ -1,11 +1,23 @@
 import { globSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
+import { BaseSequencer, type TestSpecification } from "vitest/node";
 
-const hooks = fileURLToPath(new URL("scripts/source-hooks.mjs", import.meta.url));
+const pathOf = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
 /** Files with a process of their own, since they replace modules. All others share processes, which have loaded the sources. */
 const ALONE = ["test/unit/site/engine-tasks.test.ts"];
+
+/** Short files that take long. A fresh checkout knows no durations, and takes the largest files first. */
+const LONG = ["properties/mutants", "unit/configure/measure-layer", "unit/docs", "unit/wasm/shared-memory"];
+
+/** Begins with what takes long, so that no process ends with it while the others have nothing left. */
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const isLong = ({ moduleId }: TestSpecification) => LONG.some((name) => moduleId.includes(`/${name}.`));
+    return (await super.sort(files)).sort((a, b) => Number(isLong(b)) - Number(isLong(a)));
+  }
+}
 
 /** The files whose sweeps `sampled` shortens, and what only the long run has. */
 function longFiles(): string[] {
@@ -26,18 +38,13 @@ export default defineConfig(({ mode }) => {
       maxWorkers: "100%",
       // Node loads modules, not vite, whose wrapping of every imported name doubles the time of numeric loops.
       experimental: { viteModuleRunner: false },
-      execArgv: ["--import", hooks],
-      // Children that are Node keep what they compiled of the sources and the bundles.
-      env: {
-        HEADWISE_SAMPLE: sample,
-        NODE_COMPILE_CACHE: fileURLToPath(new URL("build/compile-cache", import.meta.url)),
-      },
+      execArgv: ["--import", pathOf("scripts/source-hooks.mjs")],
       setupFiles: ["test/support/setup.ts"],
+      sequence: { sequencer: LongestFirst },
+      // Children that are Node keep what they compiled of the sources and the bundles.
+      env: { HEADWISE_SAMPLE: sample, NODE_COMPILE_CACHE: pathOf("build/compile-cache") },
       projects: [
-        {
-          extends: true,
-          test: { name: "sharing", include, exclude: [...ALONE, "**/node_modules"], isolate: false },
-        },
+        { extends: true, test: { name: "sharing", include, exclude: [...ALONE, "**/node_modules"], isolate: false } },
         { extends: true, test: { name: "alone", include: long ? [] : ALONE } },
       ],
     },

@@ -6,7 +6,7 @@ import type { Random } from "../../src/diagnostics/random.ts";
 import type { KernelTable, Page, Reference } from "../../src/wasm/abi.ts";
 import * as abi from "../../src/wasm/abi.ts";
 import { adopt, type Instance, kernelsIn } from "../../src/wasm/instantiate.ts";
-import { wasmOf } from "../support/modules.ts";
+import { moduleOf } from "../support/modules.ts";
 
 export { createRandom, type Random } from "../../src/diagnostics/random.ts";
 
@@ -17,7 +17,7 @@ export type BuildName = (typeof builds)[number];
 export function load(build: BuildName): Instance {
   const memory = new WebAssembly.Memory({ initial: 1 });
   // The loader turns an assertion that fails in the debug build into an error with its text and place.
-  const start = (name: string) => loader.instantiateSync(wasmOf(name), { env: { memory } }).instance;
+  const start = (name: string) => loader.instantiateSync(moduleOf(name), { env: { memory } }).instance;
   const floats = start(build);
   // The debug build has all kernels in one module.
   const others = (part: "weights" | "caches" | "latents" | "decoders" | "statistics") =>

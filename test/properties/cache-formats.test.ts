@@ -23,6 +23,7 @@ import {
   shippedBuilds,
   threadedKernels,
 } from "../support/layers.ts";
+import { sampled } from "../support/sampled.ts";
 
 type Format = NonNullable<CacheOptions["format"]>;
 
@@ -78,9 +79,11 @@ function causalLayer(kernels: Kernels, seed: number) {
 }
 
 describe.each(shippedBuilds)("in the %s build", (build) => {
-  test.each(named)("prefill, chunks, tokens and batches have the same bits with $name", async ({ format }) => {
+  test.each(named)("prefill, chunks, tokens and batches have the same bits with $name", async ({ format, name }) => {
     using kernels = await kernelsOf(build);
-    for (let seed = 0; seed < 6; seed++) {
+    // Only the first two are also fed token by token; odd ones are short.
+    const groupOf = (seed: number) => (seed < 2 ? seed : 2 + (seed % 2));
+    for (const seed of sampled([0, 1, 2, 3, 4, 5], 1, groupOf, name.length)) {
       const { attention, random } = causalLayer(kernels, seed);
       const { dModel } = attention.config;
       const tokens = seed % 2 ? random.int(1, 140) : random.int(500, 900);

@@ -22,13 +22,13 @@ import { findHost } from "../../src/platform/spawn.ts";
 import { LIMITS, type Limits, loadThreaded } from "../../src/threads/load.ts";
 import type { Builds } from "../../src/wasm/select-build.ts";
 import { floats } from "../kernels/harness.ts";
-import { modulesOf, shippedBuilds } from "./modules.ts";
+import { moduleOf, modulesOf, shippedBuilds } from "./modules.ts";
 
 export { shippedBuilds };
 
 /** Fresh kernels of one build. */
 export function kernelsOf(build: (typeof shippedBuilds)[number]): Promise<Kernels> {
-  return loadKernels(modulesOf(build));
+  return loadKernels(modulesOf(build, moduleOf));
 }
 
 /** What the bundles of `headwise/threads` and `headwise/quantized` inline. */
