@@ -13,7 +13,10 @@ import { findJinja, type JinjaLibrary } from "./libraries.ts";
 import { renderTemplate } from "./render-template.ts";
 import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
 
-/** A message of a conversation. Templates may read other fields too, such as `tool_calls`. */
+/**
+ * A message of a conversation. Templates may read other fields too, such as `tool_calls`. Objects of interfaces of your own with
+ * these two fields, or more, are taken as messages too.
+ */
 export interface ChatMessage {
   /** Who says it: "system", "user", "assistant", or what else the template knows. */
   readonly role: string;
@@ -63,7 +66,7 @@ const TEMPLATE_OPTIONS = ["template", "tools", "variables", "library"] as const;
  */
 export async function renderChat(
   tokenizer: Tokenizer,
-  messages: readonly ChatMessage[],
+  messages: readonly (ChatMessage | Pick<ChatMessage, "role" | "content">)[],
   options: RenderChatOptions = {},
 ): Promise<string> {
   const known = [...TEMPLATE_OPTIONS, "addGenerationPrompt"] as const;
@@ -101,7 +104,7 @@ export async function renderChat(
 export function chat(
   on: Model | Session,
   tokenizer: Tokenizer,
-  messages: readonly ChatMessage[],
+  messages: readonly (ChatMessage | Pick<ChatMessage, "role" | "content">)[],
   options: ChatOptions = {},
 ): TextGeneration {
   const where = "chat";
@@ -123,8 +126,9 @@ async function render(
   { template, tools, variables, library: given, addGenerationPrompt = true }: RenderChatOptions,
 ): Promise<string> {
   expectTokenizer(where, tokenizer);
-  if (!Array.isArray(messages) || messages.length === 0)
+  if (!Array.isArray(messages))
     throw new TypeError(`${where}: messages expected a list of 1 or more messages, got ${describe(messages)}`);
+  if (messages.length === 0) throw new RangeError(`${where}: messages expected 1 or more messages, got 0`);
   for (const [i, message] of messages.entries()) {
     expectRecord(where, `messages[${i}]`, message);
     const { role, content } = message;
