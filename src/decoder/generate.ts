@@ -1,8 +1,9 @@
 import { checkSlices, type SliceOptions, type Slices } from "../forward/slices.ts";
-import { expectInt, readFields } from "../util/arguments.ts";
+import { expectInt } from "../util/arguments.ts";
 import { checkModelCall, readIds, type TokenIds } from "./forward.ts";
 import { createPace } from "./pace.ts";
 import { expectReady, expectUnchanged, forgetTokens, holdSession, type ModelCall, runCalls } from "./pass.ts";
+import { readOptions } from "./read-options.ts";
 import {
   type Choice,
   checkSampling,
@@ -113,7 +114,7 @@ export async function* generateTokens(
   options: GenerateOptions,
 ): AsyncGenerator<GeneratedToken, GenerationEnd, void> {
   expectSession(where, session);
-  const given = readFields(where, "options", options, GENERATE_OPTIONS);
+  const given = readOptions(where, options, GENERATE_OPTIONS);
   const { sampling, maxTokens, stops } = checkGeneration(where, given, session.model.vocabSize);
   const slices = checkSlices(where, given);
   const drafts = checkDrafts(where, session, given.draft);

@@ -1,4 +1,5 @@
 import type { Model } from "../decoder/model.ts";
+import { readOptions } from "../decoder/read-options.ts";
 import type { Session } from "../decoder/session.ts";
 import { expectFlag, expectRecord, readFields } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
@@ -109,7 +110,7 @@ export function chat(
 ): TextGeneration {
   const where = "chat";
   return writeText(async () => {
-    const given = readFields(where, "options", options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS]);
+    const given = readOptions(where, options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS]);
     const { template, tools, variables, library, ...rest } = given;
     return prepareText(where, on, tokenizer, rest, async () => {
       const text = await render(where, tokenizer, messages, { template, tools, variables, library });
