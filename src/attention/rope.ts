@@ -15,7 +15,7 @@ import {
 } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import { cosine, sine } from "../util/math.ts";
-import { isScore, MOST_DIM } from "./limits.ts";
+import { MOST_DIM } from "./limits.ts";
 import { type RopeScaling, ropeFrequencies } from "./rope-frequencies.ts";
 
 /** Rotary position embedding of queries and keys. */
@@ -130,7 +130,7 @@ export function checkRope(where: string, given: RopeConfig, headDim: number): Ro
   const { pairing, dim = headDim - start } = rope;
   if (!PAIRINGS.includes(pairing))
     throw new RangeError(
-      `${where}: rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results without an error), got ${describe(pairing)}`,
+      `${where}: rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results), got ${describe(pairing)}`,
     );
   const room = headDim - start;
   if (!Number.isInteger(dim) || dim < 2 || dim > Math.min(room, MOST_DIM) || dim % 2 !== 0) {
@@ -141,10 +141,8 @@ export function checkRope(where: string, given: RopeConfig, headDim: number): Ro
   const checked = { theta, pairing, dim, ...(start > 0 && { start }), ...(scaling && { scaling }) };
   // Whatever the numbers of a scaling are, tables must hold what is finite.
   const { inverse, amplitude } = ropeFrequencies(checked);
-  const factor = "rope.scaling: the factor on cos and sin";
-  expectFloat32(where, factor, amplitude, true);
-  if (!isScore(amplitude * amplitude))
-    throw new RangeError(`${where}: ${factor} expected at most 1e19, because scores take its square, got ${amplitude}`);
+  // That on cos and sin is on queries and keys.
+  expectFloat32(where, "rope.scaling: the factor on scores", amplitude * amplitude, true);
   for (const frequency of inverse) expectFinite(where, "rope.scaling: each frequency", frequency);
   return checked;
 }

@@ -1,9 +1,10 @@
 import { checkSlices, type SliceOptions, type Slices } from "../forward/slices.ts";
-import { expectInt, readFields } from "../util/arguments.ts";
+import { expectInt } from "../util/arguments.ts";
 import { withEnd } from "../util/with-end.ts";
 import { checkModelCall, readIds, type TokenIds } from "./forward.ts";
 import { createPace } from "./pace.ts";
 import { expectReady, expectUnchanged, forgetTokens, holdSession, type ModelCall, runCalls } from "./pass.ts";
+import { readOptions } from "./read-options.ts";
 import {
   type Choice,
   checkSampling,
@@ -145,7 +146,7 @@ export async function* generateTokens(
   begun: Begun,
 ): AsyncGenerator<GeneratedToken, GenerationEnd, void> {
   expectSession(where, session);
-  const given = readFields(where, "options", options, GENERATE_OPTIONS);
+  const given = readOptions(where, options, GENERATE_OPTIONS);
   begun.signal = given.signal;
   const { sampling, maxTokens, stops, seeded } = checkGeneration(where, given, session.model.vocabSize);
   begun.seeded = seeded;

@@ -7,7 +7,7 @@ import { modeOf } from "../linear/linear.ts";
 import { expectActivations, expectFormatLoaded } from "../linear/options.ts";
 import { checkTensors, findRoot } from "../models/decoder/check-tensors.ts";
 import type { Decoder } from "../models/decoder/read-spec.ts";
-import { expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
+import { expectFunction, expectInt, expectSignal } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
@@ -21,6 +21,7 @@ import type { Model, ModelHalf, ModelWeights } from "./model.ts";
 import { type ModelFormats, readFormats } from "./model-formats.ts";
 import { linearsOf, type ModelPlaces, placeModel } from "./places.ts";
 import { planSpec } from "./plan-model.ts";
+import { readOptions } from "./read-options.ts";
 import { reserve } from "./reserve.ts";
 import { storedFormats } from "./stored-formats.ts";
 import { WeightReader } from "./weight-reader.ts";
@@ -87,7 +88,7 @@ export async function loadWith(
   { read, open = openModelFiles, loadMore, plan = planDecoder }: ModelKind,
 ): Promise<Model> {
   expectKernels(where, kernels);
-  const given = readFields(where, "options", options, OPTIONS);
+  const given = readOptions(where, options, OPTIONS);
   const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store } = given;
   if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
   if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);

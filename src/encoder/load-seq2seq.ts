@@ -1,10 +1,10 @@
 import { type LoadModelOptions, loadWith } from "../decoder/load-with.ts";
 import type { Model } from "../decoder/model.ts";
+import { readOptions } from "../decoder/read-options.ts";
 import type { ModelFiles, ModelSource } from "../files/model-files.ts";
 import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
 import { TWO_HALVES } from "../models/encoder/halves.ts";
-import { readFields } from "../util/arguments.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { loadMore } from "./load-more.ts";
 import { openSafetensorsFiles } from "./open-files.ts";
@@ -53,7 +53,7 @@ export async function loadSeq2Seq(
   options: LoadSeq2SeqOptions = {},
 ): Promise<Seq2Seq> {
   const where = "loadSeq2Seq";
-  return loadWith(where, kernels, source, readFields(where, "options", options, OPTIONS), {
+  return loadWith(where, kernels, source, readOptions(where, options, OPTIONS), {
     read: readHalves,
     open: openSafetensorsFiles,
     loadMore,

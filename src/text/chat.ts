@@ -1,4 +1,5 @@
 import type { Model } from "../decoder/model.ts";
+import { readOptions } from "../decoder/read-options.ts";
 import type { Session } from "../decoder/session.ts";
 import { expectFlag, expectRecord, readFields } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
@@ -14,7 +15,10 @@ import { findJinja, type JinjaLibrary } from "./libraries.ts";
 import { renderTemplate } from "./render-template.ts";
 import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
 
-/** A message of a conversation. Templates may read other fields too, such as `tool_calls`. */
+/**
+ * A message of a conversation. Templates may read other fields too, such as `tool_calls`. Objects of interfaces of your own with
+ * these two fields, or more, are taken as messages too.
+ */
 export interface ChatMessage {
   /** Who says it: "system", "user", "assistant", or what else the template knows. */
   readonly role: string;
@@ -70,7 +74,7 @@ const TEMPLATE_OPTIONS = ["template", "tools", "variables", "library"] as const;
  */
 export async function renderChat(
   tokenizer: Tokenizer,
-  messages: readonly ChatMessage[],
+  messages: readonly (ChatMessage | Pick<ChatMessage, "role" | "content">)[],
   options: RenderChatOptions = {},
 ): Promise<string> {
   const known = [...TEMPLATE_OPTIONS, "addGenerationPrompt"] as const;
@@ -111,12 +115,12 @@ export async function renderChat(
 export function chat(
   on: Model | Session,
   tokenizer: Tokenizer,
-  messages: readonly ChatMessage[],
+  messages: readonly (ChatMessage | Pick<ChatMessage, "role" | "content">)[],
   options: ChatOptions = {},
 ): TextGeneration {
   const where = "chat";
   return writeText(async (begun) => {
-    const given = readFields(where, "options", options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS, "parseSpecial"]);
+    const given = readOptions(where, options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS, "parseSpecial"]);
     const { template, tools, variables, library, parseSpecial, ...rest } = given;
     const isParsed = expectFlag(where, "options.parseSpecial", parseSpecial);
     return prepareText(where, on, tokenizer, rest, begun, async () => {
@@ -138,8 +142,9 @@ async function render(
   specials: readonly string[],
 ): Promise<MarkedText> {
   expectTokenizer(where, tokenizer);
-  if (!Array.isArray(messages) || messages.length === 0)
+  if (!Array.isArray(messages))
     throw new TypeError(`${where}: messages expected a list of 1 or more messages, got ${describe(messages)}`);
+  if (messages.length === 0) throw new RangeError(`${where}: messages expected 1 or more messages, got 0`);
   for (const [i, message] of messages.entries()) {
     expectRecord(where, `messages[${i}]`, message);
     const { role, content } = message;

@@ -9,8 +9,9 @@ import {
   wasAborted,
 } from "../decoder/generate.ts";
 import { expectModel, type Model } from "../decoder/model.ts";
+import { readOptions } from "../decoder/read-options.ts";
 import { createSession, expectSession, expectUnused, type Session } from "../decoder/session.ts";
-import { expectFlag, readFields } from "../util/arguments.ts";
+import { expectFlag } from "../util/arguments.ts";
 import { describe, HeadwiseError, underName } from "../util/errors.ts";
 import { withEnd } from "../util/with-end.ts";
 import { findStops, readStops, type StopFinder } from "./stop-strings.ts";
@@ -134,7 +135,7 @@ export async function prepareText(
   else expectModel(where, on as Model);
   const model = isSession ? (on as Session).model : (on as Model);
   expectTokenizer(where, tokenizer);
-  const { stop, keepSpecial, ...rest } = readFields(where, "options", options, TEXT_OPTIONS);
+  const { stop, keepSpecial, ...rest } = readOptions(where, options, TEXT_OPTIONS);
   const stops = findStops(readStops(where, stop));
   const isKept = expectFlag(where, "options.keepSpecial", keepSpecial);
   const { vocabSize, endIds = [] } = tokenizer;

@@ -1,3 +1,4 @@
+import { readOptions } from "../decoder/read-options.ts";
 import { type GgufFile, readGgufMetadata } from "../files/gguf/gguf.ts";
 import { type ModelSource, readTexts } from "../files/model-files.ts";
 import type { ModelStore } from "../files/model-store.ts";
@@ -57,7 +58,7 @@ const [GENERATION, MODEL] = ["generation_config.json", "config.json"] as const;
  */
 export async function loadTokenizer(source: ModelSource, options: LoadTokenizerOptions = {}): Promise<Tokenizer> {
   const where = "loadTokenizer";
-  const { library: given, signal, store } = readFields(where, "options", options, ["library", "signal", "store"]);
+  const { library: given, signal, store } = readOptions(where, options, ["library", "signal", "store"]);
   if (signal !== undefined) expectSignal(where, signal);
   if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   signal?.throwIfAborted();

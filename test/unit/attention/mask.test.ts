@@ -75,9 +75,9 @@ test("the masks of other libraries are refused with the shape in which their ele
   const said = (shape: readonly number[]) => () =>
     checkMasks("attend", { drop: { data: new Uint8Array(elements(shape)), shape } }, target);
   const rule = "attend: drop expected a shape that broadcasts to [2, 3, 4, 5]";
-  expect(said([2, 5])).toThrow(`${rule}, as its elements do in shape [2, 1, 1, 5], got [2, 5]`);
-  expect(said([2, 4, 5])).toThrow(`${rule}, as its elements do in shape [2, 1, 4, 5], got [2, 4, 5]`);
-  expect(said([6, 4, 5])).toThrow(`${rule}, as its elements do in shape [2, 3, 4, 5], got [6, 4, 5]`);
+  expect(said([2, 5])).toThrow(`${rule}, such as [2, 1, 1, 5], got [2, 5]`);
+  expect(said([2, 4, 5])).toThrow(`${rule}, such as [2, 1, 4, 5], got [2, 4, 5]`);
+  expect(said([6, 4, 5])).toThrow(`${rule}, such as [2, 3, 4, 5], got [6, 4, 5]`);
   expect(said([7, 4, 5])).toThrow(`${rule}, got [7, 4, 5]`);
   expect(said([3, 5])).toThrow(`${rule}, got [3, 5]`);
 });

@@ -124,8 +124,35 @@ describe("renderChat", () => {
     expect(await badFileOf(() => render(template))).toMatch(text);
   });
 
+  test("messages may be of an interface of the caller's, and of a union of such, without a cast", async () => {
+    interface Message {
+      role: string;
+      content: string;
+    }
+    interface User {
+      role: "user";
+      content: string | { type: "text"; text: string }[];
+      name?: string;
+    }
+    interface Assistant {
+      role: "assistant";
+      content?: string | null;
+      tool_calls?: { id: string }[];
+    }
+    const template = "{% for m in messages %}[{{ m.role }} {{ m.content }}]{% endfor %}";
+    const write = (messages: Parameters<typeof renderChat>[1]) => renderChat(pieces, messages, { template });
+    const messages: Message[] = [{ role: "user", content: "a" }];
+    const both: (User | Assistant)[] = [
+      { role: "user", content: "a", name: "b" },
+      { role: "assistant", content: "c", tool_calls: [] },
+    ];
+    expect(await write(messages)).toBe("[user a]");
+    expect(await write(both)).toBe("[user a][assistant c]");
+    expect(await write([{ role: "assistant", content: "d", tool_calls: [] }])).toBe("[assistant d]");
+  });
+
   test.each<readonly [string, unknown, unknown, string]>([
-    ["no messages", [], {}, "messages expected a list of 1 or more messages, got Array"],
+    ["no messages", [], {}, "messages expected 1 or more messages, got 0"],
     ["a text", "hi", {}, 'messages expected a list of 1 or more messages, got "hi"'],
     ["a text among the messages", ["hi"], {}, 'messages[0] expected an object, got "hi"'],
     [
@@ -204,7 +231,7 @@ describe("chat", () => {
 
   test("names itself in errors, and refuses unknown options", async () => {
     const next = (messages: unknown, options = {}) => chat(model, tokenizer, messages as never, options).next();
-    await expect(next([])).rejects.toThrow("chat: messages expected a list of 1 or more messages, got Array");
+    await expect(next([])).rejects.toThrow("chat: messages expected 1 or more messages, got 0");
     await expect(next(question, { temperatur: 1 })).rejects.toThrow("chat: options expected only");
     await expect(next(question, { minP: 2 })).rejects.toThrow("chat: minP expected");
     await expect(next([{ role: "u", content: "é€" }])).rejects.toThrow("no token for byte 226");
