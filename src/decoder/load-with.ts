@@ -58,9 +58,17 @@ export interface LoadModelOptions {
    * interrupted goes on: of `createFolderStore`, `createBrowserStore` or `createStore`. Default none.
    */
   readonly store?: ModelStore | undefined;
+  /**
+   * The SHA-256 of the file, as hubs publish it: 64 hex digits, or "sha256-" and base64. Of a model in several files, an object with
+   * one for each file that is read, by its name. It is computed while tensors are read, what no tensor needs is read in the end, and a
+   * file with another one is `BAD_FILE` before the model is given out, of which the store keeps nothing. Default none.
+   */
+  readonly integrity?: string | Readonly<Record<string, string>> | undefined;
 }
 
-const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "gguf", "onProgress", "signal", "store"] as const;
+const OPTIONS = [
+  ...["weights", "maxSeqLen", "maxBytes", "activations", "gguf", "onProgress", "signal", "store", "integrity"],
+] as const;
 
 /** Reads what a model consists of from its files. */
 export type ReadDecoder = (
@@ -89,7 +97,7 @@ export async function loadWith(
 ): Promise<Model> {
   expectKernels(where, kernels);
   const given = readOptions(where, options, OPTIONS);
-  const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store } = given;
+  const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store, integrity } = given;
   if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
   if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);
   const formats = readFormats(where, weights);
@@ -106,7 +114,7 @@ export async function loadWith(
   expectActive();
   let files: ModelFiles | undefined;
   try {
-    files = await open(where, source, gguf?.open, signal, store);
+    files = await open(where, source, gguf?.open, signal, store, { whole: true, integrity });
     const decoder = await read(where, files, maxSeqLen, gguf);
     expectLatent(where, kernels, decoder);
     const tensors = checkTensors(where, decoder, files.tensors);
@@ -126,10 +134,18 @@ export async function loadWith(
     }
     await expectTiedHead(where, decoder, files);
     expectActive();
-    return await packModel(where, kernels, decoder, reader, formats, fast, loadMore);
+    const model = await packModel(where, kernels, decoder, reader, formats, fast, loadMore);
+    try {
+      await files.verify();
+    } catch (error) {
+      model.release();
+      throw error;
+    }
+    return model;
   } catch (error) {
     // A request that the signal ended fails with an error of its own.
     signal?.throwIfAborted();
+    await files?.verify(error);
     throw error;
   } finally {
     await files?.close();

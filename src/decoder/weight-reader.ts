@@ -1,7 +1,7 @@
 // Reads the tensors of a decoder one after the other and packs them into their places.
 
 import { PANEL } from "../../assembly/layout.ts";
-import type { TensorReader } from "../files/model-files.ts";
+import type { TensorReader } from "../files/read-buffer.ts";
 import { formatOf, type PackedFormat, type WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, type PackedLinear, storeLinear } from "../linear/linear.ts";
 import { expectFormatLoaded } from "../linear/options.ts";

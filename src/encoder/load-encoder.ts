@@ -24,7 +24,7 @@ export interface Encoder extends Model {
 
 /** Options of `loadEncoder`. */
 export interface LoadEncoderOptions
-  extends Pick<LoadModelOptions, "weights" | "activations" | "gguf" | "onProgress" | "signal" | "store"> {
+  extends Pick<LoadModelOptions, "weights" | "activations" | "gguf" | "onProgress" | "signal" | "store" | "integrity"> {
   /**
    * Bytes of linear memory that the model and calls on texts of 512 tokens, or as many as it has positions for, may take together:
    * the `total` of `planEncoder`, with a head for masked tokens where the file has one. If they take more, nothing is read of the
@@ -33,7 +33,7 @@ export interface LoadEncoderOptions
   readonly maxBytes?: number | undefined;
 }
 
-const OPTIONS = ["weights", "maxBytes", "activations", "gguf", "onProgress", "signal", "store"] as const;
+const OPTIONS = ["weights", "maxBytes", "activations", "gguf", "onProgress", "signal", "store", "integrity"] as const;
 
 /**
  * Loads a whole encoder: BERT and its relatives, ModernBERT, MPNet, Nomic BERT, and the decoders of `loadModel` besides those with

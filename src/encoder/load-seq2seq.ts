@@ -21,7 +21,10 @@ export interface Seq2Seq extends Model {
 
 /** Options of `loadSeq2Seq`. */
 export interface LoadSeq2SeqOptions
-  extends Pick<LoadModelOptions, "weights" | "maxSeqLen" | "activations" | "onProgress" | "signal" | "store"> {
+  extends Pick<
+    LoadModelOptions,
+    "weights" | "maxSeqLen" | "activations" | "onProgress" | "signal" | "store" | "integrity"
+  > {
   /**
    * Bytes of linear memory that the model, a run of its encoder, one session of `maxSeqLen` tokens and its calls may take together,
    * for a source of all positions of the encoder (or, without a table of positions, of `maxSeqLen` tokens). If they take more,
@@ -30,7 +33,16 @@ export interface LoadSeq2SeqOptions
   readonly maxBytes?: number | undefined;
 }
 
-const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "onProgress", "signal", "store"] as const;
+const OPTIONS = [
+  "weights",
+  "maxSeqLen",
+  "maxBytes",
+  "activations",
+  "onProgress",
+  "signal",
+  "store",
+  "integrity",
+] as const;
 
 /**
  * Loads a model with two halves: T5, BART, Whisper. Like `loadModel`, it reads config.json and the tensors of safetensors files one after the

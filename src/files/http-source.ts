@@ -19,7 +19,7 @@ export const MOST_WHOLE: number = 2 ** 26;
 /** How often in a row a range is asked for again in vain, before it is given up. */
 const MOST_VAIN = 3;
 
-/** An answer that breaks off before so many bytes, and before its end, was in vain. */
+/** An answer that breaks off before so many bytes, and before half of what is missing, was in vain. */
 const LEAST = 2 ** 14;
 
 /** Milliseconds before a range is asked for again; they double with each time in vain. */
@@ -167,7 +167,7 @@ export async function createHttpSource(
         at = filled.at;
       }
       const { rule, got, cause, after } = failure;
-      if (came >= LEAST) vain = -1;
+      if (came >= Math.min(LEAST, missing / 2)) vain = -1;
       else if (vain < most && after <= MOST_WAIT_MS && !isAbort(cause))
         await wait(Math.max(WAIT_MS * 2 ** vain, after), signal);
       else if (bytes === undefined) throw fail(rule, got, cause);

@@ -25,7 +25,7 @@ export interface UrlSourceOptions {
  * whole file: of at most 64 MB it is kept, a larger one is refused; fetch it yourself and pass a Blob. A request that fails, or is
  * answered by 429 or by a status from 500 on, is made again up to three times, after 0.2, 0.4 and 0.8 seconds, or when the server
  * says (Retry-After) if that is within 10. An answer that breaks off is continued from the byte where it stopped; after four in a
- * row of less than 16 KB, the error has the number of bytes that came.
+ * row of less than 16 KB and less than half of what was missing, the error has the number of bytes that came.
  * @example
  * import { openSafetensors, urlSource, writeSafetensors } from "headwise/weights";
  * const bytes = writeSafetensors({ w: { data: Float32Array.of(1, 2), shape: [2] } });

@@ -180,7 +180,7 @@ describe("urlSource", () => {
     [
       "ends too early, again and again",
       (answer, asked) => asked > 0 && Object.assign(answer, { body: answer.body.slice(0, asked === 1 ? 49 : 0) }),
-      "50 bytes at 100000, got 49 in 4 requests",
+      "50 bytes at 100000, got 49 in 5 requests",
     ],
     [
       "ends too early, and has another version when asked for the rest",
