@@ -268,6 +268,17 @@ describe("hostile files", () => {
     expect(await said(setKey(key, value))).toContain(`loadModel: key "${key}" ${message}`);
   });
 
+  test("a table of positions that has one dimension is refused", async () => {
+    const flat = ({ tensors }: GgufModel) => {
+      const at = tensors.findIndex((tensor) => tensor.name === "position_embd.weight");
+      const { shape, ...rest } = tensors[at] as GgufModel["tensors"][number];
+      tensors[at] = { ...rest, shape: [shape.reduce((a, b) => a * b, 1)] };
+    };
+    expect(await said(flat, { ...TINY.gpt2, layer_norm_epsilon: 2 ** -14 })).toBe(
+      'loadModel: tensor "position_embd.weight" expected two dimensions, got [11520]',
+    );
+  });
+
   test("more layers than tensors, and counts that contradict their shapes, are refused", async () => {
     expect(await said(setKey("llama.block_count", u32(3)))).toContain("9 missing: blk.2.attn_q.weight, ");
     expect(await said(setKey("llama.feed_forward_length", u32(53)))).toContain(

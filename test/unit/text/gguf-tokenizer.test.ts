@@ -43,6 +43,13 @@ test("the keys say what is put around a text, and what ends one", async () => {
   expect((await read({ ...bert, add_sep_token: false }, wordPiece)).encode("a").length).toBe(2);
 });
 
+test("<|end|> ends an answer, but for vocabularies with <|return|>, in which it ends a part of one", async () => {
+  const words = replaced(656, "<|end|>");
+  expect((await read({ tokens: words })).endIds).toEqual([657, 656]);
+  words[657] = "<|return|>";
+  expect((await read({ tokens: words })).endIds).toEqual([657]);
+});
+
 test("the chat template is the file's, and a text that begins with a space keeps it without add_space_prefix", async () => {
   const metadata = withKeys({}).metadata.set("tokenizer.chat_template", "{{ messages }}");
   expect((await readGgufTokenizer({ metadata })).chatTemplate).toBe("{{ messages }}");

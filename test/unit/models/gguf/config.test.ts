@@ -496,6 +496,18 @@ describe("what is refused", () => {
       'key "llama.rope.freq_base" expected a finite float32 number > 0, got NaN',
     ],
     [
+      "an infinite theta",
+      keys("llama", { "rope.freq_base": f32(Number.POSITIVE_INFINITY) }),
+      tensors(),
+      'key "llama.rope.freq_base" expected a finite number > 0, got Infinity',
+    ],
+    [
+      "a flag that is a number",
+      keys("llama", { "attention.causal": u32(1) }),
+      tensors(),
+      'key "llama.attention.causal" expected true or false, got 1',
+    ],
+    [
       "an odd share of the head",
       keys("llama", { "rope.dimension_count": u32(5) }),
       tensors(),

@@ -325,6 +325,9 @@ test("arguments are checked", async () => {
   await expect(readGgufLatentLayer(gguf, 2)).rejects.toThrow(
     new RangeError("readGgufLatentLayer: layer expected an integer from 0 to 1, got 2"),
   );
+  await expect(readGgufLatentLayer(gguf, -1)).rejects.toThrow(
+    new RangeError("readGgufLatentLayer: layer expected an integer >= 0, got -1"),
+  );
   await expect(readGgufLatentLayer({} as never, 0)).rejects.toThrow(
     new TypeError(
       "readGgufLatentLayer: file expected metadata, tensors, read and readAll, as openGguf gives them, got Object",
