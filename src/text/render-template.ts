@@ -2,6 +2,7 @@ import { describe, HeadwiseError } from "../util/errors.ts";
 import { reasonOf } from "../util/reason.ts";
 import { createMarks, type MarkedText } from "./given-text.ts";
 import type { Jinja, JinjaInterpreter } from "./libraries.ts";
+import { evaluateMeasured, type Node, type Size, type Value } from "./template-sizes.ts";
 
 /**
  * Limits of a template, which comes with a model and is a program: its characters, those of any text that it makes, the elements of
@@ -87,18 +88,6 @@ function literalsOf(node: unknown): string[] {
   return [...new Set(parts.flatMap(literalsOf))];
 }
 
-/** A part of a parsed template, as far as it is looked at. */
-interface Node {
-  readonly type?: unknown;
-  readonly iterable?: Node & { readonly lhs?: Node };
-}
-
-/** A value of the interpreter: lists hold others in an array, records and namespaces in a map. Only namespaces change. */
-interface Value {
-  readonly type?: unknown;
-  readonly value?: unknown;
-}
-
 /** Limits of one rendering. */
 interface Limits {
   /** Counts the work of whatever the interpreter evaluates. */
@@ -112,6 +101,11 @@ function limit(where: string): Limits {
     if (!(value <= most)) throw badTemplate(`${where}: chat template expected at most ${most} ${what}, got more`);
   };
   const expectList = (length: number) => expect(length, LONGEST_LIST, "elements of a list");
+  const expectText = (length: number) => expect(length, LONGEST_TEXT, "characters of text");
+  const expectSize = ({ text, list }: Size) => {
+    expectText(text);
+    expectList(list);
+  };
   const known = new WeakMap<object, number>();
   /** Values that one holds, itself among them, and whether that cannot change. */
   const measure = (given: unknown): readonly [held: number, isFixed: boolean] => {
@@ -136,7 +130,7 @@ function limit(where: string): Limits {
     const { value } = Object(given) as Value;
     work++;
     if (typeof value === "string") {
-      expect(value.length, LONGEST_TEXT, "characters of text");
+      expectText(value.length);
       work += value.length / WORK_TEXT;
     } else if (Array.isArray(value)) {
       expectList(value.length);
@@ -152,11 +146,16 @@ function limit(where: string): Limits {
       // A loop takes time for each element, also where its body is empty.
       const looped = new WeakSet<object>();
       interpreter.evaluate = function (node, environment) {
-        const { type, iterable } = Object(node) as Node;
+        // What a slice does not have.
+        if (node === undefined) return evaluate.call(this, node, environment);
+        const part = node as Node;
+        if (part.known) return part.known as ReturnType<typeof evaluate>;
+        const { type, iterable } = part;
         if (type === "For" && iterable) looped.add(iterable.lhs ?? iterable);
-        const result = evaluate.call(this, node, environment);
-        count(result, looped.has(Object(node)));
-        return result;
+        const inner = (own: Node) => evaluate.call(this, own, environment);
+        const result = evaluateMeasured(part, (own) => this.evaluate(own, environment), inner, expectSize);
+        count(result, looped.has(part));
+        return result as ReturnType<typeof evaluate>;
       };
     },
   };
