@@ -57,7 +57,7 @@ const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
 /** Continues the prompt, or answers it by the model's template. */
 async function generate({ prompt, asChat, options }) {
   abort = new AbortController();
-  const given = { ...options, seed: crypto.getRandomValues(new Uint32Array(1))[0], signal: abort.signal };
+  const given = { ...options, signal: abort.signal };
   const pieces = asChat
     ? chat(session, tokenizer, [{ role: "user", content: prompt }], { ...given, library: await import(JINJA) })
     : generateText(session, tokenizer, prompt, given);

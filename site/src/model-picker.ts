@@ -1,5 +1,6 @@
 // Choosing a model: one of the site, files of the visitor (also dropped on the page), or a URL; with progress, a button that stops and
-// loads again, and a sentence where it fails; and whether it gives the same bits in every engine. All but files is in the address.
+// loads again, and a sentence where it fails; and whether it gives the same bits in every engine. All but files is in the address: a
+// link to a model of another host loads nothing from there before the visitor says so.
 
 import type { Kind, Loaded, Source } from "../worker/load.ts";
 import type { State } from "./address.ts";
@@ -35,7 +36,10 @@ const HINTS: Readonly<Record<string, string>> = {
 
 const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
 
-/** Fills the page's element `picker` with the controls, and loads the model of the address. If the address names no model, the page is marked ready. */
+/**
+ * Fills the page's element `picker` with the controls, and loads the model of the address. If the address names none, or one of
+ * another host, which a button loads, the page is marked ready.
+ */
 export function openModelPicker(options: PickerOptions): void {
   const { engine, state, offered } = options;
   const select = make("select", { id: "model" }, ...offered.map(({ name, label }) => new Option(label, name)));
@@ -49,7 +53,10 @@ export function openModelPicker(options: PickerOptions): void {
   const hint = make("p", { className: "quiet small", hidden: true });
   const url = make("input", { id: "model-url", type: "url", placeholder: "https://…/model.gguf", required: true });
   url.setAttribute("aria-label", "The URL of a GGUF file, or of a folder of safetensors");
-  const open = make("button", { textContent: "Load" });
+  const open = make("button");
+  const nameHost = (host = ""): void => {
+    open.textContent = host === "" ? "Load" : `Load from ${host}`;
+  };
   const form = make("form", { className: "actions", hidden: true }, url, open);
   const bar = make("progress", { max: 1, value: 0, hidden: true, ariaLabel: "How much of the model is loaded" });
   /** Stops, or loads again what was stopped or has failed. */
@@ -71,6 +78,7 @@ export function openModelPicker(options: PickerOptions): void {
     abort = own;
     again = () => void load(source, name, inAddress);
     options.onUnloaded();
+    nameHost();
     state.set({ model: inAddress });
     bar.hidden = actions.hidden = false;
     bar.value = 0;
@@ -143,6 +151,7 @@ export function openModelPicker(options: PickerOptions): void {
     // So that the same file can be chosen again, when it has changed.
     input.addEventListener("click", () => Object.assign(input, { value: "" }));
   }
+  url.addEventListener("input", () => nameHost());
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     void load({ url: url.value }, url.value, url.value);
@@ -164,9 +173,23 @@ export function openModelPicker(options: PickerOptions): void {
   if (model === "") {
     show("The model was a file of yours: choose it again.");
     markReady();
-  } else {
-    url.value = model;
-    void load({ url: model }, model, model);
+    return;
+  }
+  url.value = model;
+  const host = otherHost(model);
+  nameHost(host);
+  if (host === undefined) return void load({ url: model }, model, model);
+  show(`This link names a model of ${host}. It is loaded from there when you choose so.`);
+  markReady();
+}
+
+/** The host of a URL of another origin than the site's; undefined of one of its own, and of what is no URL. */
+function otherHost(url: string): string | undefined {
+  try {
+    const { origin, host, protocol } = new URL(url, location.href);
+    return origin === location.origin ? undefined : host || protocol;
+  } catch {
+    return undefined; // loading it says why
   }
 }
 

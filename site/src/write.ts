@@ -194,7 +194,7 @@ const WHY: Readonly<Record<Written["reason"], string>> = {
   full: "The model has room for no more.",
   length: "As many tokens as asked for.",
   left: "Stopped.",
-  stopped: "Stopped.",
+  aborted: "Stopped.",
 };
 
 function goOn(options: WriteOptions, signal: AbortSignal): Promise<Written> {
@@ -231,7 +231,7 @@ async function answer(options: WriteOptions, signal: AbortSignal): Promise<Writt
   try {
     const report = { signal, onReport: onPieces(append, signal) };
     const written = await engine.run("chat", { messages: given, options }, report);
-    if (written.reason === "stopped") takeBack();
+    if (written.reason === "aborted") takeBack();
     return written;
   } catch (error) {
     takeBack();

@@ -22,8 +22,8 @@ export interface WriteOptions {
 
 /** How a text ended. */
 export interface Written {
-  /** "stopped" where the page asked for it. */
-  readonly reason: TextEnd["reason"] | "stopped";
+  /** "aborted" where the page asked for it. */
+  readonly reason: TextEnd["reason"];
   /** Tokens that the session holds, and bytes of all memory of the kernels. */
   readonly length: number;
   readonly memoryBytes: number;
@@ -61,7 +61,7 @@ async function stream(
   const session = currentSession();
   const pieces = start(session, { ...options, signal });
   let first: { readonly length: number; readonly now: number } | undefined;
-  let reason: Written["reason"] = "stopped";
+  let reason: Written["reason"] = "aborted";
   try {
     for (;;) {
       const { value, done } = await pieces.next();

@@ -1,3 +1,4 @@
+import { shapeText } from "../tensor/dtypes.ts";
 import { expectElements, readShape, readTensor, type Tensor } from "../tensor/tensor.ts";
 import { expectRecord, expectUint8Array } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
@@ -9,7 +10,11 @@ import { describe } from "../util/errors.ts";
 export interface Mask {
   /** 0 is false, any other number is true. */
   readonly data: Uint8Array | readonly boolean[];
-  /** Up to four dimensions, each 1 or that of the target. */
+  /**
+   * Up to four dimensions, each 1 or that of the target. Rank 2 is refused where its first dimension could be the queries or
+   * the sequences, and rank 3 where it could be the heads or the sequences, because there is more than one of both and as many:
+   * then all four are needed.
+   */
   readonly shape: readonly number[];
 }
 
@@ -90,14 +95,10 @@ export function checkMasks(where: string, { keep, drop, bias }: GivenMasks, targ
 function readBooleans(where: string, name: string, mask: Mask): BooleanMask {
   expectRecord(where, name, mask);
   const { data, shape: given } = mask;
-  const isList = Array.isArray(data);
-  if (!isList && !ArrayBuffer.isView(data))
-    throw new TypeError(`${where}: ${name}.data expected Uint8Array or an array of booleans, got ${describe(data)}`);
+  const rule = "Uint8Array or an array of booleans";
+  const bytes = Array.isArray(data) ? undefined : expectUint8Array(where, `${name}.data`, data, rule);
   const shape = readShape(where, name, given);
-  if (!isList) {
-    const rule = "Uint8Array or an array of booleans";
-    return { data: expectUint8Array(where, `${name}.data`, data, rule), shape };
-  }
+  if (bytes) return { data: bytes, shape };
   const { length } = data;
   expectElements(where, name, "elements", shape, length);
   const copy = new Uint8Array(length);
@@ -110,25 +111,31 @@ function readBooleans(where: string, name: string, mask: Mask): BooleanMask {
   return { data: copy, shape };
 }
 
-/** The four dimensions of a mask. Throws unless it has as many elements, and these broadcast to the target. */
-function broadcast(
-  where: string,
-  name: string,
-  { data, shape }: BooleanMask | Tensor,
-  target: MaskTarget,
-): Plane["shape"] {
-  if (shape.length < 1 || shape.length > 4)
-    throw new RangeError(`${where}: ${name} expected rank 1 to 4, got shape [${shape.join(", ")}]`);
-  expectElements(where, name, name === "bias" ? "floats" : "elements", shape, data.length);
-  const full = [...Array<number>(4 - shape.length).fill(1), ...shape] as [number, number, number, number];
+type Dimensions = Plane["shape"];
+
+/** The four dimensions of a mask. Throws unless it has as many elements, and these broadcast to the target in one way. */
+function broadcast(where: string, name: string, { data, shape }: BooleanMask | Tensor, target: MaskTarget): Dimensions {
+  const rank = shape.length;
+  const fail = (rule: string): never => {
+    throw new RangeError(`${where}: ${name} expected ${rule}, got ${shapeText(shape)}`);
+  };
+  if (rank < 1 || rank > 4) fail("rank 1 to 4");
+  expectElements(where, name, "elements", shape, data.length);
   const { batch, numHeads, qLen, kvLen } = target;
-  const fits =
-    [batch, numHeads, qLen].every((length, axis) => full[axis] === 1 || full[axis] === length) &&
-    (full[3] === 1 || full[3] <= kvLen);
-  if (!fits)
-    throw new RangeError(
-      `${where}: ${name} expected a shape that broadcasts to [${batch}, ${numHeads}, ${qLen}, ${kvLen}], got [${shape.join(", ")}]`,
-    );
+  const most = [batch, numHeads, qLen, kvLen];
+  const fits = (full: Dimensions) =>
+    full.every((length, axis) => length === 1 || length === most[axis] || (axis === 3 && length < kvLen));
+  const full = [1, 1, 1, ...shape].slice(-4) as unknown as Dimensions;
+  // In other libraries the first dimension counts sequences: [batch, kvLen] is padding, [batch, qLen, kvLen] and
+  // [batch·numHeads, qLen, kvLen] are a mask of each sequence.
+  const [first = 0, ...rest] = shape;
+  const bySequence = [...(rank === 2 ? [first, 1, 1] : [batch, first / batch]), ...rest] as unknown as Dimensions;
+  const alsoFits = bySequence.length === 4 && fits(bySequence);
+  const other = shapeText(bySequence);
+  if (!fits(full)) fail(`a shape that broadcasts to ${shapeText(most)}${alsoFits ? `, such as ${other}` : ""}`);
+  // With one sequence, both readings are the same.
+  if (alsoFits && (bySequence[0] as number) > 1)
+    fail(`${shapeText(full)} (by ${rank === 2 ? "query" : "head"}) or ${other} (by sequence)`);
   return full;
 }
 

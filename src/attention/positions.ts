@@ -44,29 +44,22 @@ export function placeQueries(
   const { batch, qLen, kvLen, past } = sizes;
   const lengths = kvLengths === undefined ? undefined : expectLengths(where, kvLengths, batch, kvLen);
   if (align !== undefined) expectOneOf(where, "align", align, ["start", "end"]);
-  if (past !== undefined) {
-    if (align !== undefined)
-      throw new RangeError(
-        `${where}: align expected none after a past of ${past} keys, which determines the positions of the queries, got "${align}"`,
-      );
-    return Array.from({ length: batch }, (_, b) => ({ position: past, kvLen: lengths?.[b] ?? kvLen }));
-  }
-  if (positional && align === undefined && qLen !== kvLen)
+  if (past !== undefined && align !== undefined)
+    throw new RangeError(`${where}: align expected none after a past of ${past} keys, got "${align}"`);
+  if (past === undefined && positional && align === undefined && qLen !== kvLen)
     throw new RangeError(
-      `${where}: align expected "start" or "end" because qLen (${qLen}) and kvLen (${kvLen}) differ and no past determines the positions of the queries, got undefined`,
+      `${where}: align expected "start" or "end" because qLen (${qLen}) and kvLen (${kvLen}) differ, got undefined`,
     );
   return Array.from({ length: batch }, (_, b) => {
     const length = lengths?.[b] ?? kvLen;
-    return { position: align === "end" ? length - qLen : 0, kvLen: length };
+    return { position: past ?? (align === "end" ? length - qLen : 0), kvLen: length };
   });
 }
 
 /** Throws unless every row has all kvLen keys: padding that was appended to a cache would be attended by later calls. */
 export function refuseRagged(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): void {
   if (expectLengths(where, kvLengths, batch, kvLen).every((length) => length === kvLen)) return;
-  throw new RangeError(
-    `${where}: kvLengths expected none with a cache that this call appends to: padding would stay in it (use keep instead)`,
-  );
+  throw new RangeError(`${where}: kvLengths expected none with a cache that this call appends to: use keep`);
 }
 
 function expectLengths(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): number[] {

@@ -24,7 +24,7 @@ export type RopeScaling =
       readonly kind: "factors";
       /** One per pair, [dim/2], at least 1. */
       readonly factors: Float32Array;
-      /** Factor on cos and sin, above 0. Default 1. */
+      /** Factor on cos and sin, above 0, whose square, which scores take, float32 holds. Default 1. */
       readonly attentionFactor?: number;
     }
   | {

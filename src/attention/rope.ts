@@ -130,7 +130,7 @@ export function checkRope(where: string, given: RopeConfig, headDim: number): Ro
   const { pairing, dim = headDim - start } = rope;
   if (!PAIRINGS.includes(pairing))
     throw new RangeError(
-      `${where}: rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results without an error), got ${describe(pairing)}`,
+      `${where}: rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results), got ${describe(pairing)}`,
     );
   const room = headDim - start;
   if (!Number.isInteger(dim) || dim < 2 || dim > Math.min(room, MOST_DIM) || dim % 2 !== 0) {
@@ -141,7 +141,8 @@ export function checkRope(where: string, given: RopeConfig, headDim: number): Ro
   const checked = { theta, pairing, dim, ...(start > 0 && { start }), ...(scaling && { scaling }) };
   // Whatever the numbers of a scaling are, tables must hold what is finite.
   const { inverse, amplitude } = ropeFrequencies(checked);
-  expectFloat32(where, "rope.scaling: the factor on cos and sin", amplitude, true);
+  // That on cos and sin is on queries and keys.
+  expectFloat32(where, "rope.scaling: the factor on scores", amplitude * amplitude, true);
   for (const frequency of inverse) expectFinite(where, "rope.scaling: each frequency", frequency);
   return checked;
 }

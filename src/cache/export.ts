@@ -16,15 +16,17 @@ import { pageAddress } from "./pages.ts";
 export interface CachePage {
   /** The page holds tokens 128·index to 128·index + 127. */
   readonly index: number;
-  /** A header of 32 bytes with the format and the shape, then the page in the format of the cache. */
+  /** A header of 36 bytes with the format, the shape and the tokens held, then the page in the format of the cache. */
   readonly bytes: Uint8Array;
 }
 
-// A header is eight little-endian u32: MAGIC, VERSION, formats, and the sizes and rules that pages depend on. The formats of
-// pages of latents have one more bit, because pages of keys and values may have the same sizes and another layout.
+// A header is nine little-endian u32: MAGIC, VERSION, formats, the sizes and rules that pages depend on, and how many tokens the
+// page holds, which pages of version 1 do not say. The formats of pages of latents have one more bit, because pages of keys and
+// values may have the same sizes and another layout.
 const MAGIC = 0x47505748; // "HWPG"
-const VERSION = 1;
-const HEADER_BYTES = 32;
+const VERSION = 2;
+const HEADER_BYTES = 36;
+const TOKENS_WORD = 8;
 const LATENT_BIT = 16;
 const FIELDS = ["PAGE", "batch", "numKvHeads", "headDim", "valueDim"] as const;
 
@@ -73,12 +75,12 @@ export function exportPages(cache: KvCache, since = 0): CachePage[] {
  * Fills an empty cache from pages that `exportPages` made, in this process or another, of a cache with the same layer, batch
  * and format. Later calls give the same bits as with the exported cache.
  *
- * The header of each page is checked, but not the numbers after it: store pages where no write is left half done, together
- * with the layer that they belong to and their length.
+ * The header of each page is checked, also for the tokens that the page holds, but not the numbers after it: store pages where
+ * no write is left half done, together with the layer that they belong to and their length.
  * @param pages All pages that hold the first `length` tokens, in ascending order. An iterable is read one page at a time. A
  * cache that drops pages behind its window skips those that it would not keep at this length, and holes in their place; it
  * needs at least the pages from token `length - window.left` on, and can be truncated only as far as the pages reach.
- * @param length Tokens to import, up to those that were exported. If tokens age, every page must be in the stage that it is
+ * @param length Tokens to import: those that were exported, or fewer, the first of them. If tokens age, every page must be in the stage that it is
  * in at this length.
  * @throws TypeError or RangeError naming the argument, whatever `pages` throws, HeadwiseError `RELEASED`, or `IN_USE` while an
  * `attendAsync` uses the cache. A cache that was empty is then empty again.
@@ -132,7 +134,7 @@ export function fillCache(where: string, cache: KvCache, pages: Iterable<CachePa
         if (given.index > first && given.index <= Math.min(needed, count - 1)) first = index = given.index;
       }
       const code = codeAt(kernels, cache.pages, index, length);
-      const bytes = checkPage(where, cache, index, code, given);
+      const bytes = checkPage(where, cache, index, code, given, tokensIn(index, length));
       adoptPages(kernels, cache.pages, index, code);
       copyIn(cache, index, bytes);
       index++;
@@ -157,6 +159,9 @@ function headerOf({ batch, pages: { layout } }: KvCache): number[] {
   return [PAGE, batch, layout.numKvHeads, layout.headDim, layout.valueDim];
 }
 
+/** How many of `length` tokens page `index` holds. */
+const tokensIn = (index: number, length: number) => Math.min(PAGE, length - index * PAGE);
+
 /** The formats in the header of a page of this cache, which has `code`. */
 function formatsWord({ pages: { layout } }: KvCache, code: PageCode): number {
   return layout.kind ? code | LATENT_BIT : code;
@@ -171,7 +176,7 @@ function copyOut(cache: KvCache, index: number, code: PageCode): Uint8Array {
   const size = pageBytes(pages.layout, code);
   const bytes = createBytes("exportPages", `pages[${index}].bytes`, HEADER_BYTES + batch * size);
   const header = new DataView(bytes.buffer);
-  const words = [MAGIC, VERSION, formatsWord(cache, code), ...headerOf(cache)];
+  const words = [MAGIC, VERSION, formatsWord(cache, code), ...headerOf(cache), tokensIn(index, cache.length)];
   for (const [i, word] of words.entries()) header.setUint32(4 * i, word, true);
   for (let b = 0; b < batch; b++)
     bytes.set(kernels.memory.u8(pageAddress(kernels, pages, b, index), size), HEADER_BYTES + b * size);
@@ -187,18 +192,27 @@ function copyIn({ kernels, pages, batch }: KvCache, index: number, bytes: Uint8A
 }
 
 /**
- * Throws unless `page` is page `index` of a cache like this one, with the formats that it has there. Returns its bytes.
+ * Throws unless `page` is page `index` of a cache like this one, with the formats that it has there, and holds `tokens` or more.
+ * Returns its bytes.
  */
-function checkPage(where: string, cache: KvCache, index: number, code: PageCode, page: CachePage): Uint8Array {
+function checkPage(
+  where: string,
+  cache: KvCache,
+  index: number,
+  code: PageCode,
+  page: CachePage,
+  tokens: number,
+): Uint8Array {
   const name = `pages[${index}]`;
   if (page.index !== index)
     throw new RangeError(`${where}: ${name}.index expected ${index}, got ${describe(page.index)}`);
   const bytes = expectUint8Array(where, `${name}.bytes`, page.bytes);
   const header = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const word = (i: number) => header.getUint32(4 * i, true);
-  if (bytes.length < HEADER_BYTES || word(0) !== MAGIC || word(1) !== VERSION) {
-    const rule = `a page of version ${VERSION} that exportPages gave`;
-    throw new RangeError(`${where}: ${name}.bytes expected ${rule}, got ${showBytes(bytes.subarray(0, 8))}`);
+  const isPage = bytes.length >= HEADER_BYTES && word(0) === MAGIC;
+  if (!isPage || word(1) !== VERSION) {
+    const got = isPage ? `one of version ${word(1)}` : showBytes(bytes.subarray(0, 8));
+    throw new RangeError(`${where}: ${name}.bytes expected a page of version ${VERSION} of exportPages, got ${got}`);
   }
   for (const [i, expected] of headerOf(cache).entries())
     if (word(3 + i) !== expected)
@@ -211,6 +225,9 @@ function checkPage(where: string, cache: KvCache, index: number, code: PageCode,
   const length = HEADER_BYTES + cache.batch * pageBytes(cache.pages.layout, code);
   if (bytes.length !== length)
     throw new RangeError(`${where}: ${name}.bytes expected ${length} bytes, got ${bytes.length}`);
+  const held = word(TOKENS_WORD);
+  if (held < tokens || held > PAGE)
+    throw new RangeError(`${where}: ${name}.bytes expected a page that holds ${tokens} tokens, got one of ${held}`);
   return bytes;
 }
 

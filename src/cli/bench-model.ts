@@ -9,6 +9,7 @@ import { type Effort, timeLoads } from "../diagnostics/timing.ts";
 import { panelBytes, panelsOf, type WeightFormat } from "../linear/formats.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { loadDecoder, startDecoderKernels } from "./load-decoder.ts";
+import type { Loading } from "./loading.ts";
 import { expectModelPath } from "./model-path.ts";
 import { createProgress } from "./progress.ts";
 import { columnsText } from "./text.ts";
@@ -48,10 +49,12 @@ export async function benchModel(
   folder: string,
   formats: readonly WeightFormat[],
   threads: number | "auto",
+  loading: Loading,
+  quiet: boolean,
 ): Promise<ModelBench> {
   await expectModelPath("bench", folder);
   const kernels = await startDecoderKernels(threads, false);
-  const progress = createProgress(process.stderr, () => performance.now());
+  const progress = createProgress(quiet ? undefined : process.stderr, () => performance.now());
   const rows: ModelRow[] = [];
   const leftOut: ModelBench["leftOut"][number][] = [];
   let facts = { type: "", layers: 0, tokens: 0 };
@@ -59,7 +62,7 @@ export async function benchModel(
     for (const [i, weights] of formats.entries()) {
       progress.at(i / formats.length, weights);
       try {
-        const loaded = await loadDecoder("bench", kernels, folder, { weights });
+        const loaded = await loadDecoder("bench", kernels, folder, { weights }, loading);
         using model = loaded.model;
         const tokens = Math.max(1, Math.min(TOKENS, (model.maxSeqLen ?? TOKENS + 1) - 1));
         facts = { type: model.type, layers: model.layers, tokens };

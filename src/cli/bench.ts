@@ -8,8 +8,10 @@ import type { Build } from "../wasm/select-build.ts";
 import { readArguments, readChoice, readThreads, UsageError } from "./args.ts";
 import { benchModel, modelBenchText } from "./bench-model.ts";
 import { BENCH_SHAPES, type BenchWork } from "./bench-works.ts";
-import { OUTPUT_OPTIONS } from "./common-options.ts";
+import { LOAD_OPTIONS, OUTPUT_OPTIONS } from "./common-options.ts";
 import { startKernels } from "./load-kernels.ts";
+import { readLoading } from "./loading.ts";
+import { print } from "./output.ts";
 import { createProgress } from "./progress.ts";
 import { findSurroundings } from "./system-info.ts";
 import { columnsText } from "./text.ts";
@@ -29,12 +31,15 @@ URL, in each format of weights: a prompt, and a token after it, beside reading t
   --threads N|auto   largest number of threads (default auto: one per processor, up to 8); of a
                      decoder, the number of threads (default 1)
   --weights FORMAT   format of the weights (default f32; of a decoder f32, f16, q8 and q4 in turn)
+  --no-store         do not keep what is read of URLs, nor use what is kept
+  --quiet            nothing on stderr but errors and warnings
   --json             print JSON`;
 
 const OPTIONS = {
   shape: { type: "string", multiple: true },
   threads: { type: "string" },
   weights: { type: "string" },
+  ...LOAD_OPTIONS,
   ...OUTPUT_OPTIONS,
 } as const;
 
@@ -61,13 +66,13 @@ interface Row {
 /** `headwise bench`. */
 export async function bench(args: string[], version: string): Promise<void> {
   const { values, positionals } = readArguments("bench", args, OPTIONS);
-  if (values.help) return console.log(HELP);
+  if (values.help) return print(HELP);
   const report = <Result extends object>(result: Result, textOf: (result: Result) => string, note = "") => {
     const found = findSurroundings(version);
     const { version: headwise, ...surroundings } = found;
-    if (values.json) return console.log(JSON.stringify({ headwise, ...surroundings, ...result }, null, 2));
+    if (values.json) return print(JSON.stringify({ headwise, ...surroundings, ...result }, null, 2));
     const machine = machineText(found) ?? "unknown machine";
-    console.log(`headwise ${version}, ${surroundings.engine}, ${machine}${note}\n\n${textOf(result)}`);
+    print(`headwise ${version}, ${surroundings.engine}, ${machine}${note}\n\n${textOf(result)}`);
   };
   const [folder, ...more] = positionals;
   if (more.length > 0) throw new UsageError(`bench: expected one folder at most, got ${positionals.length}`);
@@ -75,7 +80,9 @@ export async function bench(args: string[], version: string): Promise<void> {
   if (folder !== undefined) {
     if (values.shape) throw new UsageError(`bench: --shape expected none beside a folder, got ${values.shape[0]}`);
     const threads = readThreads("bench", values.threads ?? "1");
-    return report(await benchModel(folder, format ? [format] : MODEL_FORMATS, threads), modelBenchText);
+    const loading = readLoading(folder, values);
+    const formats = format ? [format] : MODEL_FORMATS;
+    return report(await benchModel(folder, formats, threads, loading, values.quiet), modelBenchText);
   }
   const weights = format ?? "f32";
   const asked = readThreads("bench", values.threads ?? "auto");
@@ -88,7 +95,7 @@ export async function bench(args: string[], version: string): Promise<void> {
   });
 
   const settings = await startSettings(most);
-  const progress = createProgress(process.stderr, () => performance.now());
+  const progress = createProgress(values.quiet ? undefined : process.stderr, () => performance.now());
   const total = shapes.reduce((sum, { works }) => sum + works.length, 0);
   const rows: Row[] = [];
   let done = 0;

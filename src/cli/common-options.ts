@@ -17,6 +17,12 @@ export const KERNEL_OPTIONS = {
   deterministic: { type: "boolean", default: false },
 } as const;
 
+/** Of all commands that load whole models. */
+export const LOAD_OPTIONS = {
+  "no-store": { type: "boolean", default: false },
+  quiet: { type: "boolean", default: false },
+} as const;
+
 export const OUTPUT_OPTIONS = {
   json: { type: "boolean", default: false },
   help: { type: "boolean", short: "h", default: false },
@@ -28,6 +34,8 @@ const LINES = {
   cache: "  --cache FORMAT      f32, f16, q8, q4 (default f32)",
   threads: "  --threads N|auto    number of threads, 1 to 64 (default 1)",
   deterministic: "  --deterministic     use the build that gives the same bits on every engine",
+  "no-store": "  --no-store          do not keep what is read of URLs, nor use what is kept",
+  quiet: "  --quiet             nothing on stderr but errors and warnings",
   json: "  --json              print JSON",
 } as const;
 

@@ -18,6 +18,7 @@ import { configurationText, costText, measurementText } from "./configure-text.t
 import { aboutFile } from "./files.ts";
 import { startKernels } from "./load-kernels.ts";
 import { expectModelPath } from "./model-path.ts";
+import { print } from "./output.ts";
 
 const HELP = `headwise configure --parameter-budget N --seq-len N --target PLACE [options]
 headwise configure --model MODEL [--seq-len N] [--weights FORMAT] [--cache FORMAT] [--json]
@@ -82,7 +83,7 @@ const FOR_BUDGETS = ["parameter-budget", "target", "attention", "roofline", "mea
 /** `headwise configure`. */
 export async function configure(args: string[]): Promise<void> {
   const { values, positionals } = readArguments(COMMAND, args, OPTIONS);
-  if (values.help) return console.log(HELP);
+  if (values.help) return print(HELP);
   refusePositionals(COMMAND, positionals);
   const sizes = {
     ...readEach(values, SIZES, (name, text, [, most]) => readCount(COMMAND, name, text, 1, most)),
@@ -92,11 +93,11 @@ export async function configure(args: string[]): Promise<void> {
     weights: readChoice(COMMAND, "--weights", values.weights, WEIGHT_FORMATS),
     cache: readChoice(COMMAND, "--cache", values.cache, CACHE_FORMATS),
   };
-  const print = <T>(result: T, textOf: (result: T) => string) =>
-    console.log(values.json ? JSON.stringify(result, null, 2) : textOf(result));
-  const printChosen = <T extends Configuration>(found: T, textOf: (found: T) => string) => {
+  const show = <T>(result: T, textOf: (result: T) => string) =>
+    print(values.json ? JSON.stringify(result, null, 2) : textOf(result));
+  const showChosen = <T extends Configuration>(found: T, textOf: (found: T) => string) => {
     for (const warning of values.json ? [] : found.warnings) warn(warning);
-    print(found, textOf);
+    show(found, textOf);
     if (!found.fits) process.exitCode = 1;
   };
   if (values.model !== undefined) {
@@ -106,7 +107,7 @@ export async function configure(args: string[]): Promise<void> {
     const cost = await costAt(values.model, { ...sizes, weights, format });
     if (cost.maxSeqLen !== undefined && cost.seqLen > cost.maxSeqLen)
       warn(`${cost.seqLen} tokens are more than the ${cost.maxSeqLen} that the model states`);
-    return print(cost, () => costText(cost, formats));
+    return show(cost, () => costText(cost, formats));
   }
   const target = readChoice(COMMAND, "--target", values.target, TARGET_NAMES);
   if (values["parameter-budget"] === undefined || target === undefined || values["seq-len"] === undefined)
@@ -114,12 +115,12 @@ export async function configure(args: string[]): Promise<void> {
   const attention = readChoice(COMMAND, "--attention", values.attention, PROJECTION_KINDS);
   const options = { ...sizes, ...formats, attention, target } as ConfigureOptions;
   const given = values.roofline === undefined ? undefined : readRoofline(values.roofline);
-  if (given && !values.measure) return printChosen(chooseModel({ ...options, roofline: given }), configurationText);
+  if (given && !values.measure) return showChosen(chooseModel({ ...options, roofline: given }), configurationText);
   await withKernels(chooseModel(options), async (kernels, first) => {
     const roofline = given ?? (await measureRoofline(kernels, rooflineOptions(first)));
     const chosen = chooseModel({ ...options, roofline });
     const layer = values.measure ? await measureLayer(kernels, chosen) : undefined;
-    printChosen({ ...chosen, roofline, layer }, (result) =>
+    showChosen({ ...chosen, roofline, layer }, (result) =>
       [configurationText(result), ...(layer ? [measurementText(layer)] : [])].join("\n\n"),
     );
   });

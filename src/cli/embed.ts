@@ -2,26 +2,31 @@ import { gguf } from "../decoder/gguf.ts";
 import { embed as embedTexts, type Pooling } from "../encoder/embed.ts";
 import { loadEncoder } from "../encoder/load-encoder.ts";
 import { readArguments, readChoice, UsageError } from "./args.ts";
-import { helpOf, KERNEL_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
+import { helpOf, KERNEL_OPTIONS, LOAD_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
 import { aboutFile } from "./files.ts";
 import { openTokenizer } from "./generate-text.ts";
 import { startDecoderKernels } from "./load-decoder.ts";
+import { readLoading } from "./loading.ts";
 import { expectModelPath } from "./model-path.ts";
+import { print } from "./output.ts";
+import { readPrompt } from "./prompt.ts";
 import { sizeText } from "./text.ts";
 
 const HELP = `headwise embed MODEL TEXT... [options]
 
 Loads the encoder MODEL, a folder, a GGUF file or the URL of either, and prints a vector for each TEXT; for
-several, the cosine of each pair. Needs the model's tokenizer, and the package @huggingface/tokenizers.
+several, the cosine of each pair. TEXT "-" is standard input. Needs the model's tokenizer, and the package
+@huggingface/tokenizers. What was loaded, and how long it took, is on stderr.
 
   --pooling KIND      mean, cls or last: how a text's states become one vector (default mean)
-${helpOf("weights", "activations", "threads", "deterministic", "json")}, with whole vectors`;
+${helpOf("weights", "activations", "threads", "deterministic", "no-store", "quiet", "json")}, with whole vectors`;
 
 const OPTIONS = {
   pooling: { type: "string", default: "mean" },
   weights: { type: "string" },
   activations: { type: "string" },
   ...KERNEL_OPTIONS,
+  ...LOAD_OPTIONS,
   ...OUTPUT_OPTIONS,
 } as const;
 
@@ -32,20 +37,27 @@ const [SHOWN, WIDTH] = [6, 32];
 /** `headwise embed`. */
 export async function embed(args: string[]): Promise<void> {
   const { values, positionals } = readArguments("embed", args, OPTIONS);
-  if (values.help) return console.log(HELP);
-  const [folder, ...texts] = positionals;
-  if (folder === undefined || texts.length === 0)
+  if (values.help) return print(HELP);
+  const [folder, ...given] = positionals;
+  if (folder === undefined || given.length === 0)
     throw new UsageError(`embed: expected a model and a text, got ${positionals.length} arguments`);
   const pooling = readChoice("embed", "--pooling", values.pooling, POOLINGS) ?? "mean";
   const { weights, activations, threads } = readCommon("embed", values);
+  const fromInput = given.filter((text) => text === "-").length;
+  if (fromInput > 1) throw new UsageError(`embed: expected "-" once, for standard input, got it ${fromInput} times`);
+  const { store, onProgress, end } = readLoading(folder, values);
   await expectModelPath("embed", folder);
-  const tokenizer = await openTokenizer("embed", folder);
+  const texts = await Promise.all(given.map(readPrompt));
+  const tokenizer = await openTokenizer("embed", folder, { store });
   const kernels = await startDecoderKernels(threads, values.deterministic);
   try {
     const began = performance.now();
-    const model = await loadEncoder(kernels, folder, { weights, activations, gguf }).catch((error: unknown) => {
-      throw aboutFile("embed", folder, error);
-    });
+    const options = { weights, activations, gguf, store, onProgress };
+    const model = await loadEncoder(kernels, folder, options)
+      .catch((error: unknown) => {
+        throw aboutFile("embed", folder, error);
+      })
+      .finally(end);
     const loadMs = performance.now() - began;
     const started = performance.now();
     const vectors = embedTexts(model, texts, { tokenizer, pooling, normalize: true });
@@ -54,13 +66,14 @@ export async function embed(args: string[]): Promise<void> {
     if (values.json) {
       const facts = { type, layers, bytes, dModel, pooling, build: kernels.build, loadMs, ms };
       const found = texts.map((text, i) => ({ text, vector: Array.from(vectors[i] as Float32Array) }));
-      return console.log(JSON.stringify({ ...facts, texts: found }, null, 2));
+      return print(JSON.stringify({ ...facts, texts: found }, null, 2));
     }
-    for (const [i, text] of texts.entries()) console.log(`${shortened(text)}  ${shownOf(vectors[i] as Float32Array)}`);
+    for (const [i, text] of texts.entries()) print(`${shortened(text)}  ${shownOf(vectors[i] as Float32Array)}`);
     for (const [i, a] of vectors.entries())
       for (const [j, b] of vectors.entries())
-        if (i < j) console.log(`cosine ${i + 1}, ${j + 1}  ${cosineOf(a, b).toFixed(4)}`);
-    console.log(`
+        if (i < j) print(`cosine ${i + 1}, ${j + 1}  ${cosineOf(a, b).toFixed(4)}`);
+    if (values.quiet) return;
+    console.error(`
 model          ${type}, ${layers} layers, ${sizeText(bytes)}, loaded in ${loadMs.toFixed(0)} ms
 vectors        ${texts.length} of ${dModel} in ${ms.toFixed(1)} ms
 build          ${kernels.build}: ${kernels.reason}`);

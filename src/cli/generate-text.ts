@@ -10,12 +10,17 @@ import type { Tokenizer } from "../text/tokenizer.ts";
 import { FileError, UsageError } from "./args.ts";
 import { aboutFile, readText } from "./files.ts";
 import { findLibrary } from "./libraries.ts";
+import type { Loading } from "./loading.ts";
 
 /** Loads the tokenizer of a model's folder or GGUF file. Errors of the library get its path. */
-export async function openTokenizer(command: string, model: string): Promise<Tokenizer> {
+export async function openTokenizer(
+  command: string,
+  model: string,
+  { store }: Pick<Loading, "store">,
+): Promise<Tokenizer> {
   const library = await findLibrary(command, "@huggingface/tokenizers", findTokenizers);
   try {
-    return await loadTokenizer(model, { library });
+    return await loadTokenizer(model, { library, store });
   } catch (error) {
     throw aboutFile(command, model, error);
   }

@@ -1,19 +1,22 @@
-import { generate as generateTokens } from "../decoder/generate.ts";
+import { type GenerationEnd, generate as generateTokens } from "../decoder/generate.ts";
 import { createSession } from "../decoder/session.ts";
 import type { TextEnd } from "../text/generate-text.ts";
 import { readArguments, readCount, UsageError } from "./args.ts";
-import { FORMAT_OPTIONS, helpOf, KERNEL_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
+import { FORMAT_OPTIONS, helpOf, KERNEL_OPTIONS, LOAD_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
 import { openChat, openTokenizer, writeText } from "./generate-text.ts";
 import { loadDecoder, readIds, startDecoderKernels } from "./load-decoder.ts";
+import { readLoading } from "./loading.ts";
 import { expectModelPath, refuseEncoder } from "./model-path.ts";
+import { print, write } from "./output.ts";
+import { readPrompt } from "./prompt.ts";
 import { sizeText } from "./text.ts";
 
 const HELP = `headwise generate MODEL PROMPT [options]
 headwise generate MODEL --ids LIST [options]
 
 Loads the decoder MODEL, a folder (config.json, and model.safetensors or its index) or a GGUF file, or at
-a URL, and generates the text that follows PROMPT, or the tokens that follow LIST. Prints them as they come, and
-the tokens a second. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
+a URL, and generates the text that follows PROMPT, or the tokens that follow LIST. PROMPT "-" is standard input.
+Prints them as they come, and on stderr what was loaded and the tokens a second. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
 
   --chat              answer PROMPT, by the model's template (package @huggingface/jinja)
   --template FILE     with --chat, a Jinja template instead of the model's
@@ -26,10 +29,10 @@ the tokens a second. Text needs the model's tokenizer, and the package @huggingf
   --min-p X           only tokens with this share of the largest probability
   --repetition-penalty X
                       divides the logits of tokens that occurred (default 1)
-  --seed N            the same seed gives the same tokens (default 0)
+  --seed N            the same seed gives the same tokens (default a random one, which is printed)
   --ngram N           speculative decoding: guess what followed the last N tokens before
   --max-seq-len N     tokens of the session (default what is needed)
-${helpOf("weights", "activations", "cache", "threads", "deterministic", "json")}`;
+${helpOf("weights", "activations", "cache", "threads", "deterministic", "no-store", "quiet", "json")}`;
 
 const OPTIONS = {
   ids: { type: "string" },
@@ -47,6 +50,7 @@ const OPTIONS = {
   "max-seq-len": { type: "string" },
   ...FORMAT_OPTIONS,
   ...KERNEL_OPTIONS,
+  ...LOAD_OPTIONS,
   ...OUTPUT_OPTIONS,
 } as const;
 
@@ -55,18 +59,18 @@ const MOST_TOKENS = 2 ** 20;
 /** `headwise generate`. */
 export async function generate(args: string[]): Promise<void> {
   const { values, positionals } = readArguments("generate", args, OPTIONS);
-  if (values.help) return console.log(HELP);
-  const [folder, prompt, ...more] = positionals;
+  if (values.help) return print(HELP);
+  const [folder, given, ...more] = positionals;
   if (folder === undefined) throw new UsageError("generate: expected a model and a prompt, got neither");
   if (more.length > 0)
     throw new UsageError(
-      `generate: expected one prompt, got ${more.length + 1}: quote it, as in ${JSON.stringify([prompt, ...more].join(" "))}`,
+      `generate: expected one prompt, got ${more.length + 1}: quote it, as in ${JSON.stringify([given, ...more].join(" "))}`,
     );
-  if ((values.ids === undefined) === (prompt === undefined))
+  if ((values.ids === undefined) === (given === undefined))
     throw new UsageError(
       `generate: expected a prompt, or --ids with token ids, got ${values.ids ? "both" : "neither"}`,
     );
-  if (values.chat && prompt === undefined) throw new UsageError("generate: --chat expected a prompt, got none");
+  if (values.chat && given === undefined) throw new UsageError("generate: --chat expected a prompt, got none");
   if (values.template !== undefined && !values.chat)
     throw new UsageError("generate: --template expected --chat beside it, got none");
   const ids = values.ids === undefined ? [] : readIds("generate", "--ids", values.ids);
@@ -85,38 +89,43 @@ export async function generate(args: string[]): Promise<void> {
   const { weights, activations, cache: format, threads } = readCommon("generate", values);
   const longest = values["max-seq-len"];
   // How many tokens a prompt has, only its tokenizer knows: then the session is as long as one is by default.
-  const needed = prompt === undefined ? ids.length + maxTokens : undefined;
+  const needed = given === undefined ? ids.length + maxTokens : undefined;
   const maxSeqLen = longest === undefined ? needed : readCount("generate", "--max-seq-len", longest, 1, MOST_TOKENS);
+  const loading = readLoading(folder, values);
   await expectModelPath("generate", folder);
-  await refuseEncoder("generate", folder);
-  const tokenizer = prompt === undefined ? undefined : await openTokenizer("generate", folder);
+  await refuseEncoder("generate", folder, loading);
+  const prompt = given === undefined ? undefined : await readPrompt(given);
+  const tokenizer = prompt === undefined ? undefined : await openTokenizer("generate", folder, loading);
   const conversation =
     tokenizer && values.chat ? await openChat("generate", folder, tokenizer, values.template) : undefined;
 
   const kernels = await startDecoderKernels(threads, values.deterministic);
   try {
-    const given = { weights, activations, maxSeqLen };
-    const { model, loadMs } = await loadDecoder("generate", kernels, folder, given);
+    const asked = { weights, activations, maxSeqLen };
+    const { model, loadMs } = await loadDecoder("generate", kernels, folder, asked, loading);
     const session = createSession(model, { maxSeqLen, format });
     const options = { ...present(sampling), maxTokens, ...(ngram !== undefined && { draft: { ngram } }) };
     const { type, layers, bytes } = model;
     const facts = { type, layers, bytes, sessionBytes: session.bytes, build: kernels.build, loadMs };
-    const report = (read: number, count: number, { promptMs, generationMs }: Times, reason: string) => {
+    const report = (read: number, count: number, { promptMs, generationMs }: Times, end: GenerationEnd) => {
+      // What was written has no line break at its end yet.
+      print("");
+      if (values.quiet) return;
       const rate = rateOf(count, generationMs);
-      console.log(`
+      console.error(`
 model          ${type}, ${layers} layers, ${sizeText(bytes)}, loaded in ${loadMs.toFixed(0)} ms
 session        ${session.maxSeqLen} tokens, ${sizeText(session.bytes)}
 first token    ${promptMs.toFixed(1)} ms for ${read} tokens
-decode         ${rate === undefined ? "-" : `${rate.toFixed(1)} tokens/s`}, ${count} tokens, ended by ${reason}
+decode         ${rate === undefined ? "-" : `${rate.toFixed(1)} tokens/s`}, ${count} tokens, ended by ${end.reason}${end.seed === undefined ? "" : `\nseed           ${end.seed}`}
 build          ${kernels.build}: ${kernels.reason}`);
     };
     if (tokenizer && prompt !== undefined) {
       const stop = values.stop === undefined ? {} : { stop: values.stop };
-      const write = (piece: string) => void (values.json || process.stdout.write(piece));
-      const end = await writeText(session, tokenizer, prompt, conversation, { ...options, ...stop }, write);
-      if (!values.json) return report(end.promptTokens, end.ids.length, end, end.reason);
+      const writePiece = (piece: string) => values.json || write(piece);
+      const end = await writeText(session, tokenizer, prompt, conversation, { ...options, ...stop }, writePiece);
+      if (!values.json) return report(end.promptTokens, end.ids.length, end, end);
       const tokensPerSecond = rateOf(end.ids.length, end.generationMs);
-      return console.log(JSON.stringify({ ...facts, tokensPerSecond, ...end }, null, 2));
+      return print(JSON.stringify({ ...facts, tokensPerSecond, ...end }, null, 2));
     }
     const tokens: { id: number; logprob: number }[] = [];
     const stopIds = values.stop ? readIds("generate", "--stop", values.stop) : [];
@@ -128,15 +137,16 @@ build          ${kernels.build}: ${kernels.reason}`);
     const times = { promptMs: performance.now() - started, generationMs: 0 };
     while (!next.done) {
       tokens.push(next.value);
-      if (!values.json) process.stdout.write(`${tokens.length === 1 ? "" : " "}${next.value.id}`);
+      if (!values.json) write(`${tokens.length === 1 ? "" : " "}${next.value.id}`);
       const began = performance.now();
       next = await all.next();
       if (!next.done) times.generationMs += performance.now() - began;
     }
-    const { reason } = next.value;
-    if (!values.json) return report(ids.length, tokens.length, times, reason);
+    const end = next.value;
+    if (!values.json) return report(ids.length, tokens.length, times, end);
     const tokensPerSecond = rateOf(tokens.length, times.generationMs);
-    console.log(JSON.stringify({ ...facts, tokensPerSecond, ...times, reason, tokens }, null, 2));
+    const { reason, seed } = end;
+    print(JSON.stringify({ ...facts, tokensPerSecond, ...times, reason, seed, tokens }, null, 2));
   } finally {
     kernels.release();
   }

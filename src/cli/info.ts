@@ -2,6 +2,7 @@ import { diagnose } from "../diagnostics/doctor.ts";
 import { diagnosisText } from "../diagnostics/doctor-text.ts";
 import { readArguments, readThreads, refusePositionals } from "./args.ts";
 import { helpOf, KERNEL_OPTIONS, OUTPUT_OPTIONS } from "./common-options.ts";
+import { print } from "./output.ts";
 import { findSurroundings } from "./system-info.ts";
 import { paint } from "./text.ts";
 
@@ -21,7 +22,7 @@ const OPTIONS = {
 /** `headwise info`. */
 export async function info(args: string[], version: string): Promise<void> {
   const { values, positionals } = readArguments("info", args, OPTIONS);
-  if (values.help) return console.log(HELP);
+  if (values.help) return print(HELP);
   refusePositionals("info", positionals);
   const { quantized } = await import("../entries/quantized.ts");
   const options = { threads: readThreads("info", values.threads), deterministic: values.deterministic, quantized };
@@ -29,6 +30,6 @@ export async function info(args: string[], version: string): Promise<void> {
   const text = diagnosisText(diagnosis)
     .replace(/: ok\b/g, `: ${paint("green", "ok")}`)
     .replace(/: FAILED\b/g, `: ${paint("red", "FAILED")}`);
-  console.log(values.json ? JSON.stringify(diagnosis, null, 2) : text);
+  print(values.json ? JSON.stringify(diagnosis, null, 2) : text);
   if (!diagnosis.ok) process.exitCode = 1;
 }

@@ -2,14 +2,17 @@
 
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { readArguments, readChoice, readCount, UsageError } from "./args.ts";
-import { FORMAT_OPTIONS, helpOf, KERNEL_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
+import { FORMAT_OPTIONS, helpOf, KERNEL_OPTIONS, LOAD_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
 import { openTokenizer } from "./generate-text.ts";
 import { keysThatFit } from "./heat-map.ts";
 import { checkText, type HeadPlace, type InspectWork, inspectModel, MOST_TOKENS } from "./inspect-model.ts";
 import { inspectionJson, inspectionText, labelsOf } from "./inspect-text.ts";
 import { inspectorAddress } from "./inspector-address.ts";
 import { loadDecoder, readIds, startDecoderKernels } from "./load-decoder.ts";
+import { readLoading } from "./loading.ts";
 import { expectModelPath, refuseEncoder } from "./model-path.ts";
+import { print } from "./output.ts";
+import { readPrompt } from "./prompt.ts";
 import { replayLink } from "./replay-link.ts";
 import { COLOUR_CHOICES, coloursOf, columnsOf, standardOutput } from "./terminal.ts";
 
@@ -19,7 +22,7 @@ headwise inspect MODEL --replay LINK [--weights FORMAT] [--activations KIND] [--
 
 Loads the decoder MODEL, a folder (config.json, and model.safetensors or its index) or a GGUF file, or at
 a URL, reads TEXT, or the tokens of LIST, and prints what each head does, and maps of where some of them
-look. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
+look. TEXT "-" is standard input. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
 
   --ids LIST          token ids, separated by commas
   --layer N           maps of the heads of this layer instead of the strongest ones
@@ -39,7 +42,7 @@ look. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
   --replay LINK       repeat such a result, and say whether every bit is the same: with 1 as exit code if not
   --colour WHEN       auto, always or never (default auto: on a terminal, unless NO_COLOR is set)
   --width N           columns of the output (default those of the terminal, elsewhere 100)
-${helpOf("weights", "activations", "cache", "threads", "deterministic", "json")}`;
+${helpOf("weights", "activations", "cache", "threads", "deterministic", "no-store", "quiet", "json")}`;
 
 const OPTIONS = {
   ids: { type: "string" },
@@ -58,6 +61,7 @@ const OPTIONS = {
   width: { type: "string" },
   ...FORMAT_OPTIONS,
   ...KERNEL_OPTIONS,
+  ...LOAD_OPTIONS,
   ...OUTPUT_OPTIONS,
 } as const;
 
@@ -89,23 +93,24 @@ type Values = ReturnType<typeof readArguments<typeof OPTIONS>>["values"];
 /** `headwise inspect`. */
 export async function inspect(args: string[]): Promise<void> {
   const { values, positionals } = readArguments(COMMAND, args, OPTIONS);
-  if (values.help) return console.log(HELP);
-  const [path, text, ...more] = positionals;
+  if (values.help) return print(HELP);
+  const [path, given, ...more] = positionals;
   if (path === undefined) throw new UsageError(`${COMMAND}: expected a model and a text, got neither`);
   if (more.length > 0)
     throw new UsageError(
-      `${COMMAND}: expected one text, got ${more.length + 1}: quote it, as in ${JSON.stringify([text, ...more].join(" "))}`,
+      `${COMMAND}: expected one text, got ${more.length + 1}: quote it, as in ${JSON.stringify([given, ...more].join(" "))}`,
     );
   const common = readCommon(COMMAND, values);
+  const loading = readLoading(path, values);
   if (values.replay !== undefined) {
     const option = OF_TEXTS.find((name) => values[name]);
-    const other = text === undefined ? option && `--${option}` : "a text";
+    const other = given === undefined ? option && `--${option}` : "a text";
     if (other) throw new UsageError(`${COMMAND}: --replay expected a model alone beside it, got ${other}`);
-    return replayLink(COMMAND, path, values.replay, { ...common, json: values.json });
+    return replayLink(COMMAND, path, values.replay, { ...common, json: values.json, loading });
   }
-  if ((values.ids === undefined) === (text === undefined))
+  if ((values.ids === undefined) === (given === undefined))
     throw new UsageError(
-      `${COMMAND}: expected a text, or --ids with token ids, got ${text === undefined ? "neither" : "both"}`,
+      `${COMMAND}: expected a text, or --ids with token ids, got ${given === undefined ? "neither" : "both"}`,
     );
   const { weights, activations, cache, threads } = common;
   const work = readWork(values, cache);
@@ -118,11 +123,12 @@ export async function inspect(args: string[]): Promise<void> {
   const listed = values.ids === undefined ? [] : readIds(COMMAND, "--ids", values.ids);
 
   await expectModelPath(COMMAND, path);
-  await refuseEncoder(COMMAND, path, ": headwise inspect reads decoders");
-  const tokenizer = text === undefined ? undefined : await openTokenizer(COMMAND, path);
+  await refuseEncoder(COMMAND, path, loading, ": headwise inspect reads decoders");
+  const text = given === undefined ? undefined : await readPrompt(given);
+  const tokenizer = text === undefined ? undefined : await openTokenizer(COMMAND, path, loading);
   const kernels = await startDecoderKernels(threads, values.deterministic, work.statistics);
   try {
-    const { model, loadMs } = await loadDecoder(COMMAND, kernels, path, { weights, activations });
+    const { model, loadMs } = await loadDecoder(COMMAND, kernels, path, { weights, activations }, loading);
     const ids = tokenizer && text !== undefined ? encode(tokenizer, text) : listed;
     const wordOf = (id: number) => (tokenizer ? decode(tokenizer, id) : String(id));
     checkText(COMMAND, model, text === undefined ? "--ids" : "TEXT", ids);
@@ -142,7 +148,7 @@ export async function inspect(args: string[]): Promise<void> {
     const page =
       text === undefined ? undefined : inspectorAddress({ path, text, place, work, weights, cache, deterministic });
     const all = { ...found, text, ids, wordOf, loadMs, page };
-    console.log(values.json ? inspectionJson(all) : inspectionText(all, view, values.link));
+    print(values.json ? inspectionJson(all) : inspectionText(all, view, values.link));
   } finally {
     kernels.release();
   }

@@ -7,6 +7,7 @@ import type { Kernels } from "../wasm/kernels.ts";
 import { UsageError } from "./args.ts";
 import { aboutFile } from "./files.ts";
 import { startKernels } from "./load-kernels.ts";
+import type { Loading } from "./loading.ts";
 
 /** Token ids, separated by commas. */
 export function readIds(command: string, name: string, text: string): number[] {
@@ -30,12 +31,15 @@ export async function loadDecoder(
   kernels: Kernels,
   folder: string,
   options: LoadModelOptions,
+  { store, onProgress, end }: Loading,
 ): Promise<{ model: Model; loadMs: number }> {
   const began = performance.now();
   try {
-    const model = await loadModel(kernels, folder, { ...options, gguf });
+    const model = await loadModel(kernels, folder, { ...options, gguf, store, onProgress });
     return { model, loadMs: performance.now() - began };
   } catch (error) {
     throw aboutFile(command, folder, error);
+  } finally {
+    end();
   }
 }

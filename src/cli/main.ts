@@ -4,6 +4,7 @@
 import { readFileSync } from "node:fs";
 import { plainText } from "../util/errors.ts";
 import { FileError, suggestionOf, UsageError } from "./args.ts";
+import { print, watchOutput } from "./output.ts";
 
 const manifest = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as Record<
   string,
@@ -52,9 +53,9 @@ async function main([name, ...rest]: string[]): Promise<void> {
   }
   if (["help", "--help", "-h"].includes(name)) {
     const [about] = rest;
-    return about !== undefined && isCommand(about) ? main([about, "--help"]) : console.log(HELP);
+    return about !== undefined && isCommand(about) ? main([about, "--help"]) : print(HELP);
   }
-  if (["--version", "-v"].includes(name)) return console.log(manifest.version);
+  if (["--version", "-v"].includes(name)) return print(String(manifest.version));
   if (!isCommand(name)) {
     const names = Object.keys(COMMANDS);
     const suggestion = suggestionOf(name, names);
@@ -74,6 +75,7 @@ function fail(error: unknown, name = ""): void {
   process.exitCode = usage || badFile ? 2 : 1;
 }
 
+watchOutput();
 const given = process.argv.slice(2);
 try {
   await main(given);

@@ -9,6 +9,7 @@ import { GGUF_ENCODERS } from "../models/gguf/encoders.ts";
 import { parseJson } from "../util/json.ts";
 import { FileError } from "./args.ts";
 import { aboutFile, faultOf } from "./files.ts";
+import type { Loading } from "./loading.ts";
 
 /** The name of a model on Hugging Face, or the address of its page. */
 const HUB = /^(?:https:\/\/huggingface\.co\/)?([\w-][\w.-]*\/[\w.-]+?)\/?$/;
@@ -41,11 +42,16 @@ export async function expectModelPath(command: string, model: string): Promise<v
  * Throws if the model is an encoder, which no command for decoders runs, whatever else is missing. `remedy` is the end of the
  * message. The header of a GGUF file at a URL, which may be large, is not read for that.
  */
-export async function refuseEncoder(command: string, model: string, remedy = ": use headwise embed"): Promise<void> {
+export async function refuseEncoder(
+  command: string,
+  model: string,
+  { store }: Pick<Loading, "store">,
+  remedy = ": use headwise embed",
+): Promise<void> {
   const readGguf = URL_OF_HOST.test(model) ? async () => ({ metadata: new Map() }) : readGgufMetadata;
   let type: unknown;
   try {
-    const found = await readTexts(command, model, ["config.json"], readGguf);
+    const found = await readTexts(command, model, ["config.json"], readGguf, undefined, store);
     if ("metadata" in found) type = found.metadata.get("general.architecture");
     else type = Object(parseJson(command, "config.json", found.get("config.json") ?? "{}")).model_type;
   } catch (error) {

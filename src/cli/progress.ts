@@ -1,5 +1,5 @@
 /** The stream that progress is written to, a terminal or not. */
-interface ProgressStream {
+export interface ProgressStream {
   readonly isTTY?: boolean;
   readonly columns?: number;
   write(text: string): unknown;
@@ -19,8 +19,9 @@ const LINE_EVERY = 5000;
 const BAR_WIDTH = 24;
 const ERASE = "\r\u001b[K";
 
-/** A progress bar on a terminal, occasional lines elsewhere, and nothing for work that is done soon. */
-export function createProgress(stream: ProgressStream, now: () => number): Progress {
+/** A progress bar on a terminal, occasional lines elsewhere, and nothing for work that is done soon or without a stream. */
+export function createProgress(stream: ProgressStream | undefined, now: () => number): Progress {
+  if (stream === undefined) return { at() {}, end() {} };
   const every = stream.isTTY ? BAR_EVERY : LINE_EVERY;
   let next = now() + (stream.isTTY ? FIRST : LINE_EVERY);
   let drawn = false;

@@ -1,11 +1,22 @@
-import { closeSync, fchmodSync, openSync, renameSync, rmSync, type Stats, statSync, writeSync } from "node:fs";
+import {
+  closeSync,
+  fchmodSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  type Stats,
+  statSync,
+  writeSync,
+} from "node:fs";
 import { readlink } from "node:fs/promises";
-import { dirname, isAbsolute } from "node:path";
+import { basename, dirname, isAbsolute, join } from "node:path";
 import { fileSource } from "../files/byte-source.ts";
 import type { StoredFormat } from "../tensor/quantize.ts";
 import { plainText } from "../util/errors.ts";
 import { FileError, readArguments, UsageError } from "./args.ts";
 import { aboutFile, openFile } from "./files.ts";
+import { print } from "./output.ts";
 import { createProgress } from "./progress.ts";
 import { type FileSummary, quantizeFile, unlessLinear } from "./quantize-file.ts";
 import { sizeText } from "./text.ts";
@@ -35,7 +46,7 @@ const OPTIONS = {
 /** `headwise quantize`. */
 export async function quantize(args: string[]): Promise<void> {
   const { values, positionals } = readArguments("quantize", args, OPTIONS);
-  if (values.help) return console.log(HELP);
+  if (values.help) return print(HELP);
   const [from, to, ...more] = positionals;
   if (from === undefined || to === undefined || more.length > 0)
     throw new UsageError(`quantize: expected two files, IN and OUT, got ${positionals.length}`);
@@ -65,7 +76,7 @@ export async function quantize(args: string[]): Promise<void> {
       quantizeFile("quantize", source, write, { format, excludes, onProgress }),
     );
     progress.end();
-    console.log(summaryText(summary, weights as string));
+    print(summaryText(summary, weights as string));
   } catch (error) {
     throw aboutFile("quantize", from, error);
   } finally {
@@ -91,6 +102,7 @@ async function writeWhole<T>(
 ): Promise<T> {
   // In the same folder, since a rename works within one file system only.
   const unfinished = `${path}.${process.pid}.part`;
+  removeStale(path);
   const interrupted = (signal: NodeJS.Signals) => {
     rmSync(unfinished, { force: true });
     process.kill(process.pid, signal);
@@ -116,6 +128,30 @@ async function writeWhole<T>(
     }
   } finally {
     for (const signal of SIGNALS) process.off(signal, interrupted);
+  }
+}
+
+/** Removes what runs that were killed have left of the file at `path`: the parts of processes that do not live. */
+function removeStale(path: string): void {
+  const [folder, start, end] = [dirname(path), `${basename(path)}.`, ".part"];
+  try {
+    for (const name of readdirSync(folder)) {
+      const pid = name.startsWith(start) && name.endsWith(end) ? name.slice(start.length, -end.length) : "";
+      if (/^\d+$/.test(pid) && !isOther(Number(pid))) rmSync(join(folder, name), { force: true });
+    }
+  } catch {
+    // A folder that cannot be listed may be written nevertheless.
+  }
+}
+
+/** Whether a process of this number lives and is not this one, which has made no file yet. */
+function isOther(pid: number): boolean {
+  if (pid === process.pid) return false;
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code !== "ESRCH";
   }
 }
 

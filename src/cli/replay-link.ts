@@ -6,17 +6,22 @@ import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import { UsageError } from "./args.ts";
 import type { CommonChoices } from "./common-options.ts";
 import { loadDecoder, startDecoderKernels } from "./load-decoder.ts";
+import type { Loading } from "./loading.ts";
 import { expectModelPath } from "./model-path.ts";
+import { print } from "./output.ts";
 
 /** The options that count beside the link. Weights are those of the record unless others are asked for. */
-type ReplayOptions = Pick<CommonChoices, "weights" | "activations" | "threads"> & { readonly json: boolean };
+type ReplayOptions = Pick<CommonChoices, "weights" | "activations" | "threads"> & {
+  readonly json: boolean;
+  readonly loading: Loading;
+};
 
 /** Prints whether the results have the recorded bits; if not, the process exits with 1. */
 export async function replayLink(
   command: string,
   path: string,
   link: string,
-  { weights, activations, threads, json }: ReplayOptions,
+  { weights, activations, threads, json, loading }: ReplayOptions,
 ): Promise<void> {
   const record = readLink(command, link);
   const { formats, kernels: recorded, request } = record;
@@ -24,14 +29,17 @@ export async function replayLink(
   const kernels = await startDecoderKernels(threads, recorded.build === "simd", "statistics" in request);
   try {
     const options = { weights: weights ?? WEIGHT_FORMATS.find((format) => format === formats), activations };
-    const { model } = await loadDecoder(command, kernels, path, options);
-    const { same, record: found } = await replay(model, record).catch((error: unknown) => {
-      // Another model, format or build than the record names.
-      throw error instanceof RangeError ? new UsageError(`${command}: ${error.message}`) : error;
-    });
+    const { model } = await loadDecoder(command, kernels, path, options, loading);
+    // Whoever runs a command can end it.
+    const { same, record: found } = await replay(model, record, { maxTokens: Number.MAX_SAFE_INTEGER }).catch(
+      (error: unknown) => {
+        // Another model, format or build than the record names.
+        throw error instanceof RangeError ? new UsageError(`${command}: ${error.message}`) : error;
+      },
+    );
     const [name, bits, wanted] = [record.inspect, found.results, record.results];
     const text = `${name}  ${same ? "the same bits" : `other bits than recorded: expected ${wanted}, got`} ${bits}`;
-    console.log(json ? JSON.stringify({ inspect: name, same, recorded: wanted, found: bits }, null, 2) : text);
+    print(json ? JSON.stringify({ inspect: name, same, recorded: wanted, found: bits }, null, 2) : text);
     if (!same) process.exitCode = 1;
   } finally {
     kernels.release();

@@ -11,6 +11,7 @@ import { LARGEST_INT } from "../util/arguments.ts";
 import { plainText } from "../util/errors.ts";
 import { FileError, readArguments, readChoice, readCount, UsageError } from "./args.ts";
 import { aboutFile, interpretFile, isRows, readText, withFile } from "./files.ts";
+import { print } from "./output.ts";
 import { createProgress } from "./progress.ts";
 import { readLayerNumber, readRules } from "./read-layer.ts";
 import { columnsText } from "./text.ts";
@@ -46,7 +47,7 @@ const OPTIONS = {
 /** `headwise report`. */
 export async function report(args: string[]): Promise<void> {
   const { values, positionals } = readArguments("report", args, OPTIONS);
-  if (values.help) return console.log(HELP);
+  if (values.help) return print(HELP);
   const [model, inputs, ...more] = positionals;
   if (model === undefined || inputs === undefined || more.length > 0)
     throw new UsageError(`report: expected two files, MODEL and SAMPLES, got ${positionals.length}`);
@@ -96,8 +97,8 @@ export async function report(args: string[]): Promise<void> {
   }
   progress.end();
   const tokens = samples.reduce((sum, { length }) => sum + length, 0) / config.dModel;
-  console.log(`${plainText(prefix)}: ${config.numHeads} heads, ${samples.length} samples, ${tokens} tokens\n`);
-  console.log(table);
+  print(`${plainText(prefix)}: ${config.numHeads} heads, ${samples.length} samples, ${tokens} tokens\n`);
+  print(table);
 }
 
 /** The option --ranks: integers with commas between them. */

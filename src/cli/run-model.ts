@@ -11,7 +11,9 @@ import type { WeightFormat } from "../linear/formats.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { UsageError } from "./args.ts";
 import { loadDecoder, startDecoderKernels } from "./load-decoder.ts";
+import type { Loading } from "./loading.ts";
 import { expectModelPath } from "./model-path.ts";
+import { print } from "./output.ts";
 import { columnsText, paint, sizeText } from "./text.ts";
 
 /** What to run, checked. */
@@ -26,6 +28,7 @@ interface ModelWork {
   readonly threads: number | "auto";
   readonly deterministic: boolean;
   readonly json: boolean;
+  readonly loading: Loading;
 }
 
 /** What a run gives. */
@@ -53,11 +56,11 @@ interface Readings {
 
 /** Reads the ids at once, and again with the last of them one by one; compares and prints the logits of the next token. */
 export async function runModel(folder: string, work: ModelWork): Promise<void> {
-  const { ids, weights } = work;
+  const { ids, weights, loading } = work;
   await expectModelPath("run", folder);
   const kernels = await startDecoderKernels(work.threads, work.deterministic);
   try {
-    const { model, loadMs } = await loadDecoder("run", kernels, folder, { weights, maxSeqLen: ids.length });
+    const { model, loadMs } = await loadDecoder("run", kernels, folder, { weights, maxSeqLen: ids.length }, loading);
     const outside = ids.find((id) => id >= model.vocabSize);
     if (outside !== undefined)
       throw new UsageError(`run: --ids expected ids below ${model.vocabSize}, those of the model, got ${outside}`);
@@ -70,7 +73,7 @@ export async function runModel(folder: string, work: ModelWork): Promise<void> {
       ...{ folder, type, layers, vocabSize, bytes, loadMs, kernels: { build, reason, threads } },
       ...{ ...readings, top: topOf(logits, work.top), digest: digest.toString() },
     };
-    console.log(work.json ? JSON.stringify(report, null, 2) : reportText(report));
+    print(work.json ? JSON.stringify(report, null, 2) : reportText(report));
     if (report.decode?.same === false) process.exitCode = 1;
   } finally {
     kernels.release();

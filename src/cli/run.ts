@@ -5,11 +5,13 @@ import { PARTS } from "../models/hf/part.ts";
 import { createFloats } from "../tensor/tensor.ts";
 import { plainText } from "../util/errors.ts";
 import { FileError, readArguments, readChoice, readCount, UsageError } from "./args.ts";
-import { helpOf, KERNEL_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
+import { helpOf, KERNEL_OPTIONS, LOAD_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
 import { interpretFile, isRows, readBytes } from "./files.ts";
 import { readIds } from "./load-decoder.ts";
 import { startKernels } from "./load-kernels.ts";
+import { readLoading } from "./loading.ts";
 import { isNpy, readNpy } from "./npy.ts";
+import { print } from "./output.ts";
 import { readLayer, readLayerNumber } from "./read-layer.ts";
 import { type LayerRun, runLayer } from "./run-layer.ts";
 import { runModel } from "./run-model.ts";
@@ -39,7 +41,7 @@ a URL: reads the tokens of LIST, and prints the largest logits of the next token
                       float32 (default: seeded random numbers)
   --keys FILE         rows [tokens, dModel] of an encoder, in the same form: what cross-attention
                       projects keys and values from
-${helpOf("weights", "cache", "threads", "deterministic", "json")}`;
+${helpOf("weights", "cache", "threads", "deterministic", "no-store", "quiet", "json")}`;
 
 const OPTIONS = {
   ids: { type: "string" },
@@ -55,6 +57,7 @@ const OPTIONS = {
   weights: { type: "string" },
   cache: { type: "string" },
   ...KERNEL_OPTIONS,
+  ...LOAD_OPTIONS,
   ...OUTPUT_OPTIONS,
 } as const;
 
@@ -67,7 +70,7 @@ const OF_LAYERS = ["layer", "part", "config", "prefix", "tokens", "input", "keys
 /** `headwise run`. */
 export async function run(args: string[]): Promise<void> {
   const { values, positionals } = readArguments("run", args, OPTIONS);
-  if (values.help) return console.log(HELP);
+  if (values.help) return print(HELP);
   const [model, ...more] = positionals;
   if (model === undefined || more.length > 0) throw new UsageError(`run: expected one file, got ${positionals.length}`);
   return values.ids === undefined ? runOneLayer(model, values) : runWhole(model, values, values.ids);
@@ -89,6 +92,7 @@ function runWhole(folder: string, values: Values, list: string): Promise<void> {
     ...readCommon("run", values),
     deterministic: values.deterministic,
     json: values.json,
+    loading: readLoading(folder, values),
   });
 }
 
@@ -123,7 +127,7 @@ async function runOneLayer(model: string, values: Values): Promise<void> {
   try {
     const result = interpretFile("run", path, () => runLayer(kernels, read, { x, keys, decode, weights, cache }));
     const report = { file: path, prefix, readMs, ...result };
-    console.log(values.json ? JSON.stringify(report, null, 2) : runText(path, prefix, readMs, result));
+    print(values.json ? JSON.stringify(report, null, 2) : runText(path, prefix, readMs, result));
     if (result.decode?.same === false) process.exitCode = 1;
   } finally {
     kernels.release();

@@ -133,7 +133,7 @@ export async function describeFiles(source: ModelSource, options: DescribeFilesO
   signal?.throwIfAborted();
   let files: ModelFiles | undefined;
   try {
-    files = await openModelFiles(where, source, openGgufParts, signal, store, true);
+    files = await openModelFiles(where, source, openGgufParts, signal, store, { configAlone: true });
     const { description } = files;
     const facts =
       typeof description === "string"

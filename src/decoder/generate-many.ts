@@ -35,7 +35,7 @@ export interface GenerationEvent<Job extends GenerationJob = GenerationJob> {
   readonly job: Job;
   /** Its next token; undefined at its end. */
   readonly token?: GeneratedToken;
-  /** Why it ended; undefined before. */
+  /** Why it ended, and with which seed; undefined before. */
   readonly end?: GenerationEnd | GenerationFailure;
 }
 
@@ -126,7 +126,7 @@ export async function* generateMany<Job extends GenerationJob>(
           const failed = "reason" in choice;
           if (failed || one.stops.has(choice.id)) {
             running.splice(running.indexOf(one), 1);
-            yield { job: one.job, end: failed ? choice : { reason: "stop", stopId: choice.id } };
+            yield { job: one.job, end: failed ? choice : { reason: "stop", stopId: choice.id, ...one.seeded } };
           } else {
             one.count++;
             one.unread = Int32Array.of(choice.id);
@@ -178,9 +178,9 @@ function failureOf(work: () => void): GenerationFailure | undefined {
 
 /** Why a job ends before its next step. */
 function endOf(one: Running<unknown>): GenerationEnd | GenerationFailure | undefined {
-  const { where, session, past, changes, unread, count, maxTokens } = one;
-  if (count >= maxTokens) return { reason: "length" };
-  if (past + unread.length > session.maxSeqLen) return { reason: "full" };
+  const { where, session, past, changes, unread, count, maxTokens, seeded } = one;
+  if (count >= maxTokens) return { reason: "length", ...seeded };
+  if (past + unread.length > session.maxSeqLen) return { reason: "full", ...seeded };
   return failureOf(() => expectReady(where, session, past, unread.length, changes));
 }
 

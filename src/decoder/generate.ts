@@ -1,8 +1,10 @@
 import { checkSlices, type SliceOptions, type Slices } from "../forward/slices.ts";
-import { expectInt, readFields } from "../util/arguments.ts";
+import { expectInt } from "../util/arguments.ts";
+import { withEnd } from "../util/with-end.ts";
 import { checkModelCall, readIds, type TokenIds } from "./forward.ts";
 import { createPace } from "./pace.ts";
 import { expectReady, expectUnchanged, forgetTokens, holdSession, type ModelCall, runCalls } from "./pass.ts";
+import { readOptions } from "./read-options.ts";
 import {
   type Choice,
   checkSampling,
@@ -24,10 +26,24 @@ export interface GeneratedToken {
 
 /** Why a generation ended. */
 export interface GenerationEnd {
-  /** "stop": one of `stopIds` came; "length": maxTokens; "full": the session has no room for another token. */
-  readonly reason: "stop" | "length" | "full";
+  /**
+   * "stop": one of `stopIds` came; "length": maxTokens; "full": the session has no room for another token. Of the promise `end`
+   * also "left": the loop was left; "aborted": by the signal.
+   */
+  readonly reason: "stop" | "length" | "full" | "left" | "aborted";
   /** The id that ended it, which is not among the generated tokens. */
   readonly stopId?: number;
+  /** With a temperature above 0, the seed that gives the same tokens again: the one that was given or drawn. */
+  readonly seed?: number;
+}
+
+/** Tokens as they are generated, for `for await`, and why they ended. */
+export interface TokenGeneration extends AsyncGenerator<GeneratedToken, GenerationEnd, void> {
+  /**
+   * Why it ended, also where the loop was left or aborted; it rejects with what else the loop throws. As long as nobody asks for
+   * tokens, nothing is generated, and this stays pending.
+   */
+  readonly end: Promise<GenerationEnd>;
 }
 
 /** Options of `generate`. */
@@ -56,13 +72,27 @@ interface Generation {
   readonly sampling: Sampling;
   readonly maxTokens: number;
   readonly stops: ReadonlySet<number>;
+  /** What its end says of the seed. */
+  readonly seeded: Pick<GenerationEnd, "seed">;
 }
+
+/** What a generation sets when it begins, and its end needs where it is left or aborted. */
+export interface Begun {
+  seeded?: Pick<GenerationEnd, "seed">;
+  signal?: SliceOptions["signal"];
+}
+
+/** Whether a generation threw its signal's reason. */
+export const wasAborted = ({ signal }: Begun, error: unknown): boolean =>
+  signal?.aborted === true && signal.reason === error;
 
 /** Checks what was read of the options of a generation. */
 export function checkGeneration(where: string, given: GenerateOptions, vocabSize: number): Generation {
   const { maxTokens, stopIds } = given;
+  const sampling = checkSampling(where, given);
   return {
-    sampling: checkSampling(where, given),
+    sampling,
+    seeded: sampling.temperature > 0 ? { seed: sampling.seed } : {},
     maxTokens: maxTokens === undefined ? Number.POSITIVE_INFINITY : expectInt(where, "maxTokens", maxTokens, 0),
     stops: new Set(stopIds === undefined ? [] : readStopIds(where, stopIds, vocabSize)),
   };
@@ -78,14 +108,15 @@ function readStopIds(where: string, stopIds: TokenIds, vocabSize: number): reado
 /**
  * Reads `ids`, and generates tokens behind them, one at a time; with `maxTokens` 0, reads nothing. Each pass runs in time slices
  * with yields to the event loop.
- * Leaving the loop early is allowed: the session then holds all tokens but the last one that was given.
+ * Leaving the loop early is allowed: the session then holds all tokens but the last one that was given. The promise `end` of the
+ * result says why it ended, and with which seed.
  *
  * With one seed, the tokens are the same on every engine in the `simd` build, and the same in any batch, with any draft and on
  * any number of threads.
  * @param ids Tokens behind those that the session has read, 1 or more.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL` if `ids` do not fit, `OUT_OF_MEMORY`,
  * `RELEASED`, `IN_USE` (another call runs on the session, or has changed it since the last token). RangeError if processors leave
- * no token. The signal's reason. What was generated until then stays in the session.
+ * no token, or NaN or Infinity. The signal's reason. What was generated until then stays in the session.
  * @example
  * import { loadKernels } from "headwise";
  * import { createSession, generate, loadModel, models } from "headwise/models";
@@ -97,24 +128,28 @@ function readStopIds(where: string, stopIds: TokenIds, vocabSize: number): reado
  * console.log(ids.join(" "), session.length); // 23 0 81 90 9
  * kernels.release();
  */
-export function generate(
-  session: Session,
-  ids: TokenIds,
-  options: GenerateOptions = {},
-): AsyncGenerator<GeneratedToken, GenerationEnd, void> {
-  return generateTokens("generate", session, () => ids, options);
+export function generate(session: Session, ids: TokenIds, options: GenerateOptions = {}): TokenGeneration {
+  const begun: Begun = {};
+  return withEnd(
+    generateTokens("generate", session, () => ids, options, begun),
+    (reason) => ({ reason, ...begun.seeded }),
+    (error) => wasAborted(begun, error),
+  );
 }
 
-/** `generate`; errors name `where`. The ids are asked for when the options are checked. */
+/** The tokens of `generate`; errors name `where`. The ids are asked for when the options are checked. Sets `begun`. */
 export async function* generateTokens(
   where: string,
   session: Session,
   listIds: () => TokenIds,
   options: GenerateOptions,
+  begun: Begun,
 ): AsyncGenerator<GeneratedToken, GenerationEnd, void> {
   expectSession(where, session);
-  const given = readFields(where, "options", options, GENERATE_OPTIONS);
-  const { sampling, maxTokens, stops } = checkGeneration(where, given, session.model.vocabSize);
+  const given = readOptions(where, options, GENERATE_OPTIONS);
+  begun.signal = given.signal;
+  const { sampling, maxTokens, stops, seeded } = checkGeneration(where, given, session.model.vocabSize);
+  begun.seeded = seeded;
   const slices = checkSlices(where, given);
   const drafts = checkDrafts(where, session, given.draft);
   const pace = createPace(slices);
@@ -122,9 +157,9 @@ export async function* generateTokens(
   let next = first.ids;
   let changes = session.changes.count;
   for (let count = 0, { past } = first; ; ) {
-    if (count >= maxTokens) return { reason: "length" };
+    if (count >= maxTokens) return { reason: "length", ...seeded };
     const before = past + next.length;
-    if (before > session.maxSeqLen) return { reason: "full" };
+    if (before > session.maxSeqLen) return { reason: "full", ...seeded };
     await pace();
     expectReady(where, session, past, next.length, changes);
     const chosen = await step(where, session, next, sampling, drafts, maxTokens - count, slices);
@@ -133,7 +168,7 @@ export async function* generateTokens(
     let given = 0;
     try {
       for (const choice of chosen) {
-        if (stops.has(choice.id)) return { reason: "stop", stopId: choice.id };
+        if (stops.has(choice.id)) return { reason: "stop", stopId: choice.id, ...seeded };
         count++;
         yield choice;
         given++;

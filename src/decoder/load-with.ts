@@ -7,7 +7,7 @@ import { modeOf } from "../linear/linear.ts";
 import { expectActivations, expectFormatLoaded } from "../linear/options.ts";
 import { checkTensors, findRoot } from "../models/decoder/check-tensors.ts";
 import type { Decoder } from "../models/decoder/read-spec.ts";
-import { expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
+import { expectFunction, expectInt, expectSignal } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
@@ -21,6 +21,7 @@ import type { Model, ModelHalf, ModelWeights } from "./model.ts";
 import { type ModelFormats, readFormats } from "./model-formats.ts";
 import { linearsOf, type ModelPlaces, placeModel } from "./places.ts";
 import { planSpec } from "./plan-model.ts";
+import { readOptions } from "./read-options.ts";
 import { reserve } from "./reserve.ts";
 import { storedFormats } from "./stored-formats.ts";
 import { WeightReader } from "./weight-reader.ts";
@@ -57,9 +58,17 @@ export interface LoadModelOptions {
    * interrupted goes on: of `createFolderStore`, `createBrowserStore` or `createStore`. Default none.
    */
   readonly store?: ModelStore | undefined;
+  /**
+   * The SHA-256 of the file, as hubs publish it: 64 hex digits, or "sha256-" and base64. Of a model in several files, an object with
+   * one for each file that is read, by its name. It is computed while tensors are read, what no tensor needs is read in the end, and a
+   * file with another one is `BAD_FILE` before the model is given out, of which the store keeps nothing. Default none.
+   */
+  readonly integrity?: string | Readonly<Record<string, string>> | undefined;
 }
 
-const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "gguf", "onProgress", "signal", "store"] as const;
+const OPTIONS = [
+  ...["weights", "maxSeqLen", "maxBytes", "activations", "gguf", "onProgress", "signal", "store", "integrity"],
+] as const;
 
 /** Reads what a model consists of from its files. */
 export type ReadDecoder = (
@@ -87,8 +96,8 @@ export async function loadWith(
   { read, open = openModelFiles, loadMore, plan = planDecoder }: ModelKind,
 ): Promise<Model> {
   expectKernels(where, kernels);
-  const given = readFields(where, "options", options, OPTIONS);
-  const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store } = given;
+  const given = readOptions(where, options, OPTIONS);
+  const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store, integrity } = given;
   if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
   if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);
   const formats = readFormats(where, weights);
@@ -105,7 +114,7 @@ export async function loadWith(
   expectActive();
   let files: ModelFiles | undefined;
   try {
-    files = await open(where, source, gguf?.open, signal, store);
+    files = await open(where, source, gguf?.open, signal, store, { whole: true, integrity });
     const decoder = await read(where, files, maxSeqLen, gguf);
     expectLatent(where, kernels, decoder);
     const tensors = checkTensors(where, decoder, files.tensors);
@@ -125,10 +134,18 @@ export async function loadWith(
     }
     await expectTiedHead(where, decoder, files);
     expectActive();
-    return await packModel(where, kernels, decoder, reader, formats, fast, loadMore);
+    const model = await packModel(where, kernels, decoder, reader, formats, fast, loadMore);
+    try {
+      await files.verify();
+    } catch (error) {
+      model.release();
+      throw error;
+    }
+    return model;
   } catch (error) {
     // A request that the signal ended fails with an error of its own.
     signal?.throwIfAborted();
+    await files?.verify(error);
     throw error;
   } finally {
     await files?.close();

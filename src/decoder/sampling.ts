@@ -1,6 +1,7 @@
 // How a token is chosen from logits: in the order of transformers' processors, with a random number that depends on the seed and
 // on the position alone, so that a token does not depend on how the ones before it were computed.
 
+import { randomSeed } from "../platform/random-seed.ts";
 import { expectFinite, expectFunction, expectInt, wrongValue } from "../util/arguments.ts";
 import { exp, ln } from "../util/math.ts";
 import type { OutputRow } from "./head.ts";
@@ -23,7 +24,10 @@ export interface LogitsTensor {
   };
 }
 
-/** Changes logits in place before they are truncated and sampled from. `ids` is [all tokens of the sequence so far]. */
+/**
+ * Changes logits in place before they are truncated and sampled from: to -Infinity where a token may not come, never to NaN or
+ * Infinity. `ids` is [all tokens of the sequence so far].
+ */
 export type LogitsProcessor = (ids: bigint[][], logits: LogitsTensor) => unknown;
 
 /** How tokens are chosen. The fields apply in this order: repetitionPenalty, logitsProcessors, temperature, topK, topP, minP. */
@@ -41,7 +45,10 @@ export interface SamplingOptions {
   readonly minP?: number | undefined;
   /** Divides the logits of tokens that occurred if they are positive, multiplies them if not. Above 0; default 1. */
   readonly repetitionPenalty?: number | undefined;
-  /** An integer from 0 to 2^32 - 1: the same seed gives the same tokens on every engine. Default 0. */
+  /**
+   * An integer from 0 to 2^32 - 1: the same seed gives the same tokens on every engine. Default a random one, which the end of the
+   * generation reports.
+   */
   readonly seed?: number | undefined;
   /** Run before truncation, in this order. Default none. */
   readonly logitsProcessors?: readonly LogitsProcessor[] | undefined;
@@ -79,7 +86,8 @@ export function checkSampling(where: string, options: SamplingOptions): Sampling
     topK: expectInt(where, "topK", options.topK ?? 0, 0),
     topP: within("topP", 1, 0),
     minP: within("minP", 0, 0),
-    seed: expectInt(where, "seed", options.seed ?? 0, 0, 2 ** 32 - 1),
+    // Drawn only where it is used: not every host gives random numbers at every time.
+    seed: expectInt(where, "seed", options.seed ?? (temperature > 0 ? randomSeed() : 0), 0, 2 ** 32 - 1),
   };
 }
 
@@ -98,7 +106,7 @@ export interface Choice {
 /**
  * Chooses the token at `position` of a sequence from its logits, which may change in place. `listIds` gives the tokens before it:
  * a list as long as the sequence, which is made only for rules that need it.
- * @throws RangeError if no logit is above -Infinity.
+ * @throws RangeError if no logit is above -Infinity, or one is NaN or Infinity.
  */
 export function chooseToken(
   row: OutputRow,
@@ -117,8 +125,9 @@ export function chooseToken(
     // The view is made afterwards: a processor may run calls that let the memory grow.
     row.logits().set(changed);
   }
-  const most = raw ? (row.top(1).values[0] as number) : largest;
-  if (!(most > Number.NEGATIVE_INFINITY)) throw noToken(sampling, position, most);
+  // NaN if one of them is, which `top` would pass over.
+  const most = raw ? row.sums().largest : largest;
+  if (!Number.isFinite(most)) throw noToken(sampling, position, most);
   const chosen = isGreedy(most, temperature) ? row.top(1) : undefined;
   const id = chosen ? (chosen.ids[0] as number) : sampleFrom(row, sampling, position);
   const value = raw ? raw[id] : chosen ? chosen.values[0] : undefined;
@@ -134,9 +143,10 @@ function isGreedy(largest: number, temperature: number): boolean {
 }
 
 function noToken({ where, logitsProcessors }: Sampling, position: number, largest: number): RangeError {
+  const rule = largest === Number.NEGATIVE_INFINITY ? "one above -Infinity" : "numbers below Infinity";
   const cause = logitsProcessors.length > 0 ? " after logitsProcessors" : "";
   return new RangeError(
-    `${where}: logits at position ${position} expected one above -Infinity${cause}, got ${largest} as the largest`,
+    `${where}: logits at position ${position} expected ${rule}${cause}, got ${largest} as the largest`,
   );
 }
 

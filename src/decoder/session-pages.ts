@@ -38,10 +38,10 @@ export function exportSession(session: Session, since = 0): CachePage[][] {
  * Fills an empty session from pages that `exportSession` made, in this process or another, of a session of the same model, with the
  * same format. Later calls give the same bits as with the exported session.
  *
- * The header of each page is checked, but not the numbers after it: store pages where no write is left half done, together with
- * the model that they belong to and the tokens that they hold.
+ * The header of each page is checked, also for how many tokens the page holds, but not the numbers after it: store pages where no
+ * write is left half done, together with the model that they belong to and the tokens that they hold.
  * @param pages For each layer all pages that hold the tokens, in ascending order. Pages of iterables are read one at a time.
- * @param ids The tokens that the session has read then: all that were exported, or the first of them.
+ * @param ids The tokens that the session has read then: all that were exported, or the first of them. More are refused.
  * @throws TypeError or RangeError naming the argument, whatever `pages` throws, HeadwiseError `RELEASED`, or `IN_USE` while
  * another call uses the session. A session that was empty is then empty again.
  * @example

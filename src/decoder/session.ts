@@ -8,13 +8,14 @@ import { pagesBytes } from "../cache/pages.ts";
 import type { CallTokens } from "../forward/call.ts";
 import type { LayerCall } from "../forward/layer-steps.ts";
 import { expectPositions, mostTokens } from "../models/decoder/read-spec.ts";
-import { expectInt, readFields } from "../util/arguments.ts";
+import { expectInt } from "../util/arguments.ts";
 import { HeadwiseError, underName } from "../util/errors.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { Layout } from "../wasm/memory.ts";
 import { LARGEST_MEMORY } from "../wasm/memory.ts";
 import { expectModel, type Model } from "./model.ts";
 import type { PackedBlock } from "./packed.ts";
+import { readOptions } from "./read-options.ts";
 import { reserve } from "./reserve.ts";
 import type { LayerRun } from "./scratch.ts";
 
@@ -93,7 +94,7 @@ export function planCache(
 export function createSession(model: Model, options: SessionOptions = {}): Session {
   const where = "createSession";
   expectModel(where, model);
-  return makeSession(where, model, readFields(where, "options", options, SESSION_OPTIONS));
+  return makeSession(where, model, readOptions(where, options, SESSION_OPTIONS));
 }
 
 /** Checks the options of a session. Returns its length, and the bytes of its caches. */

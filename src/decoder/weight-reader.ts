@@ -1,7 +1,7 @@
 // Reads the tensors of a decoder one after the other and packs them into their places.
 
 import { PANEL } from "../../assembly/layout.ts";
-import type { TensorReader } from "../files/model-files.ts";
+import type { TensorReader } from "../files/read-buffer.ts";
 import { formatOf, type PackedFormat, type WeightFormat } from "../linear/formats.ts";
 import { type LinearPlace, type PackedLinear, storeLinear } from "../linear/linear.ts";
 import { expectFormatLoaded } from "../linear/options.ts";
@@ -91,6 +91,8 @@ export class WeightReader implements StoredMatrices {
 
   /** Reads matrix `index` of a tensor [matrices, rows, columns]. */
   async matrixOf(name: string, index: number): Promise<StoredTensor> {
+    // One alone may be a matrix.
+    if (this.#factsOf(name).shape.length === 2) return this.matrix(name);
     const found = await this.#readRows(name, index, index + 1);
     return { ...found, shape: found.shape.slice(1) };
   }

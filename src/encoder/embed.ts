@@ -1,6 +1,7 @@
 import type { Model } from "../decoder/model.ts";
+import { readOptions } from "../decoder/read-options.ts";
 import { SLICE_OPTIONS, type SliceOptions } from "../forward/slices.ts";
-import { expectFlag, expectOneOf, readFields } from "../util/arguments.ts";
+import { expectFlag, expectOneOf } from "../util/arguments.ts";
 import { finish } from "../util/steps.ts";
 import { runSliced } from "./encode.ts";
 import { type Output, runEncoder, type Sequence } from "./pass.ts";
@@ -40,7 +41,7 @@ const OPTIONS: readonly (keyof EmbedOptions)[] = [...BATCH_OPTIONS, "pooling", "
  */
 export function embed(model: Model, batch: Batch, options: EmbedOptions = {}): Float32Array[] {
   const where = "embed";
-  const { pooling, normalize, ...rest } = readFields(where, "options", options, OPTIONS);
+  const { pooling, normalize, ...rest } = readOptions(where, options, OPTIONS);
   const pool = checkPool(where, pooling, normalize);
   const sequences = readBatch(where, model, batch, rest);
   const { output, vectors } = pool(model, sequences);
@@ -66,7 +67,7 @@ export async function embedAsync(
   options: EmbedOptions & SliceOptions = {},
 ): Promise<Float32Array[]> {
   const where = "embedAsync";
-  const { pooling, normalize, tokenTypes, tokenizer, ...slices } = readFields(where, "options", options, [
+  const { pooling, normalize, tokenTypes, tokenizer, ...slices } = readOptions(where, options, [
     ...OPTIONS,
     ...SLICE_OPTIONS,
   ]);

@@ -1,6 +1,7 @@
 import type { GgufReader } from "../decoder/gguf.ts";
 import { type LoadModelOptions, loadWith } from "../decoder/load-with.ts";
 import type { Model } from "../decoder/model.ts";
+import { readOptions } from "../decoder/read-options.ts";
 import type { ModelFiles, ModelSource } from "../files/model-files.ts";
 import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { FAMILIES } from "../models/decoder/families.ts";
@@ -8,7 +9,6 @@ import { type Decoder, mostTokens, readDecoder } from "../models/decoder/read-sp
 import { ENCODER_FAMILIES } from "../models/encoder/families.ts";
 import { TWO_HALVES } from "../models/encoder/halves.ts";
 import { GGUF_ENCODERS } from "../models/gguf/encoders.ts";
-import { readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
@@ -24,7 +24,7 @@ export interface Encoder extends Model {
 
 /** Options of `loadEncoder`. */
 export interface LoadEncoderOptions
-  extends Pick<LoadModelOptions, "weights" | "activations" | "gguf" | "onProgress" | "signal" | "store"> {
+  extends Pick<LoadModelOptions, "weights" | "activations" | "gguf" | "onProgress" | "signal" | "store" | "integrity"> {
   /**
    * Bytes of linear memory that the model and calls on texts of 512 tokens, or as many as it has positions for, may take together:
    * the `total` of `planEncoder`, with a head for masked tokens where the file has one. If they take more, nothing is read of the
@@ -33,7 +33,7 @@ export interface LoadEncoderOptions
   readonly maxBytes?: number | undefined;
 }
 
-const OPTIONS = ["weights", "maxBytes", "activations", "gguf", "onProgress", "signal", "store"] as const;
+const OPTIONS = ["weights", "maxBytes", "activations", "gguf", "onProgress", "signal", "store", "integrity"] as const;
 
 /**
  * Loads a whole encoder: BERT and its relatives, ModernBERT, MPNet, Nomic BERT, and the decoders of `loadModel` besides those with
@@ -70,7 +70,7 @@ export async function loadEncoder(
 ): Promise<Encoder> {
   const where = "loadEncoder";
   expectKernels(where, kernels);
-  const given = readFields(where, "options", options, OPTIONS);
+  const given = readOptions(where, options, OPTIONS);
   const kind = { read: readFiles, open: openEncoderFiles, loadMore, plan: planEncoderFit };
   return loadWith(where, kernels, source, given, kind);
 }

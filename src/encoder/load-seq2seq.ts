@@ -1,10 +1,10 @@
 import { type LoadModelOptions, loadWith } from "../decoder/load-with.ts";
 import type { Model } from "../decoder/model.ts";
+import { readOptions } from "../decoder/read-options.ts";
 import type { ModelFiles, ModelSource } from "../files/model-files.ts";
 import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
 import { TWO_HALVES } from "../models/encoder/halves.ts";
-import { readFields } from "../util/arguments.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { loadMore } from "./load-more.ts";
 import { openSafetensorsFiles } from "./open-files.ts";
@@ -21,7 +21,10 @@ export interface Seq2Seq extends Model {
 
 /** Options of `loadSeq2Seq`. */
 export interface LoadSeq2SeqOptions
-  extends Pick<LoadModelOptions, "weights" | "maxSeqLen" | "activations" | "onProgress" | "signal" | "store"> {
+  extends Pick<
+    LoadModelOptions,
+    "weights" | "maxSeqLen" | "activations" | "onProgress" | "signal" | "store" | "integrity"
+  > {
   /**
    * Bytes of linear memory that the model, a run of its encoder, one session of `maxSeqLen` tokens and its calls may take together,
    * for a source of all positions of the encoder (or, without a table of positions, of `maxSeqLen` tokens). If they take more,
@@ -30,7 +33,16 @@ export interface LoadSeq2SeqOptions
   readonly maxBytes?: number | undefined;
 }
 
-const OPTIONS = ["weights", "maxSeqLen", "maxBytes", "activations", "onProgress", "signal", "store"] as const;
+const OPTIONS = [
+  "weights",
+  "maxSeqLen",
+  "maxBytes",
+  "activations",
+  "onProgress",
+  "signal",
+  "store",
+  "integrity",
+] as const;
 
 /**
  * Loads a model with two halves: T5, BART, Whisper. Like `loadModel`, it reads config.json and the tensors of safetensors files one after the
@@ -53,7 +65,7 @@ export async function loadSeq2Seq(
   options: LoadSeq2SeqOptions = {},
 ): Promise<Seq2Seq> {
   const where = "loadSeq2Seq";
-  return loadWith(where, kernels, source, readFields(where, "options", options, OPTIONS), {
+  return loadWith(where, kernels, source, readOptions(where, options, OPTIONS), {
     read: readHalves,
     open: openSafetensorsFiles,
     loadMore,

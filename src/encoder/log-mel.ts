@@ -1,7 +1,10 @@
+import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions } from "../forward/slices.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { expectFloats, expectInt, readFields } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
-import { cosine, exp, ln, sine } from "../util/math.ts";
+import { cosine, exp, ln } from "../util/math.ts";
+import { finish, type Steps } from "../util/steps.ts";
+import { createEnergies } from "./fourier.ts";
 
 /** Options of `logMel`. */
 export interface LogMelOptions {
@@ -9,23 +12,27 @@ export interface LogMelOptions {
   readonly sampleRate: number;
   /** Bands, `num_mel_bins` of config.json: 80, or 128 for large-v3. Default 80. */
   readonly bands?: number | undefined;
-  /** Seconds that the sound is cut or padded to, 1 to 30. Default 30, as in training. */
+  /** Seconds that the sound is padded to with silence, 1 to 30. Default 30, as in training. */
   readonly seconds?: number | undefined;
 }
 
+const OPTIONS: readonly (keyof LogMelOptions)[] = ["sampleRate", "bands", "seconds"];
 const RATE = 16_000;
 /** Samples of a window, and between two of them. */
 const WINDOW = 400;
 const HOP = 160;
 /** Frequencies of a window, from 0 to half of the rate. */
 const BINS = WINDOW / 2 + 1;
+/** Frames of a step: about a millisecond. */
+const STEP_FRAMES = 25;
 
 /**
  * The features that Whisper reads: the logarithms of the energies of frequency bands, by frame of 10 ms.
- * @param samples One channel, mostly from -1 to 1.
+ * @param samples One channel, mostly from -1 to 1, of at most `options.seconds`. A longer sound is heard in pieces, such as
+ * `samples.subarray(0, 480_000)`.
  * @returns [bands, 100·seconds].
  * @throws TypeError or RangeError naming the argument, such as a rate other than 16 000: resample the sound first. RangeError for
- * samples that are no numbers, and for none at all.
+ * samples that are no numbers, for none at all, and for more than `seconds` has.
  * @example
  * import { logMel } from "headwise/encoders";
  * const tone = Float32Array.from({ length: 16_000 }, (_, i) => (i % 32 < 16 ? 0.5 : -0.5)); // 500 Hz
@@ -33,9 +40,34 @@ const BINS = WINDOW / 2 + 1;
  * console.log(shape.join(" ")); // 80 100
  */
 export function logMel(samples: Float32Array, options: LogMelOptions): Tensor {
-  const where = "logMel";
-  const given = readFields(where, "options", options, ["sampleRate", "bands", "seconds"]);
-  const { sampleRate, bands = 80, seconds = 30 } = given;
+  return finish(melSteps(...checkSound("logMel", samples, options)));
+}
+
+/**
+ * `logMel` in time slices, with yields to the event loop between them. The samples may be changed meanwhile: they are copied.
+ * @throws The same errors as `logMel`, and the signal's reason.
+ * @example
+ * import { logMelAsync } from "headwise/encoders";
+ * const tone = Float32Array.from({ length: 16_000 }, (_, i) => (i % 32 < 16 ? 0.5 : -0.5)); // 500 Hz
+ * const { shape } = await logMelAsync(tone, { sampleRate: 16_000, bands: 128, sliceMs: 4 });
+ * console.log(shape.join(" ")); // 128 3000
+ */
+export async function logMelAsync(samples: Float32Array, options: LogMelOptions & SliceOptions): Promise<Tensor> {
+  const where = "logMelAsync";
+  const known = [...OPTIONS, ...SLICE_OPTIONS];
+  const { signal, onProgress, sliceMs, ...given } = readFields(where, "options", options, known);
+  const [, sound, bands, frames] = checkSound(where, samples, given);
+  const slices = checkSlices(where, { signal, onProgress, sliceMs });
+  return runSlices(melSteps(where, sound.slice(), bands, frames), frames, slices, () => signal?.throwIfAborted());
+}
+
+/** The arguments of `melSteps`. */
+function checkSound(
+  where: string,
+  samples: Float32Array,
+  options: LogMelOptions,
+): [where: string, sound: Float32Array, bands: number, frames: number] {
+  const { sampleRate, bands = 80, seconds = 30 } = readFields(where, "options", options, OPTIONS);
   const sound = expectFloats(where, "samples", samples);
   expectInt(where, "bands", bands, 1, BINS);
   expectInt(where, "seconds", seconds, 1, 30);
@@ -43,33 +75,50 @@ export function logMel(samples: Float32Array, options: LogMelOptions): Tensor {
     throw new RangeError(
       `${where}: sampleRate expected ${RATE}, since Whisper hears nothing else: resample the sound, got ${describe(sampleRate)}`,
     );
-  if (sound.length === 0) throw new RangeError(`${where}: samples expected 1 or more, got none`);
   const length = seconds * RATE;
+  if (sound.length === 0) throw new RangeError(`${where}: samples expected 1 or more, got none`);
+  if (sound.length > length)
+    throw new RangeError(
+      `${where}: samples expected at most ${length}, ${seconds} s: split the sound, as samples.subarray(0, ${length}), got ${sound.length}`,
+    );
   // One would make all features NaN: they are relative to the loudest.
-  const wrong = sound.subarray(0, length).findIndex((sample) => !Number.isFinite(sample));
+  const wrong = sound.findIndex((sample) => !Number.isFinite(sample));
   if (wrong >= 0) throw new RangeError(`${where}: samples[${wrong}] expected a finite number, got ${sound[wrong]}`);
-  const frames = length / HOP;
-  const at = (i: number) => (i < sound.length ? (sound[i] as number) : 0);
-  // Mirrored at both ends, so that each frame is the middle of a window.
-  const mirrored = (i: number) => at(i < 0 ? -i : i >= length ? 2 * length - 2 - i : i);
+  return [where, sound, bands, length / HOP];
+}
+
+/** Computes the features. Yields numbers of frames. */
+function* melSteps(where: string, sound: Float32Array, bands: number, frames: number): Steps<Tensor> {
+  const length = frames * HOP;
+  // Mirrored at both ends, so that each frame is the middle of a window; silence behind the sound.
+  const padded = new Float64Array(length + WINDOW);
+  padded.set(sound, WINDOW / 2);
+  for (let i = 1; i <= WINDOW / 2; i++) {
+    padded[WINDOW / 2 - i] = padded[WINDOW / 2 + i]!;
+    padded[WINDOW / 2 + length - 1 + i] = padded[WINDOW / 2 + length - 1 - i]!;
+  }
   const hann = Float64Array.from({ length: WINDOW }, (_, i) => 0.5 - 0.5 * cosine((2 * Math.PI * i) / WINDOW));
   const filters = melFilters(bands);
-  const transform = createTransform(WINDOW);
+  const readEnergies = createEnergies(WINDOW);
   const features = createFloats(where, "features", bands * frames);
-  const part = new Float64Array(WINDOW);
+  const [part, energies] = [new Float64Array(WINDOW), new Float64Array(BINS)];
+  const ofTen = ln(10);
   let most = Number.NEGATIVE_INFINITY;
   for (let frame = 0; frame < frames; frame++) {
-    for (let i = 0; i < WINDOW; i++) part[i] = (hann[i] as number) * mirrored(frame * HOP + i - WINDOW / 2);
-    const energies = transform(part);
-    for (const [band, { first, weights }] of filters.entries()) {
-      const energy = weights.reduce((sum, weight, i) => sum + weight * (energies[first + i] as number), 0);
-      const level = ln(Math.max(energy, 1e-10)) / ln(10);
+    for (let i = 0; i < WINDOW; i++) part[i] = hann[i]! * padded[frame * HOP + i]!;
+    readEnergies(part, energies);
+    for (let band = 0; band < bands; band++) {
+      const { first, weights } = filters[band]!;
+      let energy = 0;
+      for (let i = 0; i < weights.length; i++) energy += weights[i]! * energies[first + i]!;
+      const level = ln(Math.max(energy, 1e-10)) / ofTen;
       most = Math.max(most, level);
       features[band * frames + frame] = level;
     }
+    if (frame % STEP_FRAMES === STEP_FRAMES - 1) yield STEP_FRAMES;
   }
   // What is more than 8 orders of magnitude below the loudest band counts as silence.
-  for (let i = 0; i < features.length; i++) features[i] = (Math.max(features[i] as number, most - 8) + 4) / 4;
+  for (let i = 0; i < features.length; i++) features[i] = (Math.max(features[i]!, most - 8) + 4) / 4;
   return { data: features, shape: [bands, frames] };
 }
 
@@ -93,53 +142,4 @@ function melFilters(bands: number): { readonly first: number; readonly weights: 
     // Without a bin in it, a band is silent.
     return { first: Math.max(0, first), weights: all.filter((weight) => weight > 0) };
   });
-}
-
-/**
- * Returns a function that gives the energies of the frequencies 0 to n / 2 of n real numbers: a Fourier transform that halves n
- * while it is even, and sums the odd rest directly.
- */
-function createTransform(n: number): (x: Float64Array) => Float64Array {
-  const [cos, sin] = [cosine, sine].map((wave) =>
-    Float64Array.from({ length: n }, (_, i) => wave((2 * Math.PI * i) / n)),
-  );
-  const [re, im] = [new Float64Array(n), new Float64Array(n)];
-  const [evenRe, evenIm] = [new Float64Array(n), new Float64Array(n)];
-  const c = cos as Float64Array;
-  const s = sin as Float64Array;
-  /** The transform of every `step`-th of `size` numbers from `from` on, to `re` and `im` from `to` on. */
-  const run = (x: Float64Array, from: number, step: number, size: number, to: number): void => {
-    if (size % 2 === 1) {
-      for (let k = 0; k < size; k++) {
-        let [a, b] = [0, 0];
-        for (let i = 0; i < size; i++) {
-          const turn = ((i * k) % size) * step;
-          a += (x[from + i * step] as number) * (c[turn] as number);
-          b -= (x[from + i * step] as number) * (s[turn] as number);
-        }
-        re[to + k] = a;
-        im[to + k] = b;
-      }
-      return;
-    }
-    const half = size / 2;
-    run(x, from, 2 * step, half, to);
-    run(x, from + step, 2 * step, half, to + half);
-    evenRe.set(re.subarray(to, to + half), to);
-    evenIm.set(im.subarray(to, to + half), to);
-    for (let k = 0; k < half; k++) {
-      const [wr, wi] = [c[k * step] as number, -(s[k * step] as number)];
-      const [or, oi] = [re[to + half + k] as number, im[to + half + k] as number];
-      const [a, b] = [wr * or - wi * oi, wr * oi + wi * or];
-      re[to + k] = (evenRe[to + k] as number) + a;
-      im[to + k] = (evenIm[to + k] as number) + b;
-      re[to + half + k] = (evenRe[to + k] as number) - a;
-      im[to + half + k] = (evenIm[to + k] as number) - b;
-    }
-  };
-  const energyOf = (a: number, b: number) => a * a + b * b;
-  return (x) => {
-    run(x, 0, 1, n, 0);
-    return Float64Array.from({ length: n / 2 + 1 }, (_, k) => energyOf(re[k] as number, im[k] as number));
-  };
 }

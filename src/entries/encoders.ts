@@ -11,7 +11,7 @@ export { type EmbedOptions, embed, embedAsync, type Pooling } from "../encoder/e
 export { encode, encodeAsync } from "../encoder/encode.ts";
 export { type Encoder, type LoadEncoderOptions, loadEncoder } from "../encoder/load-encoder.ts";
 export { type LoadSeq2SeqOptions, loadSeq2Seq, type Seq2Seq } from "../encoder/load-seq2seq.ts";
-export { type LogMelOptions, logMel } from "../encoder/log-mel.ts";
+export { type LogMelOptions, logMel, logMelAsync } from "../encoder/log-mel.ts";
 export { type MaskedLogits, type MaskedLogitsOptions, maskedLogits } from "../encoder/masked-logits.ts";
 export { type EncoderPlan, type EncoderPlanSizes, planEncoder } from "../encoder/plan-encoder.ts";
 export type { Batch, BatchOptions, TextTokenizer } from "../encoder/read-batch.ts";

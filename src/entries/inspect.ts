@@ -33,6 +33,7 @@ export type { Edit } from "../inspect/edits.ts";
 export { explainScore, type ScoreExplanation, type ScorePlace } from "../inspect/explain-score.ts";
 export type { StageName } from "../inspect/formulas.ts";
 export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows } from "../inspect/forward-with.ts";
+export type { Inspection, InspectionName, Inspections, OnSession } from "../inspect/inspections.ts";
 export type { LayerStatisticsOptions } from "../inspect/layer-statistics.ts";
 export { type LogitAttrs, type LogitPlace, logitAttrs } from "../inspect/logit-attrs.ts";
 export { type LogitLensOptions, type LogitLensResult, logitLens } from "../inspect/logit-lens.ts";
@@ -44,14 +45,11 @@ export { decodeRecord, encodeRecord } from "../inspect/permalink.ts";
 export {
   type AnyRecord,
   type Inspected,
-  type Inspection,
-  type InspectionName,
   type InspectionRecord,
-  type Inspections,
   inspect,
-  type OnSession,
   type RecordedKernels,
   type Replayed,
+  type ReplayOptions,
   replay,
 } from "../inspect/records.ts";
 export { type LayerSizes, type ShapeSizes, type ShapeStep, shapeTrace } from "../inspect/shape-trace.ts";

@@ -15,7 +15,13 @@ export {
   forwardAsync,
   type TokenIds,
 } from "../decoder/forward.ts";
-export { type GeneratedToken, type GenerateOptions, type GenerationEnd, generate } from "../decoder/generate.ts";
+export {
+  type GeneratedToken,
+  type GenerateOptions,
+  type GenerationEnd,
+  generate,
+  type TokenGeneration,
+} from "../decoder/generate.ts";
 export {
   type GenerateManyOptions,
   type GenerationEvent,

@@ -1,3 +1,4 @@
+import { wait } from "../platform/event-loop.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { reasonOf } from "../util/reason.ts";
@@ -15,8 +16,17 @@ const FIRST = 2 ** 16;
 /** Bytes of the largest file that is taken as a whole, from a server that does not give ranges: it is held while it is read. */
 export const MOST_WHOLE: number = 2 ** 26;
 
-/** Answers in a row that break off without a byte, before a range is given up. */
+/** How often in a row a range is asked for again in vain, before it is given up. */
 const MOST_VAIN = 3;
+
+/** An answer that breaks off before so many bytes, and before half of what is missing, was in vain. */
+const LEAST = 2 ** 14;
+
+/** Milliseconds before a range is asked for again; they double with each time in vain. */
+const WAIT_MS = 200;
+
+/** The longest time that a server may ask to wait for. */
+const MOST_WAIT_MS = 10_000;
 
 /** A source that reads ranges of a file of a server, with what must stay the same from one request to the next. */
 export interface HttpSource extends ByteSource {
@@ -28,25 +38,52 @@ export interface HttpSource extends ByteSource {
 
 type Version = Pick<HttpSource, "size" | "mark">;
 
+/** Why there is no answer, or not all of one, with the milliseconds after which the server wants to be asked again. */
+interface Failure {
+  readonly rule: string;
+  readonly got: string;
+  readonly cause: unknown;
+  readonly after: number;
+}
+
+/** How a source asks. */
+export interface Patience {
+  /** Ends waiting, and the requests that `request` makes. */
+  readonly signal?: Global<"AbortSignal"> | undefined;
+  /** How often the first request is made again. */
+  readonly retries?: number;
+}
+
 const markOf = ({ headers }: Response) => headers.get("ETag") ?? headers.get("Last-Modified");
 
 /**
- * A source that reads ranges of a resource over HTTP. Ranges that the first request covered are not requested again. An answer
- * that breaks off is continued by a request for the bytes that are missing. The cause of a refused answer has its `status`. A
- * server that gives no ranges answers the first request with the whole file, which is kept if it is not too large.
+ * A source that reads ranges of a resource over HTTP. Ranges that the first request covered are not requested again. A request
+ * that fails, or is answered by 429 or by 500 and more, is made again, at most three times; an answer that breaks off is continued
+ * by a request for the bytes that are missing. The cause of a refused answer has its `status`. A server that gives no ranges
+ * answers the first request with the whole file, which is kept if it is not too large.
  */
-export async function createHttpSource(where: string, url: string, request: RangeFetch): Promise<HttpSource> {
+export async function createHttpSource(
+  where: string,
+  url: string,
+  request: RangeFetch,
+  { signal, retries = MOST_VAIN }: Patience = {},
+): Promise<HttpSource> {
   const name = `${where}: url ${describe(url)}`;
   const fail = (rule: string, got: string, cause?: unknown): HeadwiseError =>
     new HeadwiseError("BAD_FILE", `${name} expected ${rule}, got ${got}`, { cause });
 
-  const connect = async (offset: number, length: number): Promise<Response> => {
+  const connect = async (offset: number, length: number): Promise<{ readonly response: Response } | Failure> => {
+    let response: Response;
     try {
       // Only Range: CORS allows it without a preflight request, unlike If-Range.
-      return await request(url, { headers: { Range: `bytes=${offset}-${offset + length - 1}` } });
+      response = await request(url, { headers: { Range: `bytes=${offset}-${offset + length - 1}` } });
     } catch (cause) {
-      throw fail("an answer", reasonOf(cause), cause);
+      return { rule: "an answer", got: reasonOf(cause), cause, after: 0 };
     }
+    const { status } = Object(response);
+    if (status !== 429 && !(status >= 500)) return { response };
+    await response.body?.cancel().catch(() => {});
+    return { rule: "206 for a range", got: `${status}`, cause: { status }, after: retryAfter(response) };
   };
 
   /** Checks that an answer is the asked range of the same file. Returns where it ends: at the end of the file at the latest. */
@@ -87,32 +124,6 @@ export async function createHttpSource(where: string, url: string, request: Rang
     return { ...version, end };
   };
 
-  /** The bytes [offset, offset + length), or up to the end of the file if its size is not `known` yet. */
-  const readRange = async (
-    offset: number,
-    length: number,
-    known?: Version,
-    answer?: Response,
-  ): Promise<Version & { bytes: Uint8Array }> => {
-    const first = answer ?? (await connect(offset, length));
-    const { end, ...version } = await checkAnswer(first, offset, length, known);
-    const bytes = new Uint8Array(end - offset);
-    let { at, cause } = await fill(bytes, 0, first);
-    for (let vain = 0; at < bytes.length && vain < MOST_VAIN && !isAbort(cause); ) {
-      const [from, missing] = [offset + at, bytes.length - at];
-      const next = await connect(from, missing).catch((failure: HeadwiseError) => failure);
-      if (next instanceof HeadwiseError) cause = next.cause;
-      else {
-        await checkAnswer(next, from, missing, version);
-        ({ at, cause } = await fill(bytes, at, next));
-      }
-      vain = offset + at > from ? 0 : vain + 1;
-    }
-    const got = at > bytes.length ? "more" : cause === undefined ? `${at}` : `${at}, then ${reasonOf(cause)}`;
-    if (at !== bytes.length) throw fail(`${bytes.length} bytes at ${offset}`, got, cause);
-    return { ...version, bytes };
-  };
-
   /** All bytes of an answer with the whole file; undefined if it is another answer, empty, or too large. */
   const readWhole = async (answer: Response): Promise<Uint8Array | undefined> => {
     const stated = answer?.headers?.get?.("Content-Length");
@@ -128,14 +139,47 @@ export async function createHttpSource(where: string, url: string, request: Rang
     return bytes.length <= MOST_WHOLE ? bytes : undefined;
   };
 
-  const answer = await connect(0, FIRST);
-  const whole = await readWhole(answer);
-  if (whole)
-    return {
-      ...{ size: whole.length, mark: markOf(answer) },
-      read: async (offset, length) => whole.subarray(offset, offset + length),
-    };
-  const { bytes: head, ...version } = await readRange(0, FIRST, undefined, answer);
+  /** The bytes [offset, offset + length), or up to the end of the file if its size is not `known` yet. */
+  const readRange = async (
+    offset: number,
+    length: number,
+    known?: Version,
+    most = MOST_VAIN,
+  ): Promise<Version & { bytes: Uint8Array }> => {
+    let [version, bytes, at]: [Version | undefined, Uint8Array | undefined, number] = [known, undefined, 0];
+    for (let requests = 1, vain = 0; ; requests++, vain++) {
+      const [from, missing] = [offset + at, (bytes?.length ?? length) - at];
+      const answer = await connect(from, missing);
+      let [came, failure] = [0, answer as Failure];
+      if ("response" in answer) {
+        const { response } = answer;
+        const whole = version === undefined ? await readWhole(response) : undefined;
+        if (whole) return { size: whole.length, mark: markOf(response), bytes: whole };
+        const { end, ...stated } = await checkAnswer(response, from, missing, version);
+        version = stated;
+        bytes ??= new Uint8Array(end - offset);
+        const filled = await fill(bytes, at, response);
+        if (filled.at === bytes.length) return { ...version, bytes };
+        const { cause } = filled;
+        if (filled.at > bytes.length) throw fail(`${bytes.length} bytes at ${offset}`, "more");
+        failure = { rule: "", got: cause === undefined ? "" : reasonOf(cause), cause, after: 0 };
+        came = filled.at - at;
+        at = filled.at;
+      }
+      const { rule, got, cause, after } = failure;
+      if (came >= Math.min(LEAST, missing / 2)) vain = -1;
+      else if (vain < most && after <= MOST_WAIT_MS && !isAbort(cause))
+        await wait(Math.max(WAIT_MS * 2 ** vain, after), signal);
+      else if (bytes === undefined) throw fail(rule, got, cause);
+      else {
+        const all = `${at} in ${requests} requests${got && `, then ${got}`}`;
+        throw fail(`${bytes.length} bytes at ${offset}`, all, cause);
+      }
+      if (signal?.aborted) throw fail("an answer", reasonOf(signal.reason), signal.reason);
+    }
+  };
+
+  const { bytes: head, ...version } = await readRange(0, FIRST, undefined, retries);
   return {
     ...version,
     async read(offset, length) {
@@ -143,6 +187,13 @@ export async function createHttpSource(where: string, url: string, request: Rang
       return (await readRange(offset, length, version)).bytes;
     },
   };
+}
+
+/** Milliseconds until a server wants to be asked again. */
+function retryAfter({ headers }: Response): number {
+  const stated = headers.get("Retry-After") ?? "";
+  const ms = /^\d+$/.test(stated) ? 1000 * Number(stated) : Date.parse(stated) - Date.now();
+  return Number.isNaN(ms) ? 0 : ms;
 }
 
 /**

@@ -1,6 +1,7 @@
 // A model's files, wherever they lie: config.json and safetensors, or GGUF.
 
 import { openLocal } from "../platform/local-files.ts";
+import { resolvePlace } from "../platform/page-url.ts";
 import { expectBytes } from "../util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
@@ -10,17 +11,17 @@ import { KIND_BYTES, otherKind } from "./file-kind.ts";
 import type { GgufFile } from "./gguf/gguf.ts";
 import { PART } from "./gguf/part-names.ts";
 import type { GgufParts } from "./gguf/parts.ts";
-import { joinFiles } from "./join-files.ts";
+import { FileChecks, type Integrity } from "./integrity.ts";
+import { type FindFile, type OpenFile, openFolder } from "./model-folder.ts";
 import type { ModelStore } from "./model-store.ts";
-import { ReadBuffer } from "./read-buffer.ts";
-import { openSafetensorsIndex } from "./safetensors/model-index.ts";
-import { openSafetensors } from "./safetensors/safetensors.ts";
-import type { TensorEntry, TensorFile } from "./tensor-file.ts";
+import { HeldPieces, readAhead } from "./read-ahead.ts";
+import { ReadBuffer, reading, type TensorReader } from "./read-buffer.ts";
+import type { TensorEntry } from "./tensor-file.ts";
 import { urlSource } from "./url-source.ts";
 
 /**
  * Where a model's files are: the path of a folder (on hosts with a file system) or the URL of one, ending in "/" or not, whose
- * query, if it has one, is that of each file; the files themselves; or a function that opens a file by its name, and gives
+ * query, if it has one, is that of each file; in pages and workers, a string without a scheme is relative to their address; the files themselves; or a function that opens a file by its name, and gives
  * undefined for one that does not exist. Of a GGUF file, its path or URL, which ends in ".gguf", or what holds its bytes; of one in
  * parts, the path or URL of any of them, or a list of all.
  */
@@ -31,9 +32,6 @@ export type ModelSource =
   | readonly Global<"File">[]
   | ((name: string) => BytesOrSource | undefined | Promise<BytesOrSource | undefined>);
 
-/** What reads the tensors of all files. The bytes that a read gives are overwritten by the next one. */
-export type TensorReader = Pick<TensorFile<unknown>, "readAll" | "readRows">;
-
 /** The opened files of a model. */
 export interface ModelFiles {
   /** The text of config.json, or the first GGUF file, with the tensors of all. */
@@ -43,33 +41,39 @@ export interface ModelFiles {
   readonly pieceBytes: number;
   /** All tensors, of all files, with the dtypes in which they are read. */
   readonly tensors: ReadonlyMap<string, Omit<TensorEntry, "offset">>;
+  /**
+   * Throws unless all files that were opened have the SHA-256 that was stated, if one was: reads the rest of them. After a failure,
+   * throws if that explains it.
+   */
+  verify(failure?: unknown): Promise<void>;
   /** Closes what was opened. */
   close(): Promise<void>;
 }
 
 /** What opens URLs instead of `urlSource`. */
-type UrlOpener = Pick<ModelStore, "open">;
+type UrlOpener = Pick<ModelStore, "open"> & Partial<Pick<ModelStore, "remove">>;
 type FolderSource = Exclude<ModelSource, BytesOrSource>;
-/** Opens a file by name; undefined if there is none. A server may forbid or not find one that is `optional`. */
-type FindFile = (name: string, optional?: boolean) => Promise<BytesOrSource | undefined>;
-type OpenFile = (name: string) => Promise<ByteSource>;
-/** What a kind of model's files gives. */
-type Opened = Pick<ModelFiles, "description" | "file" | "tensors">;
 
 const GGUF = /\.gguf$/i;
 /** The name of a source that has none: bytes, which must be a GGUF file to be a whole model. */
 const BYTES = "bytes";
-const CONFIG = "config.json";
-const WHOLE = "model.safetensors";
-const INDEX = "model.safetensors.index.json";
 /** Pieces of a file of the host stay in the processor's cache. Of other sources, each read may be a request. */
 const LOCAL_PIECE = 2 ** 20;
 const PIECE = 2 ** 24;
 
+/** What a model's files are opened for. */
+export interface OpenOptions {
+  /** A folder may lack safetensors, and has no tensors then. Default false. */
+  readonly configAlone?: boolean;
+  /** All tensors will be read: those of URLs come ahead, several pieces at once. Default false. */
+  readonly whole?: boolean;
+  /** Digests of the files. */
+  readonly integrity?: Integrity | undefined;
+}
+
 /**
  * Opens a model's files: reads config.json, the index where there is one, and the headers of all files. `signal` ends requests to
- * a server, also those that the reader of tensors makes; `store` keeps what they give. With `configAlone`, a folder may lack
- * safetensors, and has no tensors then.
+ * a server, also those that the reader of tensors makes; `store` keeps what they give.
  */
 export async function openModelFiles(
   where: string,
@@ -77,7 +81,7 @@ export async function openModelFiles(
   openGguf: OpenGguf | undefined,
   signal?: Global<"AbortSignal">,
   store?: UrlOpener,
-  configAlone = false,
+  { configAlone = false, whole = false, integrity }: OpenOptions = {},
 ): Promise<ModelFiles> {
   const closers: (() => Promise<void>)[] = [];
   const close = async () => {
@@ -86,20 +90,33 @@ export async function openModelFiles(
   const buffer = new ReadBuffer();
   const { place, gguf } = locate(where, source);
   const openParts: OpenGguf = openGguf ?? refuseGguf;
-  const find = finderOf(where, place, closers, buffer, (url, optional) => openUrl(where, url, optional, signal, store));
+  const checks = integrity === undefined ? undefined : new FileChecks(where, integrity);
+  const held = new HeldPieces();
+  // Pieces whose digests are computed stay, unlike what is read into the buffer.
+  const find = finderOf(where, place, closers, checks ? undefined : buffer, async (url, name, optional) => {
+    const found = await openUrl(where, url, optional, signal, store);
+    checks?.onMismatch(name, async () => store?.remove?.(url));
+    return found && whole && !checks ? readAhead(where, found, held) : found;
+  });
+  const findChecked = checks?.following(find, held) ?? find;
   const open: OpenFile = async (name) => {
-    const found = await find(name);
+    const found = await findChecked(name);
     if (found !== undefined) return toSource(where, found);
     const at = typeof place === "string" || tagOf(place) === "URL" ? ` in ${describe(String(place))}` : "";
     throw new HeadwiseError("BAD_FILE", `${where}: source expected a file ${describe(name)}${at}, got none`);
   };
   try {
     const { description, file, tensors } =
-      gguf === undefined ? await openFolder(where, find, open, configAlone) : await openParts(where, gguf, open);
+      gguf === undefined ? await openFolder(where, findChecked, open, configAlone) : await openParts(where, gguf, open);
     const pieceBytes = closers.length > 0 ? LOCAL_PIECE : PIECE;
-    return { description, file: reading(file, buffer), tensors, pieceBytes, close };
+    const verify = async (failure?: unknown) => checks?.verify(failure);
+    return { description, file: reading(file, buffer), tensors, pieceBytes, verify, close };
   } catch (error) {
-    await close();
+    try {
+      if (!signal?.aborted) await checks?.verify(error);
+    } finally {
+      await close();
+    }
     throw error;
   }
 }
@@ -145,10 +162,11 @@ function locate(where: string, source: ModelSource): { place: FolderSource; gguf
 }
 
 function locateFolder(where: string, source: string | URL): { place: FolderSource; gguf?: string } {
-  const isUrl = typeof source !== "string" || /^(https?|file):/.test(source);
-  const path = isUrl ? new URL(String(source)) : (source as string);
+  const given = resolvePlace(source);
+  const isUrl = typeof given !== "string" || /^(https?|file):/.test(given);
+  const path = isUrl ? new URL(String(given)) : given;
   const [, before = "", name = ""] =
-    /^(.*[/\\])?([^/\\]*)$/s.exec(isUrl ? (path as URL).pathname : (path as string)) ?? [];
+    /^(.*[/\\])?([^/\\]*)$/s.exec(typeof path === "string" ? path : path.pathname) ?? [];
   if (/\.safetensors$/i.test(name))
     throw new HeadwiseError(
       "BAD_FILE",
@@ -158,29 +176,6 @@ function locateFolder(where: string, source: string | URL): { place: FolderSourc
   if (!(path instanceof URL)) return { place: before || ".", gguf: name };
   path.pathname = before;
   return { place: path, gguf: name };
-}
-
-/** Opens config.json and the safetensors files beside it, of which there may be none with `configAlone`. */
-async function openFolder(where: string, find: FindFile, open: OpenFile, configAlone: boolean): Promise<Opened> {
-  const text = async (name: string, from: ByteSource) =>
-    new TextDecoder().decode(await readRange(`${where}: ${name}`, from, 0, from.size));
-  const config = await text(CONFIG, await open(CONFIG));
-  const indexed = await find(INDEX, true);
-  if (indexed === undefined) {
-    const whole = configAlone ? await find(WHOLE, true) : await open(WHOLE);
-    if (whole === undefined) return { description: config, file: joinFiles(new Map(), new Map()), tensors: new Map() };
-    const file = await openSafetensors(toSource(where, whole));
-    return { description: config, file, tensors: file.tensors };
-  }
-  const index = await openSafetensorsIndex(await text(INDEX, toSource(where, indexed)), open);
-  const files = new Map<string, TensorFile<string>>();
-  for (const name of new Set(index.tensors.values())) files.set(name, await openSafetensors(await open(name)));
-  const tensors = new Map<string, TensorEntry>();
-  for (const [name, fileName] of index.tensors) {
-    const entry = files.get(fileName)?.tensors.get(name);
-    if (entry !== undefined) tensors.set(name, entry);
-  }
-  return { description: config, file: joinFiles(index.tensors, files), tensors };
 }
 
 /** The most bytes of a file that is read as text: vocabularies of 256 thousand tokens take some 35 MB. */
@@ -194,12 +189,16 @@ export async function readTexts(
   readGguf: (source: ByteSource) => Promise<Pick<GgufFile, "metadata">>,
   signal?: Global<"AbortSignal">,
   store?: UrlOpener,
+  integrity?: Integrity,
 ): Promise<ReadonlyMap<string, string> | Pick<GgufFile, "metadata">> {
   const closers: (() => Promise<void>)[] = [];
   const { place, gguf } = locate(where, source);
-  const find = finderOf(where, place, closers, undefined, (url, optional) =>
-    openUrl(where, url, optional, signal, store),
-  );
+  const checks = integrity === undefined ? undefined : new FileChecks(where, integrity);
+  const findAny = finderOf(where, place, closers, undefined, (url, name, optional) => {
+    checks?.onMismatch(name, async () => store?.remove?.(url));
+    return openUrl(where, url, optional, signal, store);
+  });
+  const find = checks?.following(findAny, new HeldPieces()) ?? findAny;
   const read = async (name: string): Promise<readonly [string, string][]> => {
     const found = await find(name, true);
     if (found === undefined) return [];
@@ -210,7 +209,7 @@ export async function readTexts(
     }
     return [[name, new TextDecoder().decode(await readRange(`${where}: ${name}`, from, 0, from.size))]];
   };
-  try {
+  const readAll = async () => {
     if (gguf !== undefined) {
       const found = await find(gguf);
       if (found !== undefined) return await readGguf(toSource(where, found));
@@ -223,27 +222,19 @@ export async function readTexts(
         return text.value;
       }),
     );
+  };
+  try {
+    const found = await readAll();
+    await checks?.verify();
+    return found;
   } catch (error) {
     // A request that the signal ended fails with an error of its own.
     signal?.throwIfAborted();
+    await checks?.verify(error);
     throw error;
   } finally {
     await Promise.all(closers.map((close) => close()));
   }
-}
-
-/** Reads tensors into `buffer`, each time from its start. */
-function reading({ readAll, readRows }: TensorReader, buffer: ReadBuffer): TensorReader {
-  return {
-    readAll(...names) {
-      buffer.reuse();
-      return readAll(...names);
-    },
-    readRows(...rows) {
-      buffer.reuse();
-      return readRows(...rows);
-    },
-  };
 }
 
 /** How files of a source are opened. Those of the host are read into `buffer`, if there is one, and added to `closers`. */
@@ -252,7 +243,7 @@ function finderOf(
   source: FolderSource,
   closers: (() => Promise<void>)[],
   buffer: ReadBuffer | undefined,
-  openAt: (url: URL, optional?: boolean) => ReturnType<FindFile>,
+  openAt: (url: URL, name: string, optional?: boolean) => ReturnType<FindFile>,
 ): FindFile {
   if (typeof source === "function")
     return async (name) => {
@@ -260,12 +251,11 @@ function finderOf(
       return found instanceof ArrayBuffer ? expectBytes(where, name, found) : found;
     };
   if (Array.isArray(source)) return async (name) => (source as readonly File[]).find((file) => file.name === name);
-  const isUrl = tagOf(source) === "URL" || (typeof source === "string" && /^(https?|file):/.test(source));
-  const folder = isUrl ? new URL(String(source)) : String(source);
+  const folder = tagOf(source) === "URL" ? new URL(String(source)) : String(source);
   if (folder instanceof URL) {
     folder.pathname = folder.pathname.replace(/\/?$/, "/");
     if (folder.protocol !== "file:")
-      return (name, optional) => openAt(new URL(`./${name}${folder.search}`, folder), optional);
+      return (name, optional) => openAt(new URL(`./${name}${folder.search}`, folder), name, optional);
   }
   return async (name) => {
     const file = await openLocal(where, folder, name);

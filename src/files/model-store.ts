@@ -1,6 +1,7 @@
 // Files of servers, kept in pieces where they were read once.
 
 import { warnOnce } from "../platform/console.ts";
+import { resolvePlace } from "../platform/page-url.ts";
 import { browserPieces, folderPieces, type PieceStore } from "../platform/piece-stores.ts";
 import { expectFlag, expectFunction, readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
@@ -13,7 +14,8 @@ import { connectUrl, type UrlSourceOptions } from "./url-source.ts";
 
 /**
  * Keeps what was read of files of servers, so that it is not requested again: what `loadModel` takes as `store`. Files are known
- * by their whole URL, which is kept too: one whose query changes each time is never found again.
+ * by their whole URL, which is kept too: one whose query changes each time is never found again. Each piece is kept with its
+ * SHA-256: one that has changed since is requested again, and reported.
  */
 export interface ModelStore {
   /**
@@ -29,14 +31,15 @@ export interface ModelStore {
 export interface StoreOptions {
   /**
    * Whether the size and the ETag (or else Last-Modified) of a kept file are compared with the server's when it is opened: one
-   * request of 64 KB, or of the whole file from a server that gives no ranges. A file that has changed is read anew. If the server does not answer, or with a status from 500 on, what is
-   * kept is used. False: the server is asked only for what is not kept, and again for a file that it did not have, such as
+   * request of 64 KB, or of the whole file from a server that gives no ranges. A file that has changed is read anew; if the server
+   * sends neither ETag nor Last-Modified, only the size tells. If it does not answer, or with a status from 500 on, what is kept is
+   * used. False: the server is asked only for what is not kept, and again for a file that it did not have, such as
    * model.safetensors.index.json: it may have come since. Default true.
    */
   readonly validate?: boolean | undefined;
   /**
-   * Called with the first failure to keep a piece or to read one back, for instance because storage is full. Reading goes on
-   * from the server. Default: a warning on the console.
+   * Called with the first failure to keep a piece or to read one back, for instance because storage is full or a piece was damaged.
+   * Reading goes on from the server. Default: a warning on the console.
    */
   readonly onFailure?: ((error: HeadwiseError) => void) | undefined;
 }
@@ -118,13 +121,14 @@ function storeIn(where: string, pieces: PieceStore, options: StoreOptions): Mode
   const shelf = new Shelf(pieces, onFailure);
 
   const open: ModelStore["open"] = async (url, urlOptions = {}) => {
-    const text = String(url);
+    const text = String(resolvePlace(url as string | URL));
     const kept = await shelf.entry(text);
     const connect = () => connectUrl(url, urlOptions);
     if (kept && "size" in kept && !validate) return keptSource(shelf, kept, connect);
     let live: HttpSource;
     try {
-      live = await connect();
+      // What is kept is used at once if the server does not answer.
+      live = await connectUrl(url, urlOptions, kept && 0);
     } catch (error) {
       const status = (Object(Object(error).cause) as { status?: number }).status;
       const isAway =
@@ -151,7 +155,7 @@ function storeIn(where: string, pieces: PieceStore, options: StoreOptions): Mode
   return Object.freeze({
     open,
     async remove(url: string | Global<"URL">) {
-      const kept = await shelf.entry(String(url));
+      const kept = await shelf.entry(String(resolvePlace(url as string | URL)));
       if (kept) await shelf.clear(kept);
     },
   });

@@ -1,4 +1,8 @@
 import { createArray } from "./byte-source.ts";
+import type { TensorFile } from "./tensor-file.ts";
+
+/** What reads the tensors of all files. The bytes that a read gives are overwritten by the next one. */
+export type TensorReader = Pick<TensorFile<unknown>, "readAll" | "readRows">;
 
 /**
  * Memory that is read into again and again. A fresh array for each read costs more than the read: its pages are mapped first,
@@ -23,4 +27,18 @@ export class ReadBuffer {
     this.#taken = Math.ceil((this.#taken + length) / 8) * 8;
     return bytes;
   }
+}
+
+/** Reads tensors into `buffer`, each time from its start. */
+export function reading({ readAll, readRows }: TensorReader, buffer: ReadBuffer): TensorReader {
+  return {
+    readAll(...names) {
+      buffer.reuse();
+      return readAll(...names);
+    },
+    readRows(...rows) {
+      buffer.reuse();
+      return readRows(...rows);
+    },
+  };
 }

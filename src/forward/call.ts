@@ -212,9 +212,7 @@ export function checkCall(
   if (options.positions !== undefined && !config.rope)
     throw new RangeError(`${where}: positions expected none without config.rope, got ${describe(options.positions)}`);
   if (!append && config.rope && options.positions === undefined)
-    throw new RangeError(
-      `${where}: positions expected with rope and append: false, because x does not continue the cache, got undefined`,
-    );
+    throw new RangeError(`${where}: positions expected with rope and append: false, got undefined`);
   const { numHeads } = config;
   const target = { batch, numHeads, qLen, kvLen };
   const positions = config.rope

@@ -4,7 +4,8 @@ import { expectSession, type Session } from "../decoder/session.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { expectInt } from "../util/arguments.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
-import { forwardWith } from "./forward-with.ts";
+import { finish, type Steps } from "../util/steps.ts";
+import { forwardWithSteps } from "./forward-with.ts";
 import type { Site } from "./sites.ts";
 
 /**
@@ -61,13 +62,18 @@ function runSites({ spec: { blocks } }: Model): Site[] {
  * kernels.release();
  */
 export function captureRun(session: Session, ids: TokenIds): CapturedRun {
+  return finish(captureSteps(session, ids));
+}
+
+/** `captureRun` in steps, as `forwardWithSteps`. */
+export function* captureSteps(session: Session, ids: TokenIds, sliced = false): Steps<CapturedRun> {
   const where = "captureRun";
   expectSession(where, session);
   if (session.source) throw new TypeError(`${where}: session expected one without an encoder, got one of readSource`);
   const { model, length: past } = session;
   const read = Array.from(readIds(where, "ids", ids, model.vocabSize, session.maxSeqLen));
   const capture = runSites(model);
-  const { logits, captured } = forwardWith(session, read, { capture });
+  const { logits, captured } = yield* forwardWithSteps(session, read, { capture }, sliced);
   const rows = new Map(capture.map(({ at, layer = 0 }, i) => [keyOf(at, layer), captured[i] as Tensor]));
   return makeHandle<CapturedRun>(
     "CapturedRun",

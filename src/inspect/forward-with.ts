@@ -6,11 +6,12 @@ import {
   type TokenIds,
 } from "../decoder/forward.ts";
 import type { PackedBlock } from "../decoder/packed.ts";
-import { commitCalls, type ModelTap, runModel } from "../decoder/pass.ts";
+import { commitCalls, type ModelTap, type PassSettings, runModel } from "../decoder/pass.ts";
 import type { Session } from "../decoder/session.ts";
+import { stepFlopsOf } from "../forward/slices.ts";
 import { createFloats, expectTensor, type Tensor } from "../tensor/tensor.ts";
 import { readFields, readList } from "../util/arguments.ts";
-import { finish } from "../util/steps.ts";
+import { finish, type Steps } from "../util/steps.ts";
 import { checkEdit, type Edit } from "./edits.ts";
 import { type LayerStatisticsOptions, measureLayers } from "./layer-statistics.ts";
 import { checkSite, MOST_SITES, readLayers, SITE_FIELDS, type Site } from "./sites.ts";
@@ -57,6 +58,19 @@ export interface ForwardWithResult extends ForwardResult {
  * kernels.release();
  */
 export function forwardWith(session: Session, ids: TokenIds, options: ForwardWithOptions = {}): ForwardWithResult {
+  return finish(forwardWithSteps(session, ids, options));
+}
+
+/** What a pass of `tokens` tokens costs: one for each of them, and in a long one, whose tokens read each other, more. */
+export const passCost = (tokens: number): number => tokens * Math.max(1, tokens / 256);
+
+/** `forwardWith` in steps, which are short if it is `sliced`: then other calls may come between them, but none on this session. */
+export function* forwardWithSteps(
+  session: Session,
+  ids: TokenIds,
+  options: ForwardWithOptions,
+  sliced = false,
+): Steps<ForwardWithResult> {
   const where = "forwardWith";
   const given = readFields(where, "options", options, ["rows", "top", "edits", "capture", "patterns", "statistics"]);
   const { rows = "last", top } = given;
@@ -100,9 +114,15 @@ export function forwardWith(session: Session, ids: TokenIds, options: ForwardWit
   };
   const maps = new Map(layers.map((layer, i) => [layer, (patterns[i] as Tensor).data]));
   const isSeen = edits.length + captures.length > 0;
-  const statistics = measureLayers(where, call, given.statistics, (measures) => {
-    finish(runModel(where, model, [call], sink, { ...(isSeen && { tap }), measures, ...(maps.size > 0 && { maps }) }));
-  });
+  const slices = sliced ? { stepFlops: stepFlopsOf(model.kernels), ownScratch: true } : {};
+  const pass = (measures?: PassSettings["measures"]) =>
+    runModel(where, model, [call], sink, {
+      ...{ ...slices, measures },
+      ...(isSeen && { tap }),
+      ...(maps.size > 0 && { maps }),
+    });
+  if (given.statistics === undefined) yield* pass();
+  const statistics = measureLayers(where, call, given.statistics, (measures) => finish(pass(measures)));
   commitCalls([call]);
   return { ...result, captured, patterns, statistics };
 }

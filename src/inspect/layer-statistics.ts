@@ -30,10 +30,7 @@ export function measureLayers(
   options: LayerStatisticsOptions | undefined,
   run: (measures: PassSettings["measures"]) => void,
 ): AttentionStatistics[] {
-  if (options === undefined) {
-    run(undefined);
-    return [];
-  }
+  if (options === undefined) return [];
   const { kernels, spec, weights } = session.model;
   const { layers: list, ...given } = readFields(where, NAME, options, ["layers", ...STATISTICS_OPTIONS]);
   const wanted = checkWanted(where, NAME, given);

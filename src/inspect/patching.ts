@@ -5,8 +5,9 @@ import { expectModel, type Model } from "../decoder/model.ts";
 import { createSession, type SessionOptions } from "../decoder/session.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { expectFlag, LARGEST_INT, readFields, readList } from "../util/arguments.ts";
+import { finish, type Steps } from "../util/steps.ts";
 import { type Edit, readTokens } from "./edits.ts";
-import { type ForwardWithOptions, type ForwardWithResult, forwardWith } from "./forward-with.ts";
+import { forwardWithSteps, passCost } from "./forward-with.ts";
 import { checkSite, listSites, MOST_SITES, SITE_FIELDS, type Site } from "./sites.ts";
 
 /** What `patchSites` and `patchPaths` are asked. */
@@ -64,17 +65,30 @@ export interface PatchResult {
  * kernels.release();
  */
 export function patchSites(model: Model, request: SitesRequest): PatchResult {
+  return finish(patchSiteSteps(model, request));
+}
+
+/** `patchSites` in steps, of which the first is the cost of all runs, before any begins; others as `forwardWithSteps`. */
+export function* patchSiteSteps(model: Model, request: SitesRequest, sliced = false): Steps<PatchResult> {
   const where = "patchSites";
   expectModel(where, model);
   const given = readFields(where, "request", request, [...PATCH_FIELDS, "sites", "eachToken"]);
   const sites = readSites(where, "request.sites", given.sites, model);
   const eachToken = expectFlag(where, "request.eachToken", given.eachToken);
-  const { ids, from, tokens, score, capture } = readRuns(where, model, given);
-  const clean = score(ids);
-  const { score: other, rows } = capture(from, sites);
+  const { ids, from, tokens, score, capture } = readRuns(where, model, given, sliced);
   const apart = eachToken ? (tokens ?? [...ids.keys()]).map((token) => [token]) : [tokens];
-  const edits = sites.flatMap((site, i) => apart.map((tokens) => patchOf(site, rows[i] as Tensor, tokens)));
-  return { clean, other, patches: edits.map(patchFacts), patched: edits.map((edit) => score(ids, [edit])) };
+  yield (2 + sites.length * apart.length) * passCost(ids.length);
+  const clean = yield* score(ids);
+  const { score: other, rows } = yield* capture(from, sites);
+  const patches: Patch[] = [];
+  const patched: number[] = [];
+  for (const [i, site] of sites.entries())
+    for (const tokens of apart) {
+      const edit = patchOf(site, rows[i] as Tensor, tokens);
+      patches.push(patchFacts(edit));
+      patched.push(yield* score(ids, [edit]));
+    }
+  return { clean, other, patches, patched };
 }
 
 export const PATCH_FIELDS = ["ids", "from", "answers", "tokens", "format"] as const;
@@ -100,13 +114,17 @@ export interface Runs {
   /** Tokens to patch; undefined for all. */
   readonly tokens: readonly number[] | undefined;
   /** The difference of the answers' logits. */
-  score(ids: readonly number[], edits?: readonly Edit[]): number;
+  score(ids: readonly number[], edits?: readonly Edit[]): Steps<number>;
   /** The same, and the rows at sites. */
-  capture(ids: readonly number[], sites: readonly Site[], edits?: readonly Edit[]): { score: number; rows: Tensor[] };
+  capture(
+    ids: readonly number[],
+    sites: readonly Site[],
+    edits?: readonly Edit[],
+  ): Steps<{ score: number; rows: Tensor[] }>;
 }
 
 /** Checks what all runs have in common. */
-export function readRuns(where: string, model: Model, request: PatchRequest): Runs {
+export function readRuns(where: string, model: Model, request: PatchRequest, sliced: boolean): Runs {
   const read = (name: "ids" | "from" | "answers") =>
     Array.from(readIds(where, `request.${name}`, request[name], model.vocabSize, LARGEST_INT));
   const [ids, from, answers] = [read("ids"), read("from"), read("answers")];
@@ -115,19 +133,18 @@ export function readRuns(where: string, model: Model, request: PatchRequest): Ru
     throw new RangeError(`${where}: request.from expected ${ids.length} tokens, as many as ids, got ${from.length}`);
   if (answers.length !== 2) throw new RangeError(`${where}: request.answers expected 2 tokens, got ${answers.length}`);
   const { tokens, format } = request;
-  const run = (ids: readonly number[], options: ForwardWithOptions): ForwardWithResult => {
-    using session = createSession(model, { maxSeqLen: ids.length, format });
-    return forwardWith(session, ids, options);
-  };
   const [first, second] = answers as [number, number];
-  const capture: Runs["capture"] = (ids, sites, edits) => {
-    const { logits, captured } = run(ids, { edits, capture: sites });
+  const capture: Runs["capture"] = function* (ids, sites, edits) {
+    using session = createSession(model, { maxSeqLen: ids.length, format });
+    const { logits, captured } = yield* forwardWithSteps(session, ids, { edits, capture: sites }, sliced);
     return { score: (logits[first] as number) - (logits[second] as number), rows: captured };
   };
   return {
     ...{ ids, from, capture },
     tokens: tokens && readTokens(where, "request.tokens", tokens, ids.length),
-    score: (ids, edits) => capture(ids, [], edits).score,
+    *score(ids, edits) {
+      return (yield* capture(ids, [], edits)).score;
+    },
   };
 }
 

@@ -3,6 +3,8 @@
 import { expectModel, type Model } from "../decoder/model.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { expectFlag, expectOneOf, readFields } from "../util/arguments.ts";
+import { finish, type Steps } from "../util/steps.ts";
+import { passCost } from "./forward-with.ts";
 import {
   PATCH_FIELDS,
   type PatchRequest,
@@ -52,25 +54,30 @@ export interface PathsRequest extends PatchRequest {
  * kernels.release();
  */
 export function patchPaths(model: Model, request: PathsRequest): PatchResult {
+  return finish(patchPathSteps(model, request));
+}
+
+/** `patchPaths` in steps, as `patchSiteSteps`. */
+export function* patchPathSteps(model: Model, request: PathsRequest, sliced = false): Steps<PatchResult> {
   const where = "patchPaths";
   expectModel(where, model);
   const given = readFields(where, "request", request, [...PATCH_FIELDS, "senders", "receivers", "throughMlps"]);
   const { senders, receivers } = readEnds(where, model, given);
   const throughMlps = expectFlag(where, "request.throughMlps", given.throughMlps);
-  const { ids, from, tokens, score, capture } = readRuns(where, model, given);
+  const { ids, from, tokens, score, capture } = readRuns(where, model, given, sliced);
   const held = branchesOf(model, throughMlps);
-  const { score: clean, rows: kept } = capture(ids, held);
-  const { score: other, rows: sent } = capture(from, senders);
+  yield (2 + 2 * senders.length) * passCost(ids.length);
+  const { score: clean, rows: kept } = yield* capture(ids, held);
+  const { score: other, rows: sent } = yield* capture(from, senders);
   const holds = held.map((site, i) => patchOf(site, kept[i] as Tensor));
   const patches = senders.map((site, i) => patchOf(site, sent[i] as Tensor, tokens));
-  const patched = patches.map((patch) => {
+  const patched: number[] = [];
+  for (const patch of patches) {
     const behind = holds.filter((hold) => isBehind(model, hold, patch));
-    const { rows } = capture(ids, receivers, [patch, ...behind]);
-    return score(
-      ids,
-      receivers.map((site, i) => patchOf(site, rows[i] as Tensor)),
-    );
-  });
+    const { rows } = yield* capture(ids, receivers, [patch, ...behind]);
+    const received = receivers.map((site, i) => patchOf(site, rows[i] as Tensor));
+    patched.push(yield* score(ids, received));
+  }
   return { clean, other, patches: patches.map(patchFacts), patched };
 }
 

@@ -1,114 +1,15 @@
 // Inspections with a record of what was asked of which model, and a digest of the results, so that they can be repeated elsewhere.
 
 import { STAMP } from "../../assembly/stamp.ts";
-import type { TokenIds } from "../decoder/forward.ts";
 import { expectModel, type Model } from "../decoder/model.ts";
-import { createSession, type Session, type SessionOptions } from "../decoder/session.ts";
 import { expectFlag, expectInt, expectOneOf, expectRecord, readFields, wrongValue } from "../util/arguments.ts";
 import { joinBytes } from "../util/bytes.ts";
 import { decodeCbor, encodeParts } from "../util/cbor.ts";
 import { describe } from "../util/errors.ts";
 import type { Build } from "../wasm/select-build.ts";
 import { digestOf, piecesOf } from "./byte-digest.ts";
-import { type CapturedRun, captureRun } from "./captured-run.ts";
-import { copyingScores } from "./circuits.ts";
-import { type DecomposedResid, decomposeResid, type ResidPlace } from "./decompose.ts";
-import { type DetectedHead, type DetectHeadsOptions, detectHeads } from "./detect-heads.ts";
-import type { LabelledText } from "./detection-texts.ts";
-import { explainScore, type ScoreExplanation, type ScorePlace } from "./explain-score.ts";
-import { type ForwardWithOptions, type ForwardWithResult, forwardWith } from "./forward-with.ts";
-import { type LogitAttrs, type LogitPlace, logitAttrs } from "./logit-attrs.ts";
-import { type LogitLensOptions, type LogitLensResult, logitLens } from "./logit-lens.ts";
+import { INSPECTIONS, type InspectionName, type Inspections, runInspection } from "./inspections.ts";
 import { formatsOf, modelDigest } from "./model-digest.ts";
-import { type PatchResult, patchSites, type SitesRequest } from "./patching.ts";
-import { type PathsRequest, patchPaths } from "./paths.ts";
-
-/** A call on a session of its own: its tokens, the options of the function, and those of the session. */
-export type OnSession<Options> = Options & {
-  /** The tokens of the call, which are all that the session has. */
-  readonly ids: TokenIds;
-  /** Format of the session's caches, as in `createSession`. */
-  readonly format?: SessionOptions["format"];
-};
-
-/** A function that can be recorded: what it is asked, and what it gives. Both are plain data. */
-export interface Inspection<Request, Results> {
-  /** What it is asked. */
-  readonly request: Request;
-  /** What it gives. */
-  readonly results: Results;
-}
-
-/** What can be recorded, by name. */
-export interface Inspections {
-  /** `forwardWith` on a new session. */
-  readonly forward: Inspection<OnSession<ForwardWithOptions>, ForwardWithResult>;
-  /** `patchSites`. */
-  readonly patchSites: Inspection<SitesRequest, PatchResult>;
-  /** `patchPaths`. */
-  readonly patchPaths: Inspection<PathsRequest, PatchResult>;
-  /** `explainScore` of a new run. */
-  readonly explainScore: Inspection<OnSession<ScorePlace>, ScoreExplanation>;
-  /** `logitAttrs` of a new run. */
-  readonly logitAttrs: Inspection<OnSession<LogitPlace>, LogitAttrs>;
-  /** `decomposeResid` of a new run. */
-  readonly decomposeResid: Inspection<OnSession<ResidPlace>, DecomposedResid>;
-  /** `logitLens` of a new run. */
-  readonly logitLens: Inspection<OnSession<LogitLensOptions>, LogitLensResult>;
-  /** `detectHeads`; kinds that are functions cannot be recorded. */
-  readonly detectHeads: Inspection<
-    DetectHeadsOptions & {
-      /** What is read. */
-      readonly texts: readonly (TokenIds | LabelledText)[];
-    },
-    DetectedHead[]
-  >;
-  /** `copyingScores`, which is asked nothing. */
-  readonly copyingScores: Inspection<Readonly<Record<string, never>>, number[][]>;
-}
-
-/** The name of an inspection. */
-export type InspectionName = keyof Inspections;
-
-type Runner<Name extends InspectionName> = (
-  model: Model,
-  request: Inspections[Name]["request"],
-) => Inspections[Name]["results"];
-
-const RUNNERS: { readonly [Name in InspectionName]: Runner<Name> } = {
-  forward: onSession(forwardWith),
-  patchSites,
-  patchPaths,
-  explainScore: onRun(explainScore),
-  logitAttrs: onRun(logitAttrs),
-  decomposeResid: onRun(decomposeResid),
-  logitLens: onRun(logitLens),
-  detectHeads: (model, { texts, ...options }) => detectHeads(model, texts, options),
-  copyingScores(model, request) {
-    const [field] = Object.keys(request);
-    if (field === undefined) return copyingScores(model);
-    throw new TypeError(`copyingScores: request expected no fields, got ${describe(field)}`);
-  },
-};
-
-const INSPECTIONS: readonly InspectionName[] = Object.keys(RUNNERS) as InspectionName[];
-
-/** Runs a function of a session and its tokens on a new session, which has room for these. */
-function onSession<Options, Results>(run: (session: Session, ids: TokenIds, options: Options) => Results) {
-  return (model: Model, { ids, format, ...options }: OnSession<Options>): Results => {
-    const isList = Array.isArray(ids) || ArrayBuffer.isView(ids);
-    using session = createSession(model, { maxSeqLen: isList ? Math.max(1, ids.length) : 1, format });
-    return run(session, ids, options as Options);
-  };
-}
-
-/** Runs a function of a captured run on a new one. */
-function onRun<Options, Results>(run: (captured: CapturedRun, options: Options) => Results) {
-  return onSession((session, ids, options: Options): Results => {
-    using captured = captureRun(session, ids);
-    return run(captured, options);
-  });
-}
 
 /** What identifies kernels. */
 export interface RecordedKernels {
@@ -159,10 +60,23 @@ export interface Replayed<Name extends InspectionName = InspectionName> extends 
   same: boolean;
 }
 
+/** Options of `replay`. */
+export interface ReplayOptions {
+  /**
+   * The most tokens that all passes of the inspection read together, those of a pass of n > 256 tokens counted n/256 times, since they
+   * read each other. Default 65,536: 256 passes of 256 tokens, or one of 4,096, seconds on a model of some million weights. A record may
+   * come from anyone, and a short one may ask for hours.
+   */
+  readonly maxTokens?: number | undefined;
+}
+
+const MOST_TOKENS = 2 ** 16;
+
 /**
  * Runs an inspection on a session of its own, and makes a record of it. `encodeRecord` makes a link of that, and `replay` repeats it.
  *
- * A single call stands for any calls in turn: logits, rows and patterns of a token do not depend on the calls it came in.
+ * A single call stands for any calls in turn: logits, rows and patterns of a token do not depend on the calls it came in. Passes yield
+ * to the event loop, except those of `detectHeads` and those that measure statistics.
  * @throws TypeError or RangeError naming the argument, and what the function of that name throws.
  * @example
  * import { loadKernels } from "headwise";
@@ -186,13 +100,14 @@ export async function inspect<Name extends InspectionName>(
   expectModel(where, model);
   expectOneOf(where, "name", name, INSPECTIONS);
   expectRecord(where, "request", request);
-  return run(where, model, name, request);
+  return run(where, model, name, request, Number.POSITIVE_INFINITY);
 }
 
 /**
  * Repeats what a record names: on the same model in the same formats, with kernels of the same build.
  * @returns The results with a record of them, and `same`: whether they have the bits that were recorded.
- * @throws TypeError or RangeError naming the argument: for a record that is none, and for another model, format or build.
+ * @throws TypeError or RangeError naming the argument: for a record that is none, for another model, format or build, and for one whose
+ * passes read more than `maxTokens`.
  * @example
  * import { loadKernels } from "headwise";
  * import { inspect, replay } from "headwise/inspect";
@@ -206,9 +121,12 @@ export async function inspect<Name extends InspectionName>(
 export async function replay<Name extends InspectionName>(
   model: Model,
   record: InspectionRecord<Name>,
+  options: ReplayOptions = {},
 ): Promise<Replayed<Name>> {
   const where = "replay";
   expectModel(where, model);
+  const { maxTokens = MOST_TOKENS } = readFields(where, "options", options, ["maxTokens"]);
+  expectInt(where, "options.maxTokens", maxTokens, 1, Number.MAX_SAFE_INTEGER);
   const given = checkRecord(where, "record", record);
   const here = await identify(model);
   expectSame("formats", here.formats, given.formats);
@@ -216,7 +134,7 @@ export async function replay<Name extends InspectionName>(
   const hint = given.kernels.build === "simd" ? ": loadKernels({ deterministic: true }) runs that" : "";
   expectSame("kernels.build", here.kernels.build, given.kernels.build, hint);
   expectSame("kernels.fused", here.kernels.fused, given.kernels.fused);
-  const inspected = await run(where, model, given.inspect, given.request);
+  const inspected = await run(where, model, given.inspect, given.request, maxTokens);
   return { ...inspected, same: inspected.record.results === given.results };
 }
 
@@ -233,10 +151,11 @@ async function run<Name extends InspectionName>(
   model: Model,
   name: Name,
   given: Inspections[Name]["request"],
+  maxTokens: number,
 ): Promise<Inspected<Name>> {
   const bytes = joinBytes([...encodeParts(where, "request", given)]);
   const request = decodeCbor(where, "request", bytes) as Inspections[Name]["request"];
-  const results = (RUNNERS[name] as Runner<Name>)(model, request);
+  const results = await runInspection(where, model, name, request, maxTokens);
   const [identity, digest] = [await identify(model), await digestOf(piecesOfResults(where, results))];
   return { results, record: { version: 1, ...identity, inspect: name, request, results: digest } };
 }

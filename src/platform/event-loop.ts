@@ -22,3 +22,17 @@ export function yieldToEventLoop(): Promise<void> {
     } else setTimeout(resolve);
   });
 }
+
+/** Resolves after so many milliseconds, or as soon as the signal is aborted. */
+export function wait(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal?.addEventListener("abort", end);
+    if (signal?.aborted) end();
+  });
+}

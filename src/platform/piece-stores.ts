@@ -3,8 +3,8 @@
 import { builtinModule } from "./builtin.ts";
 
 /**
- * Keeps pieces of files by key. Keys consist of letters, digits and "-", and are at most 64 characters long. Pieces have up to
- * 4 MiB. Two programs may use the same store at once: they write the same bytes under the same key.
+ * Keeps pieces of files by key. Keys consist of letters, digits and "-", and are at most 64 characters long. What is kept has up
+ * to 4 MiB and 32 bytes: a piece, and the SHA-256 by which damage is noticed when it is read. Two programs may use the same store at once: they write the same bytes under the same key.
  * @example
  * import { createStore, type PieceStore } from "headwise/models";
  * const kept = new Map<string, Uint8Array>();
@@ -28,7 +28,7 @@ export interface PieceStore {
 interface FileSystem {
   mkdir(path: string | URL, options: { readonly recursive: true }): Promise<unknown>;
   readFile(path: string | URL): Promise<Uint8Array>;
-  writeFile(path: string | URL, bytes: Uint8Array): Promise<void>;
+  writeFile(path: string | URL, bytes: Uint8Array, options: { readonly flush: true }): Promise<void>;
   rename(from: string | URL, to: string | URL): Promise<void>;
   rm(path: string | URL, options: { readonly force: true }): Promise<void>;
 }
@@ -49,7 +49,8 @@ export function folderPieces(folder: string | URL): PieceStore | undefined {
       await system.mkdir(base, { recursive: true });
       const part = pathOf(`${key}.${crypto.randomUUID()}.part`);
       try {
-        await system.writeFile(part, bytes);
+        // Flushed, since a file system may rename a file before its bytes are on the disk, and then lose power.
+        await system.writeFile(part, bytes, { flush: true });
         await system.rename(part, pathOf(key));
       } catch (error) {
         await system.rm(part, { force: true });

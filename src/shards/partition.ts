@@ -124,7 +124,10 @@ export function cutOptions(
   };
 }
 
-/** The heads' part of [batch or 1][numHeads or 1][..][..], of rank 1 to 4; all of it if it is the same for all heads. */
+/**
+ * The heads' part of [batch or 1][numHeads or 1][..][..], of rank 1 to 4; all of it if it is the same for all heads. The part has rank
+ * 4, because a share may have as many heads as there are sequences.
+ */
 function cutPlanes<T extends Uint8Array | Float32Array>(
   data: T,
   shape: readonly number[],
@@ -138,7 +141,8 @@ function cutPlanes<T extends Uint8Array | Float32Array>(
   const cut = data.slice(0, (data.length / planes) * lengthOf(heads)) as T;
   for (let from = 0, to = 0; from < data.length; from += planes * plane, to += end - begin)
     cut.set(data.subarray(from + begin, from + end), to);
-  return { data: cut, shape: shape.map((length, i) => (i === axis ? lengthOf(heads) : length)) };
+  const own = shape.map((length, i) => (i === axis ? lengthOf(heads) : length));
+  return { data: cut, shape: axis === 0 ? [1, ...own] : own };
 }
 
 /** All typed arrays in a value, which may hold some more than once. */

@@ -90,6 +90,12 @@ export function shapeText(shape: readonly number[]): string {
   return `[${shape.slice(0, 8).join(", ")}${shape.length > 8 ? ", …" : ""}]`;
 }
 
+/** Whether shapes are the same but for dimensions of 1 at their beginning: programs that write GGUF files leave these out. */
+export function isSameShape(a: readonly number[], b: readonly number[]): boolean {
+  const essential = (shape: readonly number[]) => shape.slice(shape.findIndex((size) => size !== 1));
+  return `${essential(a)}` === `${essential(b)}`;
+}
+
 /** The dtypes that weight matrices may have, which `toFloats` converts to float32. */
 export const FLOAT_DTYPES = ["F32", "F64", "F16", "BF16", "Q8_0", "Q4_0"] as const;
 export type FloatDtype = (typeof FLOAT_DTYPES)[number];

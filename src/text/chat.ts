@@ -1,4 +1,5 @@
 import type { Model } from "../decoder/model.ts";
+import { readOptions } from "../decoder/read-options.ts";
 import type { Session } from "../decoder/session.ts";
 import { expectFlag, expectRecord, readFields } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
@@ -9,11 +10,15 @@ import {
   type TextGeneration,
   writeText,
 } from "./generate-text.ts";
+import type { MarkedText } from "./given-text.ts";
 import { findJinja, type JinjaLibrary } from "./libraries.ts";
 import { renderTemplate } from "./render-template.ts";
 import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
 
-/** A message of a conversation. Templates may read other fields too, such as `tool_calls`. */
+/**
+ * A message of a conversation. Templates may read other fields too, such as `tool_calls`. Objects of interfaces of your own with
+ * these two fields, or more, are taken as messages too.
+ */
 export interface ChatMessage {
   /** Who says it: "system", "user", "assistant", or what else the template knows. */
   readonly role: string;
@@ -44,7 +49,13 @@ export interface RenderChatOptions extends ChatTemplateOptions {
 }
 
 /** Options of `chat`. */
-export interface ChatOptions extends GenerateTextOptions, ChatTemplateOptions {}
+export interface ChatOptions extends GenerateTextOptions, ChatTemplateOptions {
+  /**
+   * Whether the texts of special tokens stand for these tokens also where they come from messages, tools or variables. Default false:
+   * there they are text, as far as the tokenizer has `specialTexts`.
+   */
+  readonly parseSpecial?: boolean | undefined;
+}
 
 const TEMPLATE_OPTIONS = ["template", "tools", "variables", "library"] as const;
 
@@ -63,11 +74,12 @@ const TEMPLATE_OPTIONS = ["template", "tools", "variables", "library"] as const;
  */
 export async function renderChat(
   tokenizer: Tokenizer,
-  messages: readonly ChatMessage[],
+  messages: readonly (ChatMessage | Pick<ChatMessage, "role" | "content">)[],
   options: RenderChatOptions = {},
 ): Promise<string> {
   const known = [...TEMPLATE_OPTIONS, "addGenerationPrompt"] as const;
-  return render("renderChat", tokenizer, messages, readFields("renderChat", "options", options, known));
+  const read = readFields("renderChat", "options", options, known);
+  return (await render("renderChat", tokenizer, messages, read, [])).text;
 }
 
 /**
@@ -75,7 +87,9 @@ export async function renderChat(
  * The promise `end` of the result has the whole answer: to go on, push it and the next question to the messages, as below; with a
  * session, only what is new is read, as with `generateText`. It needs the package `@huggingface/jinja`.
  *
- * The text of special tokens within a message stands for those tokens. Remove it from text that is not trusted.
+ * Special tokens are those that the template writes, and those of the variables that have names such as `bos_token`. Their texts
+ * within messages, tools and other variables are text, also where several of these together make one, and also for a template that
+ * looks for them. `parseSpecial: true` makes them tokens. So they are with a tokenizer that has no `specialTexts`.
  * @param on A session, or a model: then a session is made for the call.
  * @throws What `generateText` and `renderChat` throw.
  * @example
@@ -101,17 +115,21 @@ export async function renderChat(
 export function chat(
   on: Model | Session,
   tokenizer: Tokenizer,
-  messages: readonly ChatMessage[],
+  messages: readonly (ChatMessage | Pick<ChatMessage, "role" | "content">)[],
   options: ChatOptions = {},
 ): TextGeneration {
   const where = "chat";
-  return writeText(async () => {
-    const given = readFields(where, "options", options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS]);
-    const { template, tools, variables, library, ...rest } = given;
-    return prepareText(where, on, tokenizer, rest, async () => {
-      const text = await render(where, tokenizer, messages, { template, tools, variables, library });
+  return writeText(async (begun) => {
+    const given = readOptions(where, options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS, "parseSpecial"]);
+    const { template, tools, variables, library, parseSpecial, ...rest } = given;
+    const isParsed = expectFlag(where, "options.parseSpecial", parseSpecial);
+    return prepareText(where, on, tokenizer, rest, begun, async () => {
+      const specials = isParsed ? [] : (tokenizer.specialTexts ?? []);
+      const options = { template, tools, variables, library };
+      const { text, plain } = await render(where, tokenizer, messages, options, specials);
       // The template writes all special tokens.
-      return { ids: tokenizer.encode(text, { addSpecial: false }), context: false };
+      const ids = tokenizer.encode(text, { addSpecial: false, ...(specials.length > 0 ? { plain } : {}) });
+      return { ids, context: false, isText: true };
     });
   });
 }
@@ -121,10 +139,12 @@ async function render(
   tokenizer: Tokenizer,
   messages: readonly ChatMessage[],
   { template, tools, variables, library: given, addGenerationPrompt = true }: RenderChatOptions,
-): Promise<string> {
+  specials: readonly string[],
+): Promise<MarkedText> {
   expectTokenizer(where, tokenizer);
-  if (!Array.isArray(messages) || messages.length === 0)
+  if (!Array.isArray(messages))
     throw new TypeError(`${where}: messages expected a list of 1 or more messages, got ${describe(messages)}`);
+  if (messages.length === 0) throw new RangeError(`${where}: messages expected 1 or more messages, got 0`);
   for (const [i, message] of messages.entries()) {
     expectRecord(where, `messages[${i}]`, message);
     const { role, content } = message;
@@ -146,9 +166,15 @@ async function render(
     throw new TypeError(`${where}: tokenizer expected ${rule}, got ${describe(text)} as the template`);
   }
   const library = await findJinja(where, given);
-  return renderTemplate(where, library, text, {
-    ...tokenizer.specialTokens,
-    ...{ messages, add_generation_prompt: addGenerationPrompt, ...(tools ? { tools } : {}) },
-    ...variables,
-  });
+  const isToken = ([name]: readonly [string, unknown]) => /_token$/.test(name);
+  const more = Object.entries(variables ?? {});
+  return renderTemplate(
+    ...([where, library, text] as const),
+    {
+      ...{ ...tokenizer.specialTokens, add_generation_prompt: addGenerationPrompt },
+      ...Object.fromEntries(more.filter(isToken)),
+    },
+    { messages, ...(tools ? { tools } : {}), ...Object.fromEntries(more.filter((each) => !isToken(each))) },
+    specials,
+  );
 }

@@ -1,15 +1,19 @@
 import { readIds, type TokenIds } from "../decoder/forward.ts";
 import {
+  type Begun,
   GENERATE_OPTIONS,
   type GeneratedToken,
   type GenerateOptions,
   type GenerationEnd,
   generateTokens,
+  wasAborted,
 } from "../decoder/generate.ts";
 import { expectModel, type Model } from "../decoder/model.ts";
+import { readOptions } from "../decoder/read-options.ts";
 import { createSession, expectSession, expectUnused, type Session } from "../decoder/session.ts";
-import { expectFlag, readFields } from "../util/arguments.ts";
+import { expectFlag } from "../util/arguments.ts";
 import { describe, HeadwiseError, underName } from "../util/errors.ts";
+import { withEnd } from "../util/with-end.ts";
 import { findStops, readStops, type StopFinder } from "./stop-strings.ts";
 import { streamText, type TextStream } from "./text-stream.ts";
 import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
@@ -24,10 +28,10 @@ export interface GenerateTextOptions extends GenerateOptions {
   readonly keepSpecial?: boolean | undefined;
 }
 
-/** What a generation of text gave. */
-export interface TextEnd extends Omit<GenerationEnd, "reason"> {
-  /** As of `generate`: "stop" also where one of `stop` came. "left": the loop was left. */
-  readonly reason: GenerationEnd["reason"] | "left";
+/** What a generation of text gave, also where it was left or aborted: until then. */
+export interface TextEnd extends GenerationEnd {
+  /** As of `generate`: "stop" also where one of `stop` came. */
+  readonly reason: GenerationEnd["reason"];
   /** The stop string that ended it, if one did. */
   readonly stop?: string;
   /** All text that was given. */
@@ -47,8 +51,8 @@ export interface TextEnd extends Omit<GenerationEnd, "reason"> {
 /** Text as it is generated: pieces for `for await`, and what it gave in the end. */
 export interface TextGeneration extends AsyncGenerator<string, TextEnd, void> {
   /**
-   * What it gave, once the loop has ended, or was left; it rejects with what the loop throws. Without a loop that takes the pieces,
-   * nothing is generated, and this stays pending.
+   * What it gave, once the loop has ended, was left (`break`, `return()`, an error in it) or aborted; it rejects with what else the
+   * loop throws. As long as nobody asks for pieces, nothing is generated, and this stays pending.
    */
   readonly end: Promise<TextEnd>;
 }
@@ -62,7 +66,8 @@ export const TEXT_OPTIONS: readonly (keyof GenerateTextOptions)[] = [...GENERATE
  * beyond them is forgotten. So the whole text is passed again when a text is continued, and the result is that of a new session.
  * Leaving the loop early is allowed. The promise `end` of the result says why it ended, with the whole text, tokens and times.
  * @param on A session, or a model: then a session is made as long as needed, at most as `createSession` makes it, and released.
- * @param prompt Text, to which the tokenizer adds what the model expects around it, or ids.
+ * @param prompt Text, to which the tokenizer adds what the model expects around it, or ids. On a session of `readSource`, text is
+ * what the decoder has written so far, "" at first, and the start token of config.json is put before it instead.
  * @throws TypeError or RangeError naming the argument, also for a tokenizer of more tokens than the model has, and for tokens that
  * the other of the two does not know. What `generate` throws.
  * @example
@@ -86,18 +91,23 @@ export function generateText(
   prompt: string | TokenIds,
   options: GenerateTextOptions = {},
 ): TextGeneration {
-  return writeText(() =>
-    prepareText("generateText", on, tokenizer, options, async () => {
-      const ids = typeof prompt === "string" ? tokenizer.encode(prompt) : prompt;
-      return { ids, context: true };
+  return writeText((begun) =>
+    prepareText("generateText", on, tokenizer, options, begun, async ({ encoder }) => {
+      if (typeof prompt !== "string") return { ids: prompt, context: true, isText: false };
+      // A decoder that begins with its start token has nothing else around a text.
+      const ids = encoder ? tokenizer.encode(prompt, { addSpecial: false }) : tokenizer.encode(prompt);
+      return { ids, context: true, isText: true };
     }),
   );
 }
 
-/** The tokens of a prompt, and whether what is generated is the same text or begins one of its own. */
+/** The tokens of a prompt. */
 interface Prompt {
   readonly ids: TokenIds;
+  /** Whether what is generated is the same text, or begins one of its own. */
   readonly context: boolean;
+  /** Whether the prompt was text, whose tokens a decoder with an encoder reads behind its start token. */
+  readonly isText: boolean;
 }
 
 /** A generation of text whose arguments are checked. */
@@ -111,20 +121,21 @@ interface TextWork {
   close(): Promise<void>;
 }
 
-/** Checks the arguments of a generation behind the prompt that `makePrompt` gives then. Errors name `where`. */
+/** Checks the arguments of a generation behind the prompt that `makePrompt` gives then. Errors name `where`. Sets `begun`. */
 export async function prepareText(
   where: string,
   on: Model | Session,
   tokenizer: Tokenizer,
   options: GenerateTextOptions,
-  makePrompt: () => Promise<Prompt>,
+  begun: Begun,
+  makePrompt: (model: Model) => Promise<Prompt>,
 ): Promise<TextWork> {
   const isSession = typeof Object(on).truncate === "function";
   if (isSession) expectSession(where, on as Session);
   else expectModel(where, on as Model);
   const model = isSession ? (on as Session).model : (on as Model);
   expectTokenizer(where, tokenizer);
-  const { stop, keepSpecial, ...rest } = readFields(where, "options", options, TEXT_OPTIONS);
+  const { stop, keepSpecial, ...rest } = readOptions(where, options, TEXT_OPTIONS);
   const stops = findStops(readStops(where, stop));
   const isKept = expectFlag(where, "options.keepSpecial", keepSpecial);
   const { vocabSize, endIds = [] } = tokenizer;
@@ -134,9 +145,10 @@ export async function prepareText(
     );
   // Tokens beyond those of the model, which was made for fewer, cannot come.
   const given = { stopIds: Array.from(endIds).filter((id) => id < model.vocabSize), ...rest };
-  const { ids, context } = await makePrompt();
+  const { ids, context, isText } = await makePrompt(model);
   const most = isSession ? (on as Session).maxSeqLen : model.spec.sessionLength;
-  const prompt = readPrompt(where, tokenizer, ids, model.vocabSize, most);
+  const start = isText && model.encoder ? [expectStart(where, model)] : [];
+  const prompt = readPrompt(where, tokenizer, ids, model.vocabSize, most, start);
   const stream = streamText(where, tokenizer, context ? prompt : [], isKept);
   const session = isSession ? (on as Session) : openSession(where, model, prompt.length, given.maxTokens);
   let reused = 0;
@@ -144,7 +156,7 @@ export async function prepareText(
     reused = reuse(where, session, prompt);
     return prompt.slice(reused);
   };
-  const tokens = generateTokens(where, session, unread, given);
+  const tokens = generateTokens(where, session, unread, given, begun);
   return {
     ...{ tokens, stream, stops, promptTokens: prompt.length, reusedTokens: () => reused },
     async close() {
@@ -155,71 +167,76 @@ export async function prepareText(
 }
 
 /** Generates the text that `prepare` prepares when the first piece is asked for. */
-export function writeText(prepare: () => Promise<TextWork>): TextGeneration {
-  let settle!: (end: TextEnd | Promise<TextEnd>) => void;
-  const end = new Promise<TextEnd>((resolve) => {
-    settle = resolve;
-  });
-  // Whoever does not ask for the end has the error from the loop.
-  end.catch(() => {});
-  return Object.assign(writePieces(prepare, settle), { end });
+export function writeText(prepare: (begun: Begun) => Promise<TextWork>): TextGeneration {
+  const begun: Begun = {};
+  const written: Written = { begun, work: undefined, text: "", ids: [], promptMs: 0, generationMs: 0 };
+  return withEnd(
+    writePieces(() => prepare(begun), written),
+    (reason) => endOf(written, { reason }),
+    (error) => wasAborted(begun, error),
+  );
 }
 
-/** The pieces of a text. Passes the end to `settle`. */
-async function* writePieces(
-  prepare: () => Promise<TextWork>,
-  settle: (end: TextEnd | Promise<TextEnd>) => void,
-): AsyncGenerator<string, TextEnd, void> {
-  const ids: number[] = [];
-  let [text, promptMs, generationMs] = ["", 0, 0];
-  let work: TextWork | undefined;
-  const endOf = (reason: Pick<TextEnd, "reason" | "stop" | "stopId">): TextEnd => {
-    const { promptTokens = 0 } = work ?? {};
-    const counts = { promptTokens, reusedTokens: work?.reusedTokens() ?? 0, promptMs, generationMs };
-    return { ...reason, text, ids, ...counts };
+/** What was generated so far. */
+interface Written {
+  readonly begun: Begun;
+  work: TextWork | undefined;
+  text: string;
+  readonly ids: number[];
+  promptMs: number;
+  generationMs: number;
+}
+
+function endOf({ begun, work, ...written }: Written, end: GenerationEnd & Pick<TextEnd, "stop">): TextEnd {
+  return {
+    ...begun.seeded,
+    ...end,
+    ...written,
+    promptTokens: work?.promptTokens ?? 0,
+    reusedTokens: work?.reusedTokens() ?? 0,
   };
-  // Passed on when the session is free again.
-  let outcome = (): TextEnd | Promise<TextEnd> => endOf({ reason: "left" });
-  const finish = (reason: Parameters<typeof endOf>[0]): TextEnd => {
-    const end = endOf(reason);
-    outcome = () => end;
-    return end;
-  };
+}
+
+/** The pieces of a text, which it adds to `written`. */
+async function* writePieces(prepare: () => Promise<TextWork>, written: Written): AsyncGenerator<string, TextEnd, void> {
   try {
-    work = await prepare();
-    const { tokens, stream, stops } = work;
+    written.work = await prepare();
+    const { tokens, stream, stops } = written.work;
     for (let isFirst = true; ; isFirst = false) {
       const began = performance.now();
       const next = await tokens.next();
       const ms = performance.now() - began;
-      if (isFirst) promptMs = ms;
-      else if (!next.done) generationMs += ms;
-      if (!next.done) ids.push(next.value.id);
+      if (isFirst) written.promptMs = ms;
+      else if (!next.done) written.generationMs += ms;
+      if (!next.done) written.ids.push(next.value.id);
       const piece = next.done ? stream.end() : stream.push(next.value.id);
       const found = stops.push(piece);
       const given = next.done && found.stop === undefined ? found.text + stops.end() : found.text;
-      text += given;
+      written.text += given;
       if (given !== "") yield given;
-      if (found.stop !== undefined) return finish({ reason: "stop", stop: found.stop });
-      if (next.done) return finish(next.value);
+      if (found.stop !== undefined) return endOf(written, { reason: "stop", stop: found.stop });
+      if (next.done) return endOf(written, next.value);
     }
-  } catch (error) {
-    outcome = () => Promise.reject(error);
-    throw error;
   } finally {
-    const closed = Promise.resolve(work?.close());
-    settle(closed.then(outcome));
-    await closed;
+    await written.work?.close();
   }
 }
 
-/** Reads the tokens of a prompt, at most `most`, all of which the model must have. */
+/** The token that the decoder of a model with two halves begins with. */
+function expectStart(where: string, { spec: { startId } }: Model): number {
+  if (startId !== undefined) return startId;
+  const rule = "a model whose config.json states decoder_start_token_id, or ids as the prompt";
+  throw new RangeError(`${where}: session expected ${rule}, got neither`);
+}
+
+/** Reads the tokens of a prompt, at most `most`, all of which the model must have. Puts `start` before them if it is not there. */
 function readPrompt(
   where: string,
   tokenizer: Tokenizer,
   given: TokenIds,
   vocabSize: number,
   most: number,
+  start: readonly number[],
 ): readonly number[] {
   if (typeof given !== "object" || given === null || typeof given.length !== "number")
     throw new TypeError(`${where}: prompt expected text or ids, got ${describe(given)}`);
@@ -233,6 +250,7 @@ function readPrompt(
     throw new RangeError(`${where}: prompt expected ${rule}, got ${got}`);
   }
   const prompt = Array.from(readIds(where, "prompt", ids, vocabSize, Number.POSITIVE_INFINITY));
+  if (prompt[0] !== start[0]) prompt.unshift(...start);
   if (prompt.length === 0) throw new RangeError(`${where}: prompt expected 1 or more tokens, got none`);
   return prompt;
 }

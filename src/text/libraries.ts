@@ -23,6 +23,9 @@ export interface JinjaLibrary {
 export interface LibraryTokenizer {
   encode(text: string, options: { add_special_tokens: boolean }): { readonly ids: readonly number[] };
   decode(ids: number[], options: { skip_special_tokens: boolean; clean_up_tokenization_spaces: boolean }): string;
+  normalizer: ((text: string) => string) | null;
+  pre_tokenizer: ((text: string, options?: object) => string[]) | null;
+  model: ((pieces: string[]) => string[]) & { readonly unk_token?: string };
   id_to_token(id: number): string | undefined;
   token_to_id(token: string): number | undefined;
 }

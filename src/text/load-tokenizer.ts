@@ -1,3 +1,4 @@
+import { readOptions } from "../decoder/read-options.ts";
 import { type GgufFile, readGgufMetadata } from "../files/gguf/gguf.ts";
 import { type ModelSource, readTexts } from "../files/model-files.ts";
 import type { ModelStore } from "../files/model-store.ts";
@@ -29,6 +30,11 @@ export interface LoadTokenizerOptions extends TokenizerOptions {
    * `loadModel`, and the same store if you like. Default none.
    */
   readonly store?: ModelStore | undefined;
+  /**
+   * SHA-256 of the files, as of `loadModel`: of each file that is read, by its name, or of a GGUF file alone, all of which is read
+   * then. Default none.
+   */
+  readonly integrity?: string | Readonly<Record<string, string>> | undefined;
 }
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -57,7 +63,8 @@ const [GENERATION, MODEL] = ["generation_config.json", "config.json"] as const;
  */
 export async function loadTokenizer(source: ModelSource, options: LoadTokenizerOptions = {}): Promise<Tokenizer> {
   const where = "loadTokenizer";
-  const { library: given, signal, store } = readFields(where, "options", options, ["library", "signal", "store"]);
+  const known = ["library", "signal", "store", "integrity"];
+  const { library: given, signal, store, integrity } = readOptions(where, options, known);
   if (signal !== undefined) expectSignal(where, signal);
   if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   signal?.throwIfAborted();
@@ -69,6 +76,7 @@ export async function loadTokenizer(source: ModelSource, options: LoadTokenizerO
     readGgufMetadata,
     signal,
     store,
+    integrity,
   );
   if ("metadata" in found) return ofVocabulary(where, "source", library, found.metadata);
   const texts = found;

@@ -1,6 +1,8 @@
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { reasonOf } from "../util/reason.ts";
+import { createMarks, type MarkedText } from "./given-text.ts";
 import type { Jinja, JinjaInterpreter } from "./libraries.ts";
+import { evaluateMeasured, type Node, type Size, type Value } from "./template-sizes.ts";
 
 /**
  * Limits of a template, which comes with a model and is a program: its characters, those of any text that it makes, the elements of
@@ -29,13 +31,15 @@ class Refusal {
   }
 }
 
-/** Renders a chat template. */
+/** Renders a chat template with variables, `given` among them, in which the texts of `specials` are to be told from the template's. */
 export function renderTemplate(
   where: string,
   library: Jinja,
   template: string,
   variables: Readonly<Record<string, unknown>>,
-): string {
+  given: Readonly<Record<string, unknown>>,
+  specials: readonly string[],
+): MarkedText {
   const { length } = template;
   if (length > LONGEST_TEMPLATE)
     throw badTemplate(`${where}: chat template expected at most ${LONGEST_TEMPLATE} characters, got ${length}`);
@@ -52,12 +56,16 @@ export function renderTemplate(
     ...variables,
   };
   try {
+    const { parsed } = new library.Template(template);
+    const marks = specials.length > 0 ? createMarks(where, specials, literalsOf(parsed), given) : undefined;
+    const marked = Object.entries(given).map(([key, value]) => [key, marks ? marks.mark(value) : value]);
     const environment = new library.Environment();
-    for (const [key, value] of Object.entries(globals)) environment.set(key, value);
+    const all = { ...globals, ...Object.fromEntries(marked) };
+    for (const [key, value] of Object.entries(all)) environment.set(key, value);
     const interpreter = new library.Interpreter(environment);
     limits.watch(interpreter);
-    const { value } = interpreter.run(new library.Template(template).parsed);
-    return String(value);
+    const text = String(interpreter.run(parsed).value);
+    return marks ? marks.restore(text) : { text, plain: [] };
   } catch (cause) {
     if (cause instanceof HeadwiseError) throw cause;
     if (cause instanceof Refusal)
@@ -71,16 +79,13 @@ export function renderTemplate(
 
 const badTemplate = (text: string, cause?: unknown) => new HeadwiseError("BAD_FILE", text, { cause });
 
-/** A part of a parsed template, as far as it is looked at. */
-interface Node {
-  readonly type?: unknown;
-  readonly iterable?: Node & { readonly lhs?: Node };
-}
-
-/** A value of the interpreter: lists hold others in an array, records and namespaces in a map. Only namespaces change. */
-interface Value {
-  readonly type?: unknown;
-  readonly value?: unknown;
+/** The strings that a parsed template has in its expressions. */
+function literalsOf(node: unknown): string[] {
+  if (typeof node !== "object" || node === null) return [];
+  const { type, value } = node as Value;
+  if (type === "StringLiteral" && typeof value === "string") return [value];
+  const parts = node instanceof Map ? [...node].flat() : Object.values(node);
+  return [...new Set(parts.flatMap(literalsOf))];
 }
 
 /** Limits of one rendering. */
@@ -96,6 +101,11 @@ function limit(where: string): Limits {
     if (!(value <= most)) throw badTemplate(`${where}: chat template expected at most ${most} ${what}, got more`);
   };
   const expectList = (length: number) => expect(length, LONGEST_LIST, "elements of a list");
+  const expectText = (length: number) => expect(length, LONGEST_TEXT, "characters of text");
+  const expectSize = ({ text, list }: Size) => {
+    expectText(text);
+    expectList(list);
+  };
   const known = new WeakMap<object, number>();
   /** Values that one holds, itself among them, and whether that cannot change. */
   const measure = (given: unknown): readonly [held: number, isFixed: boolean] => {
@@ -120,7 +130,7 @@ function limit(where: string): Limits {
     const { value } = Object(given) as Value;
     work++;
     if (typeof value === "string") {
-      expect(value.length, LONGEST_TEXT, "characters of text");
+      expectText(value.length);
       work += value.length / WORK_TEXT;
     } else if (Array.isArray(value)) {
       expectList(value.length);
@@ -136,11 +146,16 @@ function limit(where: string): Limits {
       // A loop takes time for each element, also where its body is empty.
       const looped = new WeakSet<object>();
       interpreter.evaluate = function (node, environment) {
-        const { type, iterable } = Object(node) as Node;
+        // What a slice does not have.
+        if (node === undefined) return evaluate.call(this, node, environment);
+        const part = node as Node;
+        if (part.known) return part.known as ReturnType<typeof evaluate>;
+        const { type, iterable } = part;
         if (type === "For" && iterable) looped.add(iterable.lhs ?? iterable);
-        const result = evaluate.call(this, node, environment);
-        count(result, looped.has(Object(node)));
-        return result;
+        const inner = (own: Node) => evaluate.call(this, own, environment);
+        const result = evaluateMeasured(part, (own) => this.evaluate(own, environment), inner, expectSize);
+        count(result, looped.has(part));
+        return result as ReturnType<typeof evaluate>;
       };
     },
   };

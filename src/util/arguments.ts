@@ -173,8 +173,15 @@ export function expectRecord(where: string, name: string, value: unknown): void 
 export function expectFields(where: string, name: string, value: unknown, known: readonly string[]): void {
   expectRecord(where, name, value);
   for (const field of Object.keys(value as object))
-    if (!known.includes(field))
-      throw new TypeError(`${where}: ${name} expected only ${known.join(", ")}, got ${describe(field)}`);
+    if (!known.includes(field)) {
+      const plain = (text: string) => text.replace(/_/g, "").toLowerCase();
+      const ours =
+        known.find((each) => plain(each) === plain(field)) ??
+        (known.includes("drop") && /mask/i.test(field) && "keep or drop");
+      throw new TypeError(
+        `${where}: ${name} expected only ${known.join(", ")}, got ${describe(field)}${ours ? `: use ${ours}` : ""}`,
+      );
+    }
 }
 
 /** `expectFields`. Returns a copy of the known fields, each read once, because reading may run code of the caller's. */

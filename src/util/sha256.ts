@@ -11,23 +11,59 @@ const ROUNDS = Int32Array.of(
 );
 const START = [0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19];
 
-/** SHA-256 (FIPS 180-4) in plain JavaScript, for hosts and contexts without `crypto.subtle`, and where waiting is not possible. */
-export function sha256(data: Uint8Array): Uint8Array<ArrayBuffer> {
-  const bytes = new Uint8Array(Math.ceil((data.length + 9) / 64) * 64);
-  bytes.set(data);
-  bytes[data.length] = 0x80;
-  const view = new DataView(bytes.buffer);
-  view.setUint32(bytes.length - 8, Math.floor(data.length / 2 ** 29));
-  view.setUint32(bytes.length - 4, data.length << 3);
+/** What computes SHA-256 of bytes that come in parts. */
+export interface Sha256 {
+  update(bytes: Uint8Array): void;
+  /** The digest of all bytes that came; called once. */
+  digest(): Uint8Array;
+}
+
+/** SHA-256 (FIPS 180-4) in plain JavaScript, for hosts and contexts without it, and where waiting is not possible. */
+export function createSha256(): Sha256 {
   const state = Int32Array.from(START);
   const words = new Int32Array(64);
-  for (let at = 0; at < bytes.length; at += 64) {
-    for (let i = 0; i < 16; i++) words[i] = view.getInt32(at + 4 * i);
-    addBlock(state, words);
-  }
-  const digest = new DataView(new ArrayBuffer(32));
-  for (const [i, word] of state.entries()) digest.setUint32(4 * i, word);
-  return new Uint8Array(digest.buffer);
+  const block = new Uint8Array(64);
+  let length = 0;
+  const addBlocks = (bytes: Uint8Array, begin: number): number => {
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+    let at = begin;
+    for (; at + 64 <= bytes.length; at += 64) {
+      for (let i = 0; i < 16; i++) words[i] = view.getInt32(at + 4 * i);
+      addBlock(state, words);
+    }
+    return at;
+  };
+  return {
+    update(bytes) {
+      const filled = length % 64;
+      const missing = filled === 0 ? 0 : Math.min(64 - filled, bytes.length);
+      block.set(bytes.subarray(0, missing), filled);
+      if (filled + missing === 64) addBlocks(block, 0);
+      length += bytes.length;
+      const at = addBlocks(bytes, missing);
+      if (filled === 0 || filled + missing === 64) block.set(bytes.subarray(at));
+    },
+    digest() {
+      const rest = length % 64;
+      const end = new Uint8Array(Math.ceil((rest + 9) / 64) * 64);
+      end.set(block.subarray(0, rest));
+      end[rest] = 0x80;
+      const view = new DataView(end.buffer);
+      view.setUint32(end.length - 8, Math.floor(length / 2 ** 29));
+      view.setUint32(end.length - 4, length << 3);
+      addBlocks(end, 0);
+      const digest = new DataView(new ArrayBuffer(32));
+      for (const [i, word] of state.entries()) digest.setUint32(4 * i, word);
+      return new Uint8Array(digest.buffer);
+    },
+  };
+}
+
+/** SHA-256 of bytes that are there. */
+export function sha256(data: Uint8Array): Uint8Array<ArrayBuffer> {
+  const hash = createSha256();
+  hash.update(data);
+  return hash.digest() as Uint8Array<ArrayBuffer>;
 }
 
 const rotate = (word: number, by: number) => (word >>> by) | (word << (32 - by));

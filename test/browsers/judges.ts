@@ -216,10 +216,17 @@ export const judgeModules: Judge = ({ result }, _can, address) => {
 };
 
 export const judgeRanges: Judge = ({ result }) => {
-  const { tensors, server, blob } = result as Record<string, number>;
+  const { tensors, server, blob, relativeFile, relative } = result as Record<string, number> & { relative: string[] };
   return {
-    details: `${tensors} tensors, ${server} right from a server, ${blob} from a Blob`,
-    problems: differing("tensors from a server and from a Blob", [server, blob], [tensors, tensors]),
+    details: `${tensors} tensors, ${server} right from a server, ${blob} from a Blob; models by relative URLs: ${relative}`,
+    problems: [
+      ...differing(
+        "tensors from a server, by a relative URL and from a Blob",
+        [server, relativeFile, blob],
+        Array(3).fill(tensors),
+      ),
+      ...differing("models by relative URLs", relative, Array(3).fill("llama")),
+    ],
   };
 };
 

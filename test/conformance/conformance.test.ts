@@ -1,5 +1,8 @@
 // The cases of test/vectors, and what the runner refuses.
 
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { loadKernels } from "../../src/entries/core.ts";
@@ -115,4 +118,25 @@ test("an operator without an adapter fails, and so does a file with other bytes 
   });
   expect((await runFolder(folder, kernels, [{ ...entry, sha256: "0" }]))[0]).toMatchObject({ state: "failed" });
   kernels.release();
+});
+
+test.each([
+  ["without cases", [], "index.json lists no cases"],
+  ["whose cases are all skipped", [{ name: "a", set: "models", op: "CausalLM" }], "every case is skipped"],
+])("a folder %s fails, and says so", (_, cases, said) => {
+  const given = mkdtempSync(join(tmpdir(), "conformance-"));
+  try {
+    writeFileSync(join(given, "index.json"), JSON.stringify({ cases }));
+    writeFileSync(join(given, "config.json"), '{"model_type": "lfm2"}');
+    const hooks = join(import.meta.dirname, "../../scripts/source-hooks.mjs");
+    const { status, stdout } = spawnSync(process.execPath, ["--import", hooks, join(import.meta.dirname, "run.ts")], {
+      encoding: "utf8",
+      env: { ...process.env, CONFORMANCE_DIR: given },
+    });
+    expect(stdout).toContain(`${given}: ${said}`);
+    expect(stdout).toMatch(/\n0 passed, 0 failed\n$/);
+    expect(status).toBe(1);
+  } finally {
+    rmSync(given, { recursive: true });
+  }
 });

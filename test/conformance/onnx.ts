@@ -77,7 +77,7 @@ function bound(c: Case, attribute: string): number | undefined {
   return size < 0 ? undefined : size;
 }
 
-/** Boolean: true takes part. Float: added. Both may be shorter than the keys; the rest is excluded. */
+/** Boolean: true takes part. Float: added. Both broadcast from the right and may be shorter than the keys; the rest is excluded. */
 function mask(c: Case, kvLen: number): { keep?: Mask; bias?: Tensor } {
   if (!c.has("attn_mask")) return {};
   const { data, shape } = c.values("attn_mask");
@@ -86,7 +86,11 @@ function mask(c: Case, kvLen: number): { keep?: Mask; bias?: Tensor } {
   const pads = shape.at(-1) === 1 && kvLen > 1;
   const excluded = boolean ? 0 : Number.NEGATIVE_INFINITY;
   const columns = pads ? Array.from(data).flatMap((value) => [value, excluded]) : data;
-  const padded = pads ? [...shape.slice(0, -1), 2] : shape;
+  const padded = [
+    ...Array<number>(4 - shape.length).fill(1),
+    ...shape.slice(0, -1),
+    pads ? 2 : (shape.at(-1) as number),
+  ];
   if (boolean) return { keep: { data: Uint8Array.from(columns), shape: padded } };
   return { bias: { data: Float32Array.from(columns), shape: padded } };
 }

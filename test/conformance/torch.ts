@@ -87,7 +87,7 @@ export function functionalAttention(kernels: Kernels, c: Case): Outcome {
   const rank = c.shape("query").length;
   const lift = <T extends { readonly shape: readonly number[] }>(tensor: T): T => {
     const { shape } = tensor;
-    if (rank === 4) return tensor;
+    if (rank === 4) return { ...tensor, shape: [...Array<number>(4 - shape.length).fill(1), ...shape] };
     return { ...tensor, shape: shape.length === 3 ? [shape[0]!, 1, ...shape.slice(1)] : [1, 1, ...shape] };
   };
   const masks: { keep?: Mask; bias?: Tensor } = !c.has("attn_mask")

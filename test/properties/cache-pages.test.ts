@@ -231,7 +231,7 @@ test("an engine that has no memory for the bytes is reported by name", async () 
     error = thrown;
   }
   vi.unstubAllGlobals();
-  const bytes = 32 + 128 * 2 * (6 + 8) * 4;
+  const bytes = 36 + 128 * 2 * (6 + 8) * 4;
   expect(error).toEqual(
     new HeadwiseError(
       "OUT_OF_MEMORY",

@@ -50,7 +50,7 @@ function outputsOf(kernels: Kernels, seed: number): Float32Array[] {
   for (let t = first; t < Math.min(tokens, first + 3); t++)
     parts.push(attend(attention, x.subarray(t * dModel, (t + 1) * dModel), { cache }));
   const keep = { data: Uint8Array.from({ length: tokens }, () => Number(random.next() < 0.8)), shape: [tokens] };
-  const bias = { data: floats(random, numHeads * tokens), shape: [numHeads, 1, tokens] };
+  const bias = { data: floats(random, numHeads * tokens), shape: [1, numHeads, 1, tokens] };
   const batch = floats(random, 2 * tokens * dModel);
   const ragged = attend(attention, batch, { batch: 2, kvLengths: [tokens, Math.ceil(tokens / 3)], keep, bias });
   // Rows of padding mean nothing.

@@ -69,10 +69,15 @@ export class Store {
     Object.assign(stored, next);
   }
 
-  /** Fills an empty session with the pages, one at a time. */
-  restore({ ids, held }: Stored, session: Session): void {
+  /** Fills an empty session with the pages, one at a time. Leaves it empty if another version wrote them. */
+  restore(stored: Stored, session: Session): void {
     const layers = Array.from({ length: session.model.layers }, (_, layer) => this.#pagesOf(layer));
-    importSession(session, layers, ids.slice(0, held));
+    try {
+      importSession(session, layers, stored.ids.slice(0, stored.held));
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      stored.held = 0;
+    }
   }
 
   *#pagesOf(layer: number): Generator<CachePage, void> {

@@ -147,7 +147,7 @@ export const DEEPSEEK_MOE: MoeFamily = {
     return {
       ...SOFTMAX,
       renormalise: false,
-      scale: file.number("routed_scaling_factor") ?? 1,
+      scale: file.factor("routed_scaling_factor") ?? 1,
       groups: grouped ? groups : 1,
       keepGroups: grouped ? keepGroups : 1,
     };
@@ -163,7 +163,7 @@ export const DEEPSEEK_V3_MOE: MoeFamily = {
       score: "sigmoid",
       correction: true,
       renormalise: file.flag("norm_topk_prob", true),
-      scale: file.number("routed_scaling_factor") ?? 2.5,
+      scale: file.factor("routed_scaling_factor") ?? 2.5,
       groups: file.count("n_group", 8),
       keepGroups: file.count("topk_group", 4),
       pairs: true,
@@ -179,7 +179,7 @@ export const GLM4_MOE: MoeFamily = {
       score: "sigmoid",
       correction: true,
       renormalise: file.flag("norm_topk_prob", true),
-      scale: file.number("routed_scaling_factor") ?? 1,
+      scale: file.factor("routed_scaling_factor") ?? 1,
       groups: file.count("n_group", 1),
       keepGroups: file.count("topk_group", 1),
       pairs: true,

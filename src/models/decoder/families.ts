@@ -42,7 +42,7 @@ const GEMMA: Family = {
 
 /** The final softcap of Gemma, `otherwise` if the file does not state it. */
 const finalSoftcap = (otherwise: number) => (file: Fields) => ({
-  softcap: file.has("final_logit_softcapping") ? (file.number("final_logit_softcapping") ?? 0) : otherwise,
+  softcap: file.has("final_logit_softcapping") ? (file.factor("final_logit_softcapping") ?? 0) : otherwise,
 });
 
 const OLMO2: Family = {
@@ -56,17 +56,21 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     ...SHARED_NORM,
     norm: LAYER_NORM,
     headNorm: COHERE_NORMS,
-    head: (file) => ({ scale: file.number("logit_scale") ?? 0.0625 }),
+    head: (file) => ({ scale: file.factor("logit_scale") ?? 0.0625 }),
     tied: true,
   },
   cohere2: {
     ...SHARED_NORM,
     norm: LAYER_NORM,
-    head: (file) => ({ scale: file.number("logit_scale") ?? 0.0625 }),
+    head: (file) => ({ scale: file.factor("logit_scale") ?? 0.0625 }),
     tied: true,
   },
-  deepseek_v2: { moe: DEEPSEEK_MOE.read, moeNames: DEEPSEEK_MOE.names },
-  deepseek_v3: { moe: DEEPSEEK_V3_MOE.read, moeNames: DEEPSEEK_V3_MOE.names, ignored: ["num_nextn_predict_layers"] },
+  deepseek_v2: { moe: DEEPSEEK_MOE.read, moeNames: DEEPSEEK_MOE.names, ignored: ["intermediate_size"] },
+  deepseek_v3: {
+    moe: DEEPSEEK_V3_MOE.read,
+    moeNames: DEEPSEEK_V3_MOE.names,
+    ignored: ["intermediate_size", "num_nextn_predict_layers"],
+  },
   gemma: { ...GEMMA, activation: { ...GEMMA_ACTIVATION, fields: ["hidden_activation"] }, ignored: ["hidden_act"] },
   gemma2: { ...GEMMA, names: { norms: SANDWICH_NORMS }, head: finalSoftcap(30) },
   gemma3_text: { ...GEMMA, names: { norms: SANDWICH_NORMS }, head: finalSoftcap(0) },
@@ -82,7 +86,11 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
       },
     },
   },
-  glm4_moe: { moe: GLM4_MOE.read, moeNames: GLM4_MOE.names, ignored: ["num_nextn_predict_layers", "use_qk_norm"] },
+  glm4_moe: {
+    moe: GLM4_MOE.read,
+    moeNames: GLM4_MOE.names,
+    ignored: ["intermediate_size", "num_nextn_predict_layers", "use_qk_norm"],
+  },
   gpt_oss: {
     names: { sinks: "sinks" },
     moe: GPT_OSS_MOE.read,
@@ -90,9 +98,9 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     ignored: ["initial_context_length", "experts_per_token", "swiglu_limit"],
   },
   granite: {
-    scale: (file) => file.number("residual_multiplier") ?? 1,
-    embed: (file) => ({ scale: file.number("embedding_multiplier") ?? 1 }),
-    head: (file) => ({ scale: 1 / (file.number("logits_scaling") ?? 1) }),
+    scale: (file) => file.factor("residual_multiplier") ?? 1,
+    embed: (file) => ({ scale: file.factor("embedding_multiplier") ?? 1 }),
+    head: (file) => ({ scale: 1 / (file.factor("logits_scaling") ?? 1) }),
   },
   minimax_m2: {
     moe: MINIMAX_M2_MOE.read,

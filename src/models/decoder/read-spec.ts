@@ -152,6 +152,7 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
     type,
     dModel,
     vocabSize: family.part === "encoder" ? 0 : file.count("vocab_size"),
+    ...(family.encoder && startIn(file)),
     maxSeqLen,
     sessionLength: longest ?? Math.min(stated ?? SESSION_LENGTH, SESSION_LENGTH, positionsOf(embed)),
     embed,
@@ -164,6 +165,15 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
       ...(names.transform && { transform: { norm, activation: mlp(1).activation } }),
     },
   };
+}
+
+/** The token that a decoder with an encoder begins with. */
+function startIn(file: Fields): Pick<ModelSpec, "startId"> {
+  const startId = file.raw("decoder_start_token_id");
+  if (startId === undefined) return {};
+  const most = file.count("vocab_size") - 1;
+  if (typeof startId === "number" && Number.isInteger(startId) && startId >= 0 && startId <= most) return { startId };
+  throw file.refusal("decoder_start_token_id", `an integer from 0 to ${most}`, startId);
 }
 
 /** The most experts of all layers: each has tensors of its own. Known models have some 25 thousand. */

@@ -135,6 +135,8 @@ export interface ModelSpec {
   readonly dModel: number;
   /** 0 for an encoder whose rows come from elsewhere: from the decoder's table of tokens, or from sounds. */
   readonly vocabSize: number;
+  /** The token that a decoder with an encoder begins with, if the file states it. */
+  readonly startId?: number;
   /** Tokens of the longest sequence that will be run, else those that the file states; undefined without either. */
   readonly maxSeqLen: number | undefined;
   /** Tokens of a session by default. */

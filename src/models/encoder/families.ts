@@ -57,8 +57,14 @@ const BERT: Family = {
 };
 
 /** Positions count from the id of padding on. */
-const afterPadding = (file: Fields): Partial<EmbedSpec> =>
-  positions(file, 1 + (file.raw("pad_token_id") === 0 ? 0 : file.count("pad_token_id", 1)));
+function afterPadding(file: Fields): Partial<EmbedSpec> {
+  const rows = file.count("max_position_embeddings", 512);
+  const padding = file.raw("pad_token_id") ?? 1;
+  if (typeof padding === "number" && Number.isInteger(padding) && padding >= 0 && padding <= rows - 2)
+    return positions(file, padding + 1);
+  const rule = `an integer >= 0 and at most max_position_embeddings (${rows}) - 2, since positions count from it on`;
+  throw file.refusal("pad_token_id", rule, padding);
+}
 
 const ROBERTA: Family = {
   ...BERT,

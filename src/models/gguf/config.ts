@@ -5,6 +5,7 @@ import { expectInt } from "../../util/arguments.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import { nearestNames } from "../../util/near-name.ts";
 import { checkFileConfig } from "../check-config.ts";
+import { POSITIVE_RULE } from "../numbers.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { ARCHITECTURES, type Architecture, LATENT_ARCHITECTURE } from "./architectures.ts";
 import { ATTENTION_FACTOR, type Keys, keysOf, OF_LATENTS, UNSUPPORTED } from "./keys.ts";
@@ -59,8 +60,6 @@ const KEYS: Readonly<Record<string, string>> = {
   "rope.scaling.factor": "rope.scaling.factor",
   "rope.theta": "rope.freq_base",
   numHeads: "attention.head_count",
-  scale: "attention.scale",
-  softcap: "attn_logit_softcapping",
 };
 
 function stateConfig(
@@ -80,6 +79,9 @@ function stateConfig(
   const share = dModel / numHeads;
   const headDim = keys.count("attention.key_length", share);
   const valueDim = keys.count("attention.value_length", share);
+  keys.expectSame("attention.key_length_swa", headDim);
+  keys.expectSame("attention.value_length_swa", valueDim);
+  keys.expectSame("rope.dimension_count_swa", keys.count("rope.dimension_count", headDim));
 
   const causal = keys.flag("attention.causal") ?? architecture.causal ?? true;
   const width = windowOf(keys, architecture, layer);
@@ -100,8 +102,8 @@ function stateConfig(
     valueDim,
     causal,
     window: width === undefined ? undefined : { left: width - 1 },
-    scale: keys.number("attention.scale") ?? (wide ? 1 / Math.sqrt(share) : undefined),
-    softcap: keys.number("attn_logit_softcapping") ?? architecture.softcap,
+    scale: keys.factor("attention.scale") ?? (wide ? 1 / Math.sqrt(share) : undefined),
+    softcap: keys.factor("attn_logit_softcapping") ?? architecture.softcap,
     alibi: alibi ? "geometric" : undefined,
     rope: rotates && !switchedOff ? readRope(keys, architecture, headDim, width !== undefined, factors) : undefined,
   };
@@ -115,7 +117,7 @@ function stateConfig(
           `${where}: tensor ${describe(tensor)} expected to be absent, since the norm of ${name} is unsupported, got it`,
         );
       const key = "attention.layer_norm_rms_epsilon";
-      return keys.number(key) ?? keys.fail(key, "a finite number > 0", keys.raw(key));
+      return keys.number(key) ?? keys.fail(key, POSITIVE_RULE, keys.raw(key));
     },
   };
 }

@@ -8,6 +8,7 @@ import type { AttentionTensors } from "../decoder/attention-tensors.ts";
 import type { Names } from "../decoder/family.ts";
 import { type Decoder, expectPositions, positionsOf, SESSION_LENGTH } from "../decoder/read-spec.ts";
 import type { BlockSpec, EmbedSpec, ModelSpec, NormRole, NormSpec } from "../decoder/spec.ts";
+import { POSITIVE_RULE } from "../numbers.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { ARCHITECTURES, LATENT_ARCHITECTURE } from "./architectures.ts";
 import { DECODERS, type DecoderRules } from "./decoders.ts";
@@ -83,7 +84,7 @@ export async function readGgufDecoder(
       mlp: readMlp(keyAt(layer), rules, (tensor) => tensors.has(`blk.${layer}.${tensor}`)),
       parallel: isParallel(keys, rules, norms),
       addsToNormed: false,
-      scale: keys.number("residual_scale") ?? 1,
+      scale: keys.factor("residual_scale") ?? 1,
     };
   });
   const { dModel } = (blocks[0] as BlockSpec).attention.config;
@@ -91,7 +92,7 @@ export async function readGgufDecoder(
   const [vocabSize = 0] = tensors.get(`${NAMES.embed}.weight`)?.shape ?? [];
   const embed: EmbedSpec = {
     dim: dModel,
-    scale: rules.scalesEmbedding ? Math.sqrt(dModel) : (keys.number("embedding_scale") ?? 1),
+    scale: rules.scalesEmbedding ? Math.sqrt(dModel) : (keys.factor("embedding_scale") ?? 1),
     ...(rules.embedNorm && { norm }),
     ...(rules.positions && {
       positions: { offset: 0, rows: expectMatrix(where, file, `${NAMES.positions}.weight`)[0] as number },
@@ -99,19 +100,19 @@ export async function readGgufDecoder(
     ...(has(TYPES) && encoders && { types: expectMatrix(where, file, `${TYPES}.weight`)[0] as number }),
   };
   if (maxSeqLen !== undefined) expectPositions(where, positionsOf(embed), maxSeqLen);
-  const logitScale = keys.number("logit_scale") ?? rules.logitScale ?? 1;
+  const logitScale = keys.factor("logit_scale") ?? rules.logitScale ?? 1;
   const spec: ModelSpec = {
     type: name,
     dModel,
     vocabSize,
     maxSeqLen: longest,
-    sessionLength: maxSeqLen ?? Math.min(stated, SESSION_LENGTH),
+    sessionLength: maxSeqLen ?? Math.min(stated, SESSION_LENGTH, positionsOf(embed)),
     embed,
     blocks,
     finalNorm: rules.noFinalNorm ? undefined : norm,
     head: {
       scale: rules.dividesLogits ? 1 / logitScale : logitScale,
-      softcap: keys.number("final_logit_softcapping") ?? rules.softcap ?? 0,
+      softcap: keys.factor("final_logit_softcapping") ?? rules.softcap ?? 0,
       tied: !has(NAMES.head),
     },
   };
@@ -151,7 +152,7 @@ function findRules(
 
 function readEps(keys: Keys, { norm }: DecoderRules): number {
   const key = norm === "layer" ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
-  return keys.number(key) ?? keys.fail(key, "a finite number > 0", keys.raw(key));
+  return keys.number(key) ?? keys.fail(key, POSITIVE_RULE, keys.raw(key));
 }
 
 function isParallel(keys: Keys, { parallel }: DecoderRules, norms: BlockSpec["norms"]): boolean {
@@ -190,6 +191,8 @@ function attentionTensors(
 
 function expectMatrix(where: string, { tensors }: Header, name: string): readonly number[] {
   const { shape } = tensors.get(name) ?? {};
+  // One of a single row may be a vector.
+  if (shape?.length === 1) return [1, ...shape];
   if (shape?.length === 2) return shape;
   throw refusal(where, name, "two dimensions", shape ? shapeText(shape) : "no such tensor");
 }

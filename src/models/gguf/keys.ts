@@ -1,5 +1,6 @@
 import type { GgufValue } from "../../files/gguf/header.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
+import { FACTOR_RULE, isFactor, isPositive, POSITIVE_RULE } from "../numbers.ts";
 
 /** A key, and the numbers that mean "none". */
 type Unsupported = readonly [key: string, ...none: number[]];
@@ -11,14 +12,11 @@ export const ATTENTION_FACTOR = "rope.scaling.attn_factor";
 export const UNSUPPORTED: readonly Unsupported[] = [
   ["attention.clamp_kqv", 0],
   ["attention.indexer.head_count", 0],
-  ["attention.key_length_swa"],
-  ["attention.value_length_swa"],
   ["attention.output_scale", 0, 1],
   ["attention.shared_kv_layers", 0],
   ["attention.temperature_length", 0],
   ["attention.temperature_scale", 0],
   ["full_attention_interval", 0, 1],
-  ["rope.dimension_count_swa"],
   ["rope.dimension_sections"],
   ["rope.scaling.alpha", 0],
   // Programs disagree on whether this includes yarn's own factor.
@@ -42,10 +40,14 @@ export interface Keys {
   count(key: string, fallback?: number): number;
   /** The same, but 0 if it is absent. */
   countOrNone(key: string, fallback?: number): number;
-  /** A finite number > 0; undefined if it is absent or 0. */
+  /** A number that is finite and > 0 in float32; undefined if it is absent or 0. */
   number(key: string): number | undefined;
+  /** A factor on rows, scores or logits, or a bound of these; undefined if it is absent or 0. */
+  factor(key: string): number | undefined;
   flag(key: string): boolean | undefined;
   fail(key: string, rule: string, got: unknown): never;
+  /** Throws unless the key is absent or has `value`, that of the key without "_swa": layers with a window have no sizes of their own. */
+  expectSame(key: string, value: number): void;
   /** Throws unless each of these keys is absent or has a number that means "none". */
   expectNone(unsupported: readonly Unsupported[]): void;
 }
@@ -53,6 +55,7 @@ export interface Keys {
 /** The keys of the architecture `name` for a layer. `where` names the public function. */
 export function keysOf(where: string, metadata: ReadonlyMap<string, GgufValue>, name: string, layer: number): Keys {
   const raw = (key: string) => metadata.get(`${name}.${key}`);
+  const orNone = (key: string) => (raw(key) === 0 ? undefined : raw(key));
   const fail = (key: string, rule: string, got: unknown): never => {
     throw new HeadwiseError("BAD_FILE", `${where}: key "${name}.${key}" expected ${rule}, got ${describe(got)}`);
   };
@@ -69,15 +72,20 @@ export function keysOf(where: string, metadata: ReadonlyMap<string, GgufValue>, 
     count: (key, fallback) => whole(key, 1, fallback),
     countOrNone: (key, fallback = 0) => whole(key, 0, fallback),
     number(key) {
-      const value = raw(key);
-      if (value === undefined || value === 0) return undefined;
-      return typeof value === "number" && value > 0 && value < Infinity
-        ? value
-        : fail(key, "a finite number > 0", value);
+      const value = orNone(key);
+      return value === undefined || isPositive(value) ? value : fail(key, POSITIVE_RULE, value);
+    },
+    factor(key) {
+      const value = orNone(key);
+      return value === undefined || isFactor(value) ? value : fail(key, FACTOR_RULE, value);
     },
     flag(key) {
       const value = raw(key);
       return value === undefined || typeof value === "boolean" ? value : fail(key, "true or false", value);
+    },
+    expectSame(key, value) {
+      if (raw(key) === undefined || whole(key, 0) === value) return;
+      fail(key, `${value}, that of "${key.replace("_swa", "")}", since others are unsupported`, raw(key));
     },
     expectNone(unsupported) {
       for (const [key, ...none] of unsupported) {

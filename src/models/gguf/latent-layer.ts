@@ -41,10 +41,13 @@ const NORM_EPS = 1e-6;
 /** Rules that other layers may have: the key, and the numbers that mean "none". */
 const OF_OTHERS = [
   ["attention.causal", 1],
+  ["attention.key_length_swa"],
   ["attention.max_alibi_bias", 0],
   ["attention.scale", 0],
   ["attention.sliding_window", 0],
+  ["attention.value_length_swa"],
   ["attn_logit_softcapping", 0],
+  ["rope.dimension_count_swa"],
 ] as const;
 
 /** wkvUp, and its parts in newer files: [numHeads, kvLoraRank, nopeDim] and [numHeads, valueDim, kvLoraRank]. */
@@ -188,7 +191,6 @@ const KEYS: Readonly<Record<string, string>> = {
   "rope.theta": "rope.freq_base",
   numHeads: "attention.head_count",
   ropeDim: "rope.dimension_count",
-  scale: "rope.scaling.yarn_log_multiplier",
 };
 
 /** RoPE, and the scale if yarn has a multiplier: (multiplier·ln(factor) + 1)²/√keyDim. */
@@ -201,7 +203,7 @@ function readRope(keys: Keys, keyDim: number, ropeDim: number): { rope: RopeConf
   }
   // In these files, yarn has no factor on cos and sin.
   const yarn = { rope: { ...rope, scaling: { ...scaling, attentionFactor: 1 } } };
-  const multiplier = keys.number("rope.scaling.yarn_log_multiplier");
+  const multiplier = keys.factor("rope.scaling.yarn_log_multiplier");
   if (multiplier === undefined) return yarn;
   const grown = multiplier * ln(scaling.factor) + 1;
   return { ...yarn, scale: (grown * grown) / Math.sqrt(keyDim) };
@@ -212,8 +214,9 @@ function readRope(keys: Keys, keyDim: number, ropeDim: number): { rope: RopeConf
  * [numHeads, valueDim, kvLoraRank].
  */
 function joinUp(where: string, name: string, k: StoredTensor, v: StoredTensor): StoredTensor {
-  const [numHeads, rank, nopeDim] = k.shape as [number, number, number];
-  const valueDim = v.shape[1] as number;
+  // Those of one head may be matrices.
+  const [nopeDim = 0, rank = 0, numHeads = 1] = [...k.shape].reverse();
+  const valueDim = v.shape.at(-2) as number;
   const perHead = nopeDim + valueDim;
   const dtype = k.dtype === v.dtype && (k.dtype === "F16" || k.dtype === "BF16") ? k.dtype : "F32";
   const elementsOf = (tensor: StoredTensor) =>

@@ -50,7 +50,7 @@ export function readMlp(
       score: gating === SIGMOID_GATE ? "sigmoid" : "softmax",
       correction: has(MOE_NAMES.correction),
       renormalise: gating === CHOSEN_GATE || (keys.flag("expert_weights_norm") ?? renormalise ?? true),
-      scale: keys.number("expert_weights_scale") ?? 1,
+      scale: keys.factor("expert_weights_scale") ?? 1,
       groups,
       keepGroups,
       pairs: gating === SIGMOID_GATE && groups > 1,

@@ -39,7 +39,7 @@ export async function readLongFactors(
   const keys = keysOf(where, metadata, architecture, 0);
   const trained = keys.count("rope.scaling.original_context_length", keys.count("context_length"));
   const factors = await readFactors(where, file, maxSeqLen > trained ? LONG_FACTORS : SHORT_FACTORS);
-  return { factors, attentionFactor: keys.number(ATTENTION_FACTOR) ?? 1 };
+  return { factors, attentionFactor: keys.factor(ATTENTION_FACTOR) ?? 1 };
 }
 
 async function readFactors(

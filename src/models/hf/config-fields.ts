@@ -1,5 +1,6 @@
 import { LARGEST_INT } from "../../util/arguments.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
+import { FACTOR_RULE, isFactor, isPositive, POSITIVE_RULE } from "../numbers.ts";
 
 /** The public function, for messages. */
 export const WHERE = "fromHfConfig";
@@ -16,8 +17,10 @@ export interface Fields {
   has(name: string): boolean;
   /** An integer from 1 to `most`; `fallback` if it is absent; throws if that is absent, too. */
   count(name: string, fallback?: number, most?: number): number;
-  /** A finite number > 0, or undefined. */
+  /** A number that is finite and > 0 in float32, or undefined. */
   number(name: string): number | undefined;
+  /** A factor on rows, scores or logits, or a bound of these; or undefined. */
+  factor(name: string): number | undefined;
   flag(name: string, fallback: boolean): boolean;
   list(name: string): readonly unknown[] | undefined;
   fields(name: string): Fields | undefined;
@@ -54,8 +57,13 @@ export function fieldsOf(title: string, value: unknown, where: string = WHERE): 
     },
     number: (name) => {
       const found = raw(name);
-      if (found === undefined || (typeof found === "number" && Number.isFinite(found) && found > 0)) return found;
-      throw wrong(name, "a finite number > 0", found);
+      if (found === undefined || isPositive(found)) return found;
+      throw wrong(name, POSITIVE_RULE, found);
+    },
+    factor: (name) => {
+      const found = raw(name);
+      if (found === undefined || isFactor(found)) return found;
+      throw wrong(name, FACTOR_RULE, found);
     },
     flag: (name, fallback) => {
       const found = raw(name) ?? fallback;

@@ -1,20 +1,18 @@
 import type { RopeConfig } from "../../attention/rope.ts";
 import type { RopeScaling } from "../../attention/rope-frequencies.ts";
 import { ln, pow } from "../../util/math.ts";
+import { POSITIVE_RULE } from "../numbers.ts";
 import { type Fields, fieldsOf } from "./config-fields.ts";
 import type { RopeRules } from "./rules.ts";
 
 /** Our names of fields, and those in config.json. */
 export const ROPE_FIELDS: Readonly<Record<string, string>> = {
   "rope.theta": "rope_theta",
-  "rope.scaling.attentionFactor": "attention_factor",
   "rope.scaling.betaFast": "beta_fast",
   "rope.scaling.betaSlow": "beta_slow",
   "rope.scaling.factor": "factor",
   "rope.scaling.highFreqFactor": "high_freq_factor",
   "rope.scaling.lowFreqFactor": "low_freq_factor",
-  "rope.scaling.mscale": "mscale",
-  "rope.scaling.mscaleAllDim": "mscale_all_dim",
   "rope.scaling.originalMaxSeqLen": "original_max_position_embeddings",
 };
 
@@ -86,7 +84,7 @@ function readScaling(file: Fields, from: Fields, maxSeqLen: number | undefined):
   const kind = from.raw("rope_type") ?? from.raw("type") ?? "default";
   const need = (name: string): number => {
     const found = from.number(name);
-    if (found === undefined) throw file.refusal(`${name} of the rope scaling`, "a finite number > 0", found);
+    if (found === undefined) throw file.refusal(`${name} of the rope scaling`, POSITIVE_RULE, found);
     return found;
   };
   const isLong = (kind === "longrope" || kind === "su") && maxSeqLen !== undefined;
@@ -111,11 +109,11 @@ function readScaling(file: Fields, from: Fields, maxSeqLen: number | undefined):
   }
   const longest = file.number("max_position_embeddings");
   const originalMaxSeqLen = from.count("original_max_position_embeddings", longest);
-  const orNone = (name: string) => (from.raw(name) === 0 ? undefined : from.number(name));
+  const orNone = (name: string) => (from.raw(name) === 0 ? undefined : from.factor(name));
   const optional = {
     betaFast: from.number("beta_fast"),
     betaSlow: from.number("beta_slow"),
-    attentionFactor: from.number("attention_factor"),
+    attentionFactor: from.factor("attention_factor"),
     mscale: orNone("mscale"),
     mscaleAllDim: orNone("mscale_all_dim"),
     truncate: from.raw("truncate") === undefined ? undefined : from.flag("truncate", true),
@@ -137,10 +135,11 @@ function readLongRope(file: Fields, from: Fields, maxSeqLen: number): RopeScalin
   if (!factors?.every((each) => typeof each === "number"))
     throw file.refusal(`${field} of the rope scaling`, "a list of numbers", from.raw(field));
   const factor = (file.number("max_position_embeddings") ?? original) / original;
+  if (original === 1 && factor > 1) throw file.refusal(name, "an integer >= 2, whose logarithm divides", original);
   const grown = factor <= 1 ? 1 : Math.sqrt(1 + ln(factor) / ln(original));
   return {
     kind: "factors",
     factors: Float32Array.from(factors as readonly number[]),
-    attentionFactor: from.number("attention_factor") ?? grown,
+    attentionFactor: from.factor("attention_factor") ?? grown,
   };
 }

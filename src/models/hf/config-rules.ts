@@ -115,7 +115,7 @@ function slides(file: Fields, layer: number, { period, from, slides }: WindowRul
 
 function readSoftcap(file: Fields, { softcap }: Rules): number | undefined {
   if (softcap === undefined) return undefined;
-  return (file.has("attn_logit_softcapping") ? file.number("attn_logit_softcapping") : softcap) || undefined;
+  return (file.has("attn_logit_softcapping") ? file.factor("attn_logit_softcapping") : softcap) || undefined;
 }
 
 function readNorm(file: Fields, { qkNorm }: Rules): HfAttentionConfig["qkNorm"] {

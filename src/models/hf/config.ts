@@ -109,7 +109,7 @@ function readLayer(
   ) as HfAttentionConfig;
   refuseIgnored(file, as ?? type, as !== undefined, (name, value) => isUnderstood(name, value, own, rules));
   const check = () => checkConfig(WHERE, own);
-  checkFileConfig(WHERE, check, (ours) => fieldOf(file, namesOf(rules, part), ours));
+  checkFileConfig(WHERE, check, (ours) => fieldOf(namesOf(rules, part), ours));
   return own;
 }
 
@@ -209,22 +209,11 @@ function choosePart(file: Fields, type: string, rules: Rules, given: HfPart | un
 /** Our names of fields, and those in config.json. */
 const FIELDS: Readonly<Record<string, string>> = {
   "rope.dim": "partial_rotary_factor",
-  "qkNorm.eps": "rms_norm_eps",
-  "scale / softcap": "attn_logit_softcapping",
-  softcap: "attn_logit_softcapping",
   "window.left": "sliding_window",
 };
 
-/** The fields that the scale comes from. */
-const SCALES = ["query_pre_attn_scalar", "attention_multiplier", "softmax_scale"];
-
 /** The name in config.json of a field of ours. */
-function fieldOf(file: Fields, names: Names, ours: string): string | undefined {
+function fieldOf(names: Names, ours: string): string | undefined {
   const sizes: Readonly<Record<string, readonly string[]>> = names;
-  return (
-    FIELDS[ours] ??
-    ROPE_FIELDS[ours] ??
-    sizes[ours]?.[0] ??
-    (ours === "scale" ? SCALES.find((name) => file.has(name)) : undefined)
-  );
+  return FIELDS[ours] ?? ROPE_FIELDS[ours] ?? sizes[ours]?.[0];
 }

@@ -13,12 +13,12 @@ const FULL: NormRules = { kind: "full" };
 const NO_CLIPPING = { clip_qkv: [] };
 
 function rootOfScalar(file: Fields): number | undefined {
-  const scalar = file.number("query_pre_attn_scalar");
+  const scalar = file.factor("query_pre_attn_scalar");
   return scalar === undefined ? undefined : 1 / Math.sqrt(scalar);
 }
 
 /** Without the field, Granite's class multiplies scores by 1. */
-const GRANITE: Rules = { scale: (file) => file.number("attention_multiplier") ?? 1 };
+const GRANITE: Rules = { scale: (file) => file.factor("attention_multiplier") ?? 1 };
 
 const QWEN: WindowRules = { tokens: 4096, optIn: true, from: 28 };
 const QWEN_MOE: WindowRules = {
@@ -98,7 +98,7 @@ function readMpt(file: Fields): Partial<HfAttentionConfig> {
   own?.only("clip_qkv");
   own?.only("prefix_lm", false);
   own?.only("qk_ln", false);
-  return { alibi: "geometric", scale: own?.number("softmax_scale") };
+  return { alibi: "geometric", scale: own?.factor("softmax_scale") };
 }
 
 function readDbrx(file: Fields): Partial<HfAttentionConfig> {

@@ -5,6 +5,7 @@ import { describe } from "../../util/errors.ts";
 import { parseJson } from "../../util/json.ts";
 import { ln } from "../../util/math.ts";
 import { checkFileConfig } from "../check-config.ts";
+import { POSITIVE_RULE } from "../numbers.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { type Fields, fieldsOf } from "./config-fields.ts";
 import { ROPE_FIELDS, readRope } from "./config-rope.ts";
@@ -126,7 +127,7 @@ function readLatentRope(
 ): RopeConfig {
   const parameters = file.fields("rope_parameters");
   if ((parameters?.number("rope_theta") ?? file.number("rope_theta") ?? theta) === undefined)
-    throw file.refusal("rope_theta", "a finite number > 0", undefined);
+    throw file.refusal("rope_theta", POSITIVE_RULE, undefined);
   for (const each of [file, parameters]) each?.only("partial_rotary_factor", 1);
   return readRope(file, ropeDim, { ...(pairing && { pairing }), theta }, false);
 }
@@ -153,5 +154,4 @@ const FIELDS: Readonly<Record<string, string>> = {
   nopeDim: "qk_nope_head_dim",
   ropeDim: "qk_rope_head_dim",
   valueDim: "v_head_dim",
-  scale: "mscale_all_dim",
 };

@@ -25,6 +25,8 @@ export interface Family {
   readonly rows?: "equal" | "qkv" | "either";
   /** Whether keys and values may be projected from rows of another width. */
   readonly ownKdim?: boolean;
+  /** How the rows of q and k are paired by RoPE, where it is not as in `fromHfConfig`. */
+  readonly pairing?: "interleaved";
 }
 
 const BIAS = /weight$/;
@@ -43,10 +45,15 @@ const SEPARATE: readonly TensorPart[] = ["q", "k", "v"];
 const ALL: readonly TensorPart[] = ["q", "k", "v", "o"];
 const FUSED: readonly TensorPart[] = ["qkv", "o"];
 
-/**
- * The supported families. If a file has names of several, the first complete one is read. Bundlers drop the table from programs
- * that read no layer.
- */
+/** Four linear layers of a module that has the same biases in all of them, or none. */
+const four = (q: string, k: string, v: string, o: string): Family =>
+  linear(
+    `${q}, ${k}, ${v}, ${o} as linear layers`,
+    { q: `${q}.weight`, k: `${k}.weight`, v: `${v}.weight`, o: `${o}.weight` },
+    { together: [SEPARATE] },
+  );
+
+/** The supported families. Bundlers drop the table from programs that read no layer. */
 export const FAMILIES: readonly Family[] = /* @__PURE__ */ (() => [
   {
     title: "PyTorch nn.MultiheadAttention",
@@ -112,10 +119,31 @@ export const FAMILIES: readonly Family[] = /* @__PURE__ */ (() => [
   ),
   linear("T5", { q: "q.weight", k: "k.weight", v: "v.weight", o: "o.weight" }, { together: [SEPARATE] }),
   linear(
+    "the original files of Llama and Mistral",
+    { q: "wq.weight", k: "wk.weight", v: "wv.weight", o: "wo.weight" },
+    { together: [SEPARATE], pairing: "interleaved" },
+  ),
+  linear(
+    "diffusers",
+    { q: "to_q.weight", k: "to_k.weight", v: "to_v.weight", o: "to_out.0.weight" },
+    { together: [SEPARATE] },
+  ),
+  linear("vit-pytorch", { qkv: "to_qkv.weight", o: "to_out.0.weight" }, { rows: "equal" }),
+  linear(
     "W_q, W_k, W_v, W_o as linear layers",
     { q: "W_q.weight", k: "W_k.weight", v: "W_v.weight", o: "W_o.weight" },
     { together: [ALL] },
   ),
+  four("Wq", "Wk", "Wv", "Wo"),
+  four("w_q", "w_k", "w_v", "w_o"),
+  four("fc_q", "fc_k", "fc_v", "fc_o"),
+  four("q_linear", "k_linear", "v_linear", "out_linear"),
+  four("q_linear", "k_linear", "v_linear", "out"),
+  four("linear_q", "linear_k", "linear_v", "linear_out"),
+  four("linears.0", "linears.1", "linears.2", "linears.3"),
+  four("W_query", "W_key", "W_value", "out_proj"),
+  four("query_proj", "key_proj", "value_proj", "out_proj"),
+  four("query", "key", "value", "proj"),
   linear("qkv and W_o", { qkv: "qkv.weight", o: "W_o.weight" }, { together: [FUSED], rows: "qkv" }),
   linear("qkv and proj", { qkv: "qkv.weight", o: "proj.weight" }, { rows: "qkv" }),
   { title: "W_q, W_k, W_v, W_o of x·W", weights: { q: "W_q", k: "W_k", v: "W_v", o: "W_o" }, layout: "in-out" },
@@ -124,10 +152,19 @@ export const FAMILIES: readonly Family[] = /* @__PURE__ */ (() => [
 ])();
 
 /**
- * Norms of q and k with names that a family does not have: LayerNorm, or RMS norm in a family without it. They change
- * the result, so a layer that has one is refused.
+ * What changes the result of a layer and is not read: norms of q and k with names that a family does not have (LayerNorm, or RMS
+ * norm in a family without it), biases of single parts beside a fused matrix, relative positions, scales, and further projections.
  */
-const UNREAD_NORM = /^(q|k|query|key)_?(layer)?norm\./;
+const UNREAD = new RegExp(
+  [
+    "(q|k|query|key)_?(layer)?norm\\. norm_(added_)?[qk]\\. norm_cross\\. [qv]_bias$ pos_bias_[uv]$ linear_pos\\. rel_pos_[hw]$",
+    "relative_position_bias_table$ logit_scale$ temperature$ add_[qkv]_proj\\. to_add_out\\. to_[kv]_ip\\. to_out\\.[1-9]",
+  ]
+    .join(" ")
+    .split(" ")
+    .map((each) => `^${each}`)
+    .join("|"),
+);
 
 /** A family and the prefix of its names. */
 interface Found {
@@ -149,7 +186,16 @@ export function findFamily(where: string, names: readonly string[], prefix: stri
   if (below.size === 0) return fail(`prefix ${describe(root)} expected to begin a tensor's name, got ${layers(names)}`);
 
   const lacking = ({ weights }: Family) => Object.values(weights).filter((name) => !below.has(name));
-  const family = FAMILIES.find((each) => lacking(each).length === 0);
+  const [family, other] = FAMILIES.filter((each) => lacking(each).length === 0);
+  if (family !== undefined && other !== undefined) {
+    const own = ({ weights: mine }: Family, { weights: its }: Family) =>
+      Object.values(mine).filter((name) => !Object.values(its).includes(name));
+    const [first, second] = [own(family, other), own(other, family)];
+    return fail(
+      `names below prefix ${describe(root)} expected those of one family, got ${list(first)} of ${family.title} and ` +
+        `${list(second)} of ${other.title}: leave out what the layer does not use`,
+    );
+  }
   if (family === undefined) {
     // Not by the output matrix, whose name several families share.
     const inputs = ({ weights: { q, k, v, qkv } }: Family) => [q, k, v, qkv].filter((name) => name !== undefined);
@@ -163,7 +209,7 @@ export function findFamily(where: string, names: readonly string[], prefix: stri
   const read = [family.weights, family.biases, family.extras].flatMap((group) => Object.values(group ?? {}));
   const modules = read.filter((name) => name.endsWith(".weight")).map((name) => name.slice(0, -"weight".length));
   for (const name of below)
-    if (!read.includes(name) && (UNREAD_NORM.test(name) || modules.some((module) => name.startsWith(module))))
+    if (!read.includes(name) && (UNREAD.test(name) || modules.some((module) => name.startsWith(module))))
       fail(`tensor ${describe(root + name)} expected to be absent: ${family.title} would be read without it, got it`);
   return { family, root };
 }

@@ -10,7 +10,7 @@ import { readSource } from "./source.ts";
 import type { Extra } from "./tensor-names.ts";
 
 /** What `readAttentionWeights` cannot derive from the shapes of the tensors. */
-export type WeightsConfig = Partial<Pick<AttentionConfig, "numHeads" | "numKvHeads" | "headDim">> & {
+export type WeightsConfig = Partial<Pick<AttentionConfig, "numHeads" | "numKvHeads" | "headDim" | "rope">> & {
   /** Row order of a fused projection: "qkv" is all q, all k, all v; "grouped" is q, k and v of each key-value head. */
   readonly fused?: "qkv" | "grouped";
 };
@@ -19,8 +19,9 @@ const WHERE = "readAttentionWeights";
 
 /**
  * Reads the weights of one attention layer of a safetensors file, by the tensor names and layouts of PyTorch's
- * nn.MultiheadAttention, of the models that `fromHfConfig` knows (docs/guide/models.md), and by W_q, W_k, W_v, W_o and similar
- * names.
+ * nn.MultiheadAttention, of the models that `fromHfConfig` knows (docs/guide/models.md), of the original files of Llama and Mistral,
+ * of diffusers, and of modules with usual names (docs/guide/weights.md). Matrices are as stored: rows of q and k are for the
+ * pairing of RoPE that the file was made for, which is "interleaved" in the original files of Llama and Mistral (wq, wk, wv, wo).
  *
  * Matrices of F16, BF16, Q8_0 and Q4_0 keep their encoding (`toFloats` widens it); F64 becomes float32. Aligned F32 is not
  * copied: the weights are views of the file. Vectors become float32. The relative position bias of T5 is not a weight of the
@@ -29,9 +30,9 @@ const WHERE = "readAttentionWeights";
  * last dot).
  * @param config The configuration, which the shapes are compared with as far as it is given. Falcon, GPT-NeoX, BLOOM and
  * InternLM2 need `numHeads` and `fused` (or `numKvHeads: 1`), because their files do not contain the row order. `fromHfConfig`
- * gives both.
+ * gives both. `rope.pairing`, where it is given, must be that of the names, if these determine it.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a file that breaks the format, names that
- * are not recognised (the message lists those found), a missing tensor, shapes that contradict each other, and layers with
+ * are not recognised (the message lists those found) or are those of two families, a missing tensor, shapes that contradict each other, and layers with
  * further tensors that would change the result.
  * @example
  * import { readAttentionWeights, writeSafetensors } from "headwise/weights";
@@ -56,7 +57,18 @@ export function readAttentionWeights(
     throw new RangeError(
       `${WHERE}: config.numHeads expected a multiple of config.numKvHeads (${numKvHeads}), got ${numHeads}`,
     );
-  return readLayer(openParts(WHERE, readSource(WHERE, source, "readGgufLayer"), prefix), given);
+  const parts = openParts(WHERE, readSource(WHERE, source, "readGgufLayer"), prefix);
+  expectPairing(parts, given.rope?.pairing);
+  return readLayer(parts, given);
+}
+
+/** Throws if RoPE would pair rows of q and k otherwise than these files do. Without `rope` there is nothing to compare. */
+function expectPairing({ family }: Parts, pairing: unknown): void {
+  if (family.pairing === undefined || pairing === undefined || pairing === family.pairing) return;
+  throw new RangeError(
+    `${WHERE}: config.rope.pairing expected ${describe(family.pairing)}, as in ${family.title} (leave rope out for weights ` +
+      `whose rows were permuted), got ${describe(pairing)}`,
+  );
 }
 
 /** Outputs of q, k and v. */

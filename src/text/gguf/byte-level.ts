@@ -2,14 +2,18 @@ import { findPreTokenizer } from "./pre-tokenizers.ts";
 import type { TokenizerModel } from "./tokenizer-model.ts";
 import { NORMAL, type Vocabulary } from "./vocabulary.ts";
 
+/**
+ * Stands for bytes that have no token, such as those of controls in Falcon's vocabulary, which has none for what is unknown. It is no
+ * token itself, so a text with such a byte is refused, where the library would leave the byte out.
+ */
+const NO_TOKEN = "";
+
 /** Byte-level BPE, `tokenizer.ggml.model` "gpt2": tokens and merges are written in 256 characters, one for each byte. */
 export function byteLevelModel(where: string, vocabulary: Vocabulary): TokenizerModel {
   const { tokens, byText, fail } = vocabulary;
   const rules = findPreTokenizer(where, vocabulary.text("pre") ?? "default");
   const unknown = vocabulary.token("unknown_token_id");
-  const lacking = byteCharacters().find((character) => byText.get(character)?.type !== NORMAL);
-  if (lacking !== undefined && !unknown)
-    return fail("tokens", "tokens of all bytes, or one for what is unknown", `none of ${lacking}`);
+  const lacksBytes = byteCharacters().some((character) => byText.get(character)?.type !== NORMAL);
   const lines = vocabulary.list("merges") ?? [];
   if (!Array.isArray(lines)) return fail("merges", "a list of strings", lines);
   const merges = lines.map((line: unknown): readonly [string, string] => {
@@ -27,7 +31,7 @@ export function byteLevelModel(where: string, vocabulary: Vocabulary): Tokenizer
   const level = { type: "ByteLevel", add_prefix_space: false, trim_offsets: false };
   return {
     model: {
-      ...{ type: "BPE", dropout: null, unk_token: (lacking !== undefined && unknown?.text) || null },
+      ...{ type: "BPE", dropout: null, unk_token: lacksBytes ? (unknown?.text ?? NO_TOKEN) : null },
       ...{ continuing_subword_prefix: null, end_of_word_suffix: null, fuse_unk: false, byte_fallback: false },
       ...{ ignore_merges: rules.ignoreMerges ?? false, merges },
       vocab: Object.fromEntries(tokens.map(({ text, id }) => [text, id])),

@@ -221,8 +221,11 @@ export const scenarios = {
         given.browser,
         `${given.url}embeddings.html${VIEW}&lines=${lines}&model=${encodeURIComponent(model)}`,
         async (page) => {
-          // A browser reports files that the folder does not have, such as a template.
           await ready(page);
+          expect("the button", await textOf(page, ".picker form button"), `Load from ${new URL(model).host}`);
+          await page.click(".picker form button");
+          // A browser reports files that the folder does not have, such as a template.
+          await changed(page, "#digest", "–");
           expect("the digest by URL", await textOf(page, "#digest"), digest);
           expect("the sentence on the site's model", await page.$eval("#untrained", ({ hidden }) => hidden), true);
         },

@@ -2,6 +2,7 @@
 // keyboard alone.
 
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { loadKernels } from "../../../dist/index.js";
@@ -123,6 +124,43 @@ export const scenarios = {
         written,
       );
     }),
+  "a link to a model of another host loads nothing from there before the visitor says so": async (given) => {
+    let requests = 0;
+    const server = createServer((_, response) => {
+      requests++;
+      response.writeHead(200, { "Access-Control-Allow-Origin": "*" }).end("no model");
+    });
+    await new Promise((done) => server.listen(0, "127.0.0.1", done));
+    const host = `127.0.0.1:${server.address().port}`;
+    const button = (page) => textOf(page, ".picker form button");
+    const link = (url) => `${VIEW}&model=${encodeURIComponent(url)}`;
+    try {
+      await open(
+        given,
+        async (page, errors) => {
+          expect(
+            "the sentence",
+            await textOf(page, ".picker [role=status]"),
+            `This link names a model of ${host}. It is loaded from there when you choose so.`,
+          );
+          expect("the button", await button(page), `Load from ${host}`);
+          expect("requests", requests, 0);
+          await page.click(".picker form button");
+          await page.waitForSelector(".picker .error");
+          expect("the button behind it", await button(page), "Load");
+          if (requests === 0) throw new Error("nothing was requested");
+          errors.length = 0; // browsers report what is no model
+        },
+        link(`http://${host}/model.gguf`),
+      );
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
+    // A model of the site's own origin is loaded by itself.
+    await open(given, (page) => idle(page), link(`${given.url}models/stories/stories.gguf`));
+    return host;
+  },
   "a text and its options, by the keyboard alone": (given) =>
     open(given, async (page) => {
       await page.focus("#tokens");

@@ -180,12 +180,12 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => yarn({ mscale: 1e308, mscaleAllDim: 1e308, factor: 1e10 }),
         RangeError,
-        "rope.scaling: the factor on cos and sin expected a finite float32 number > 0, got NaN",
+        "rope.scaling: the factor on scores expected a finite float32 number > 0, got NaN",
       ],
       [
         () => yarn({ attentionFactor: 1e300 }),
         RangeError,
-        "rope.scaling: the factor on cos and sin expected a finite float32 number > 0, got 1e+300",
+        "rope.scaling: the factor on scores expected a finite float32 number > 0, got Infinity",
       ],
       [
         () => yarn({ betaFast: 1, betaSlow: 2 }),
@@ -309,7 +309,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         RangeError,
         `alibi expected slopes from -1e38 to 1e38, got ${-(2 ** 127)}`,
       ],
-      [() => make({ numKVHeads: 3 }), TypeError, `config expected only ${CONFIG}, got "numKVHeads"`],
+      [() => make({ numKVHeads: 3 }), TypeError, `config expected only ${CONFIG}, got "numKVHeads": use numKvHeads`],
       [() => make({ mask: undefined }), TypeError, `config expected only ${CONFIG}, got "mask"`],
       [() => make({ window: { before: 3 } }), TypeError, 'window expected only left, right, got "before"'],
       [
@@ -330,7 +330,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => make({ rope: { theta: 100 } }),
         RangeError,
-        'rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results without an error), got undefined',
+        'rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results), got undefined',
       ],
       [
         () => make({ rope: { theta: 0, pairing: "half" } }),
@@ -423,7 +423,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         `sinkLogits expected logits from -1e38 to 1e38 or -Infinity, got ${-(2 ** 127)}`,
       ],
       [() => make({}, { bqkv: f(36) }), RangeError, "bqkv expected none without wqkv, got Float32Array"],
-      [() => make({}, { bQ: f(12) }), TypeError, `weights expected only ${WEIGHTS}, got "bQ"`],
+      [() => make({}, { bQ: f(12) }), TypeError, `weights expected only ${WEIGHTS}, got "bQ": use bq`],
       [() => make({}, { qNorm: f(4) }), RangeError, "qNorm expected none without config.qkNorm, got Float32Array"],
     ],
     createCache: [
@@ -530,7 +530,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => attendMany(attention, [{ x: f(12) }, { x: f(12), mask: 1 }]),
         TypeError,
-        `options expected only x, ${CALL}, got "mask"`,
+        `options expected only x, ${CALL}, got "mask": use keep or drop`,
       ],
       [
         () => attendMany(attention, [{ x: f(12) }, { x: f(24), cache }]),
@@ -606,25 +606,21 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         RangeError,
         "cache expected one made for this attention, got one of another",
       ],
-      [() => call({ mask: t(3) }), TypeError, `options expected only ${CALL}, got "mask"`],
+      [() => call({ mask: t(3) }), TypeError, `options expected only ${CALL}, got "mask": use keep or drop`],
       [
         () => call({ cache, kvLengths: [3] }, 12),
         RangeError,
-        "kvLengths expected none with a cache that this call appends to: padding would stay in it (use keep instead)",
+        "kvLengths expected none with a cache that this call appends to: use keep",
       ],
       [
         () => attend(rotating, f(36), { cache: rotatingCache, append: false }),
         RangeError,
-        "positions expected with rope and append: false, because x does not continue the cache, got undefined",
+        "positions expected with rope and append: false, got undefined",
       ],
       [() => call({ cache }, 24), "CACHE_FULL", "past 3 + qLen 2 exceeds maxSeqLen 4"],
       [() => call({ cache, keys: f(24) }, 12), "CACHE_FULL", "past 3 + keys 2 exceeds maxSeqLen 4"],
       [() => call({ cache, batch: 2 }, 24), RangeError, "batch expected that of the cache (1), got 2"],
-      [
-        () => call({ cache, align: "end" }, 12),
-        RangeError,
-        'align expected none after a past of 3 keys, which determines the positions of the queries, got "end"',
-      ],
+      [() => call({ cache, align: "end" }, 12), RangeError, 'align expected none after a past of 3 keys, got "end"'],
       [() => call({ append: false }), RangeError, "append expected true without a cache, got false"],
       [() => call({ append: 0 }), TypeError, "append expected true or false, got 0"],
       [
@@ -650,7 +646,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => attend(causal, f(12), { keys: f(24) }),
         RangeError,
-        'align expected "start" or "end" because qLen (1) and kvLen (2) differ and no past determines the positions of the queries, got undefined',
+        'align expected "start" or "end" because qLen (1) and kvLen (2) differ, got undefined',
       ],
       [() => call({ kvLengths: [1, 2] }), RangeError, "kvLengths expected one length per sequence (1), got 2"],
       [() => call({ kvLengths: "3" }), TypeError, 'kvLengths expected an array, got "3"'],
@@ -683,11 +679,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         TypeError,
         "keep.data expected Uint8Array or an array of booleans, got Float32Array",
       ],
-      [
-        () => call({ keep: { data: new Uint8Array(3), shape: [] } }),
-        RangeError,
-        "keep expected rank 1 to 4, got shape []",
-      ],
+      [() => call({ keep: { data: new Uint8Array(3), shape: [] } }), RangeError, "keep expected rank 1 to 4, got []"],
       [
         () => call({ keep: { data: new Uint8Array(2), shape: [3] } }),
         RangeError,
@@ -706,12 +698,31 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => call({ bias: { data: f(3), shape: [1, 1, 1, 1, 3] } }),
         RangeError,
-        "bias expected rank 1 to 4, got shape [1, 1, 1, 1, 3]",
+        "bias expected rank 1 to 4, got [1, 1, 1, 1, 3]",
       ],
       [
         () => call({ bias: { data: f(27), shape: [3, 3, 3] } }, 24),
         RangeError,
         "bias expected a shape that broadcasts to [1, 3, 2, 2], got [3, 3, 3]",
+      ],
+      ...["mask", "attn_mask", "key_padding_mask", "attentionMask"].map(
+        (name) =>
+          [
+            () => call({ [name]: null }),
+            TypeError,
+            `options expected only ${CALL}, got "${name}": use keep or drop`,
+          ] as const,
+      ),
+      [() => call({ kv_lengths: [3] }), TypeError, `options expected only ${CALL}, got "kv_lengths": use kvLengths`],
+      [
+        () => call({ batch: 3, drop: { data: new Uint8Array(9), shape: [3, 3] } }, 108),
+        RangeError,
+        "drop expected [1, 1, 3, 3] (by query) or [3, 1, 1, 3] (by sequence), got [3, 3]",
+      ],
+      [
+        () => call({ batch: 3, bias: { data: f(12), shape: [3, 2, 2] } }, 72),
+        RangeError,
+        "bias expected [1, 3, 2, 2] (by head) or [3, 1, 2, 2] (by sequence), got [3, 2, 2]",
       ],
     ],
     attendWithMaps: [
@@ -760,7 +771,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => sdpa({ cache: kvCache, align: "end" }, t(1, 2, 1, 4), t(1, 1, 1, 4), t(1, 1, 1, 4)),
         RangeError,
-        'align expected none after a past of 2 keys, which determines the positions of the queries, got "end"',
+        'align expected none after a past of 2 keys, got "end"',
       ],
       [
         () => sdpa({ cache: windowCache, causal: true }),
@@ -811,12 +822,12 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => sdpa({ causal: true }, t(1, 2, 2, 4)),
         RangeError,
-        'align expected "start" or "end" because qLen (2) and kvLen (3) differ and no past determines the positions of the queries, got undefined',
+        'align expected "start" or "end" because qLen (2) and kvLen (3) differ, got undefined',
       ],
       [
         () => sdpa({ past: { key: t(1, 1, 2, 4), value: t(1, 1, 2, 4) }, align: "start" }),
         RangeError,
-        'align expected none after a past of 2 keys, which determines the positions of the queries, got "start"',
+        'align expected none after a past of 2 keys, got "start"',
       ],
       [() => sdpa({ sinkLogits: f(1) }), RangeError, "sinkLogits expected one per head (2), got 1"],
       [
@@ -877,14 +888,14 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       ...(
         [
           [new Uint8Array(0), "no bytes"],
-          [changed(0, 0)[0]?.bytes, "00 00 00 00 01 00 00 00"],
-          [changed(1, 2)[0]?.bytes, "48 57 50 47 02 00 00 00"],
+          [changed(0, 0)[0]?.bytes, "00 00 00 00 02 00 00 00"],
+          [changed(1, 1)[0]?.bytes, "one of version 1"],
         ] as const
       ).map(
         ([bytes, got]): Row => [
           () => importPages(empty, [{ index: 0, bytes }], 3),
           RangeError,
-          `pages[0].bytes expected a page of version 1 that exportPages gave, got ${got}`,
+          `pages[0].bytes expected a page of version 2 of exportPages, got ${got}`,
         ],
       ),
       [() => importPages(empty, changed(3, 64), 3), RangeError, "pages[0].bytes expected PAGE 128, got 64"],
@@ -901,6 +912,16 @@ test("every wrong call throws its exact text and changes nothing", async () => {
         () => importPages(empty, [{ index: 0, bytes: page.bytes.subarray(0, 100) }], 3),
         RangeError,
         `pages[0].bytes expected ${page.bytes.length} bytes, got 100`,
+      ],
+      [
+        () => importPages(empty, [page], 4),
+        RangeError,
+        "pages[0].bytes expected a page that holds 4 tokens, got one of 3",
+      ],
+      [
+        () => importPages(empty, changed(8, 129), 3),
+        RangeError,
+        "pages[0].bytes expected a page that holds 3 tokens, got one of 129",
       ],
     ],
     splitHeads: [

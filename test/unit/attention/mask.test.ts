@@ -4,10 +4,17 @@ import { expect, test } from "vitest";
 import { checkMasks, type MaskTarget, maskElements, writeBias, writeKeep } from "../../../src/attention/mask.ts";
 import { createRandom, type Random } from "../../../src/diagnostics/random.ts";
 
-const drawn = (random: Random, { batch, numHeads, qLen, kvLen }: MaskTarget): number[] => {
+/** Whether the first dimension could be that of the sequences, as in other libraries, and would then mean something else. */
+const hasTwoReadings = ([first, ...rest]: readonly number[], { batch, numHeads, qLen }: MaskTarget): boolean =>
+  batch > 1 && first === batch && first === [undefined, qLen, numHeads][rest.length];
+
+/** A shape that broadcasts, of any rank, and of rank 4 where it would have two readings. */
+const drawn = (random: Random, target: MaskTarget): number[] => {
+  const { batch, numHeads, qLen, kvLen } = target;
   const one = (length: number) => (random.next() < 0.5 ? 1 : length);
   const last = random.next() < 0.3 ? random.int(0, kvLen) : one(kvLen);
-  return [one(batch), one(numHeads), one(qLen), last].slice(random.int(0, 3));
+  const shape = [one(batch), one(numHeads), one(qLen), last].slice(random.int(0, 3));
+  return hasTwoReadings(shape, target) ? [...Array<number>(4 - shape.length).fill(1), ...shape] : shape;
 };
 
 const elements = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
@@ -23,6 +30,57 @@ function at<T>(data: ArrayLike<T>, shape: readonly number[], index: readonly num
   }
   return data[i];
 }
+
+test("shapes of all small sizes: those with two readings are refused, and each of the two that the message names is taken", () => {
+  const sizes = [1, 2, 3, 6];
+  let refused = 0;
+  for (const batch of sizes)
+    for (const numHeads of sizes)
+      for (const qLen of sizes)
+        for (const shape of [
+          ...sizes.map((n) => [n, 6]),
+          ...sizes.flatMap((n) => [
+            [n, 1, 6],
+            [n, qLen, 6],
+          ]),
+        ]) {
+          const target = { batch, numHeads, qLen, kvLen: 6 };
+          const check = (own: readonly number[]) => {
+            const keep = { data: new Uint8Array(elements(own)), shape: own };
+            return checkMasks("attend", { keep }, target).keep[0]?.shape;
+          };
+          const full = [...Array<number>(4 - shape.length).fill(1), ...shape];
+          const inOrder = full.every((n, axis) => n === 1 || n === [batch, numHeads, qLen, 6][axis]);
+          let message: string | undefined;
+          try {
+            expect(check(shape)).toEqual(full);
+          } catch (error) {
+            message = (error as Error).message;
+          }
+          const text = JSON.stringify([shape, target]);
+          expect(message === undefined, text).toBe(inOrder && !hasTwoReadings(shape, target));
+          if (!hasTwoReadings(shape, target)) continue;
+          refused++;
+          const named = [...(message as string).matchAll(/\[[\d, ]+\]/g)].map(([list]) => JSON.parse(list) as number[]);
+          const [first = 0, ...rest] = shape;
+          const bySequence = rest.length === 1 ? [first, 1, 1, ...rest] : [first, 1, ...rest];
+          expect(named, text).toEqual([full, bySequence, shape]);
+          for (const each of named.slice(0, 2)) expect(check(each)).toEqual(each);
+        }
+  expect(refused).toBeGreaterThan(20);
+});
+
+test("the masks of other libraries are refused with the shape in which their elements mean the same", () => {
+  const target = { batch: 2, numHeads: 3, qLen: 4, kvLen: 5 };
+  const said = (shape: readonly number[]) => () =>
+    checkMasks("attend", { drop: { data: new Uint8Array(elements(shape)), shape } }, target);
+  const rule = "attend: drop expected a shape that broadcasts to [2, 3, 4, 5]";
+  expect(said([2, 5])).toThrow(`${rule}, such as [2, 1, 1, 5], got [2, 5]`);
+  expect(said([2, 4, 5])).toThrow(`${rule}, such as [2, 1, 4, 5], got [2, 4, 5]`);
+  expect(said([6, 4, 5])).toThrow(`${rule}, such as [2, 3, 4, 5], got [6, 4, 5]`);
+  expect(said([7, 4, 5])).toThrow(`${rule}, got [7, 4, 5]`);
+  expect(said([3, 5])).toThrow(`${rule}, got [3, 5]`);
+});
 
 test("keep, drop and bias are broadcast, cut and joined as they are defined; bytes other than 0 are true", () => {
   const random = createRandom(21);

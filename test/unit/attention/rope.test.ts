@@ -254,12 +254,12 @@ describe("checkRope", () => {
     ["rope.theta expected a finite number >= 1, got 0.5", RangeError, { theta: 0.5 }],
     ['rope.theta expected a finite number > 0, got "10000"', TypeError, { theta: "10000" }],
     [
-      'rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results without an error), got undefined',
+      'rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results), got undefined',
       RangeError,
       { pairing: undefined },
     ],
     [
-      'rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results without an error), got "neox"',
+      'rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results), got "neox"',
       RangeError,
       { pairing: "neox" },
     ],
@@ -320,6 +320,11 @@ describe("checkRope", () => {
       "rope.scaling.attentionFactor expected a finite number > 0, got 0",
       RangeError,
       { scaling: { ...yarn, attentionFactor: 0 } },
+    ],
+    [
+      "rope.scaling: the factor on scores expected a finite float32 number > 0, got 9.999999999999999e+75",
+      RangeError,
+      { scaling: { ...yarn, attentionFactor: 1e38 } },
     ],
     ["rope.scaling.mscale expected a finite number >= 0, got -1", RangeError, { scaling: { ...yarn, mscale: -1 } }],
     [

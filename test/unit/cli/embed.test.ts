@@ -37,8 +37,8 @@ test("prints the vectors that embed gives, of length 1, and the cosine of each p
     { text: "w8", vector: Array.from(want[1] as Float32Array) },
   ]);
   const cosine = want[0]!.reduce((sum, x, i) => sum + x * want[1]![i]!, 0);
-  const { status, stdout, stderr } = run("w5 w6 w7", "w8", ...options);
-  expect([status, stderr]).toEqual([0, ""]);
+  const { status, stdout } = run("w5 w6 w7", "w8", ...options);
+  expect(status).toBe(0);
   expect(stdout).toContain(`cosine 1, 2  ${cosine.toFixed(4)}\n`);
 });
 

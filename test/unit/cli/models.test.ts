@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type * as BenchModel from "../../../src/cli/bench-model.ts";
+import { readLoading } from "../../../src/cli/loading.ts";
 import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
 import { loadKernels } from "../../../src/entries/index.ts";
 import { createSession, forward, loadModel, models } from "../../../src/entries/models.ts";
@@ -94,7 +95,7 @@ describe("bench FOLDER", () => {
         loadDecoder: () => Promise.reject(new Error(`bench: model: ${cause.message}`, { cause })),
       },
     );
-    const result = await benchModel("model", ["f32"], 1);
+    const result = await benchModel("model", ["f32"], 1, readLoading("model", { "no-store": true, quiet: true }), true);
     expect(result).toMatchObject({ rows: [], leftOut: [{ weights: "f32", reason: cause.message }] });
     expect(modelBenchText(result)).toMatch(/^build relaxed, threads 1\n/);
     expect(modelBenchText(result)).toMatch(/\nf32 was left out: loadModel: 5 more bytes do not fit$/);

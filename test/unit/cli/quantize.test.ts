@@ -366,3 +366,24 @@ test("an interrupted run leaves neither a file nor a part of one", async () => {
   expect(readdirSync(folder).sort()).toEqual(before);
   rmSync(input);
 });
+
+test("what killed runs left of OUT is removed by the next run, and nothing of others", async () => {
+  const killed = spawn(process.execPath, ["-e", "setTimeout(() => {}, 60_000)"]);
+  const ended = new Promise((resolve) => killed.on("exit", resolve));
+  killed.kill("SIGKILL");
+  await ended;
+  const input = write("small.safetensors", { "a.weight": tensor(2, 32) });
+  const kept = [
+    `stale.safetensors.${process.pid}.part`,
+    `other.safetensors.${killed.pid}.part`,
+    "stale.safetensors.part",
+  ];
+  for (const name of [...kept, `stale.safetensors.${killed.pid}.part`]) writeFileSync(at(name), "");
+  expect(run("quantize", input, at("stale.safetensors"), "--weights", "q8").status).toBe(0);
+  expect(
+    readdirSync(folder)
+      .filter((name) => name.endsWith(".part"))
+      .sort(),
+  ).toEqual(kept.sort());
+  for (const name of kept) rmSync(at(name));
+});

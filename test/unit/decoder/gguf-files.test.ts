@@ -234,7 +234,7 @@ describe("hostile files", () => {
     ["llama.attention.head_count", 'key "llama.attention.head_count" expected an integer >= 1, got undefined'],
     [
       "llama.attention.layer_norm_rms_epsilon",
-      'key "llama.attention.layer_norm_rms_epsilon" expected a finite number > 0, got undefined',
+      'key "llama.attention.layer_norm_rms_epsilon" expected a finite float32 number > 0, got undefined',
     ],
   ])("a file without the key %s is refused by it", async (key, message) => {
     expect(await said(({ metadata }) => delete metadata[key])).toContain(`loadModel: ${message}`);
@@ -253,9 +253,9 @@ describe("hostile files", () => {
   });
 
   test.each([
-    ["llama.attention.layer_norm_rms_epsilon", f32(Number.NaN), "expected a finite number > 0, got NaN"],
-    ["llama.attention.layer_norm_rms_epsilon", f32(-1), "expected a finite number > 0, got -1"],
-    ["llama.attention.layer_norm_rms_epsilon", text("1e-5"), 'expected a finite number > 0, got "1e-5"'],
+    ["llama.attention.layer_norm_rms_epsilon", f32(Number.NaN), "expected a finite float32 number > 0, got NaN"],
+    ["llama.attention.layer_norm_rms_epsilon", f32(-1), "expected a finite float32 number > 0, got -1"],
+    ["llama.attention.layer_norm_rms_epsilon", text("1e-5"), 'expected a finite float32 number > 0, got "1e-5"'],
     ["llama.block_count", u32(2 ** 31), "expected an integer >= 1, got 2147483648"],
     ["llama.block_count", u32(2 ** 31 - 1), "expected at most 10000, got 2147483647"],
     ["llama.attention.head_count", u32(0), "expected an integer >= 1, got 0"],
@@ -268,6 +268,17 @@ describe("hostile files", () => {
     expect(await said(setKey(key, value))).toContain(`loadModel: key "${key}" ${message}`);
   });
 
+  test("a table of positions that has one dimension is refused", async () => {
+    const flat = ({ tensors }: GgufModel) => {
+      const at = tensors.findIndex((tensor) => tensor.name === "position_embd.weight");
+      const { shape, ...rest } = tensors[at] as GgufModel["tensors"][number];
+      tensors[at] = { ...rest, shape: [shape.reduce((a, b) => a * b, 1)] };
+    };
+    expect(await said(flat, { ...TINY.gpt2, layer_norm_epsilon: 2 ** -14 })).toBe(
+      'loadModel: tensor "position_embd.weight" expected two dimensions, got [11520]',
+    );
+  });
+
   test("more layers than tensors, and counts that contradict their shapes, are refused", async () => {
     expect(await said(setKey("llama.block_count", u32(3)))).toContain("9 missing: blk.2.attn_q.weight, ");
     expect(await said(setKey("llama.feed_forward_length", u32(53)))).toContain(
@@ -276,6 +287,15 @@ describe("hostile files", () => {
     expect(await said(setKey("llama.attention.head_count", list(4, [4, 2])))).toContain(
       "blk.1.attn_q.weight expected [24, 40], got [48, 40]",
     );
+  });
+
+  test("sessions of a file whose table has fewer positions than its context_length have as many by default", async () => {
+    const config = { ...TINY.gpt2, layer_norm_epsilon: 2 ** -14 };
+    const model = modelOf(config);
+    model.metadata["gpt2.context_length"] = u32(4096);
+    using loaded = await loadModel(kernels, writeGguf(model), { gguf });
+    using session = createSession(loaded);
+    expect(session.maxSeqLen).toBe(config.n_positions);
   });
 
   test("heads may be stated for each layer", async () => {

@@ -269,6 +269,27 @@ describe("the logits of a GGUF are those of its safetensors form, to the bit or 
     expect(await logitsOf(writeGguf(model))).toEqual(await logitsOf(tinyFolder(config, tensors)));
   });
 
+  test("DeepSeek-V2 and V3 without dense layers are read the same", async () => {
+    for (const [, , config] of CASES.filter(([name]) => name === "deepseek2")) {
+      const sparse = { ...config, first_k_dense_replace: 0 };
+      const tensors = tensorsOf(sparse);
+      expect(await logitsOf(tinyGguf(sparse, tensors))).toEqual(await logitsOf(tinyFolder(sparse, tensors)));
+    }
+  });
+
+  test("tensors of one head and one expert, which some programs store without the dimensions of 1, are read the same", async () => {
+    const ones = { num_attention_heads: 1, num_key_value_heads: 1, n_routed_experts: 1, num_experts_per_tok: 1 };
+    const config = { ...LATENT, ...ones, n_group: 1, topk_group: 1, model_type: "deepseek_v2", topk_method: "greedy" };
+    const tensors = tensorsOf(config);
+    const model = ggufModel(config, tensors);
+    const cut = model.tensors.map(({ shape, ...tensor }) => ({
+      ...tensor,
+      shape: shape.slice(shape.findIndex((size) => size !== 1)),
+    }));
+    expect(cut.filter(({ shape }, i) => shape.length !== model.tensors[i]?.shape.length).length).toBeGreaterThan(4);
+    expect(await logitsOf(writeGguf({ ...model, tensors: cut }))).toEqual(await logitsOf(tinyFolder(config, tensors)));
+  });
+
   test("every architecture is among them", () => {
     const names = [...CASES.map(([name]) => name), "granitemoe"];
     expect([...new Set(names)].sort()).toEqual(Object.keys(DECODERS).sort());

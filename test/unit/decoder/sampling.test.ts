@@ -124,10 +124,23 @@ test.each([{ temperature: 0 }, { temperature: 1 }, { temperature: 1, topK: 2 }])
   },
 );
 
-test("a processor that raises a token to Infinity chooses it at every temperature", () => {
-  const logitsProcessors: LogitsProcessor[] = [(_ids, { data }) => data.fill(Number.POSITIVE_INFINITY, 1, 2)];
-  for (const temperature of [0, 0.5, 1]) expect(choose([1, 2, 3], { temperature, logitsProcessors }).id).toBe(1);
-});
+test.each([0, 0.5, 1])(
+  "one logit that is NaN or Infinity is refused at temperature %d, and -Infinity is not",
+  (temperature) => {
+    const choosing = (bad: number, options: SamplingOptions = {}) => {
+      const logitsProcessors: LogitsProcessor[] = [(_ids, { data }) => data.fill(bad, 1, 2)];
+      return () => choose([1, 2, 3], { temperature, logitsProcessors, ...options });
+    };
+    for (const bad of [Number.NaN, Number.POSITIVE_INFINITY])
+      for (const options of [{}, { topK: 2 }, { topP: 0.5 }, { repetitionPenalty: 2 }])
+        expect(choosing(bad, options)).toThrow(
+          new RangeError(
+            `generate: logits at position 0 expected numbers below Infinity after logitsProcessors, got ${bad} as the largest`,
+          ),
+        );
+    expect(choosing(Number.NEGATIVE_INFINITY)().id).not.toBe(1);
+  },
+);
 
 test("the hottest temperatures choose all tokens that are left alike", () => {
   const logitsProcessors: LogitsProcessor[] = [(_ids, { data }) => data.fill(Number.NEGATIVE_INFINITY, 0, 1)];

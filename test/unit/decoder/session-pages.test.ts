@@ -7,9 +7,12 @@ import { loadModel } from "../../../src/decoder/load-model.ts";
 import type { Model } from "../../../src/decoder/model.ts";
 import { createSession, type Session, type SessionOptions } from "../../../src/decoder/session.ts";
 import { exportSession, importSession } from "../../../src/decoder/session-pages.ts";
+import { loadSeq2Seq, type Seq2Seq } from "../../../src/encoder/load-seq2seq.ts";
+import { readSource } from "../../../src/encoder/read-source.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import { firstDifference, kernelsOf } from "../../support/layers.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+import { seq2seqFolder, sourceFor, type TinySeq2Seq } from "../../support/tiny-seq2seq.ts";
 
 const idsOf = (count: number) => Array.from({ length: count }, (_, i) => (i * 29 + 5) % 67);
 const ids = idsOf(400);
@@ -60,12 +63,48 @@ test.each(CASES)(
     // Penalties and guesses depend on the tokens that were read before.
     const continued = async (on: Session) => {
       const tokens: unknown[] = [];
-      const options = { maxTokens: 20, repetitionPenalty: 1.4, temperature: 0.7, draft: { ngram: 2 } };
+      const options = { maxTokens: 20, repetitionPenalty: 1.4, temperature: 0.7, seed: 1, draft: { ngram: 2 } };
       for await (const token of generate(on, [7], options)) tokens.push(token);
       return tokens;
     };
     expect(firstDifference(forward(restored, [3]).logits, forward(session, [3]).logits)).toBe(-1);
     expect(await continued(restored)).toEqual(await continued(session));
+  },
+);
+
+test.each(["llama", "gemma2", "deepseek_v3", "t5", "whisper"] as const)(
+  "%s: pages are refused for more tokens than they hold, and restore all of them or the first",
+  async (name) => {
+    const isDecoder = name in TINY;
+    using model = isDecoder
+      ? await loadModel(kernels, tinyFolder(TINY[name as keyof typeof TINY]))
+      : await loadSeq2Seq(kernels, seq2seqFolder(name as TinySeq2Seq));
+    const source = sourceFor(isDecoder ? "t5" : (name as TinySeq2Seq), 20);
+    const open = async () =>
+      isDecoder ? createSession(model, { maxSeqLen: 300 }) : readSource(model as Seq2Seq, source, { maxSeqLen: 300 });
+    using session = await open();
+    forward(session, ids.slice(0, 10));
+    const pages = exportSession(session);
+    using restored = await open();
+    for (const count of [11, 60, 128])
+      expect(() => importSession(restored, pages, ids.slice(0, count))).toThrow(
+        `importSession: layer 0: pages[0].bytes expected a page that holds ${count} tokens, got one of 10`,
+      );
+    expect(restored.length).toBe(0);
+    // A page that was not exported again when it was full is not one of the longer sequence.
+    forward(session, ids.slice(10, 200));
+    const stale = exportSession(session).map((all, layer) => [...(pages[layer] ?? []), ...all.slice(1)]);
+    expect(() => importSession(restored, stale, ids.slice(0, 200))).toThrow(
+      "importSession: layer 0: pages[0].bytes expected a page that holds 128 tokens, got one of 10",
+    );
+    session.truncate(0);
+    for (const count of [9, 10]) {
+      importSession(restored, pages, ids.slice(0, count));
+      forward(session, ids.slice(0, count));
+      const [logits, expected] = [restored, session].map((each) => forward(each, [3]).logits) as [never, never];
+      expect(firstDifference(logits, expected), `${count} tokens`).toBe(-1);
+      for (const each of [restored, session]) each.truncate(0);
+    }
   },
 );
 

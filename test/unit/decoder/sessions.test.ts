@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { forward, forwardAsync } from "../../../src/decoder/forward.ts";
-import { generate } from "../../../src/decoder/generate.ts";
+import { type GenerateOptions, generate } from "../../../src/decoder/generate.ts";
 import {
   type GenerateManyOptions,
   type GenerationEvent,
@@ -11,6 +11,7 @@ import {
 } from "../../../src/decoder/generate-many.ts";
 import { loadModel } from "../../../src/decoder/load-model.ts";
 import type { Model } from "../../../src/decoder/model.ts";
+import type { LogitsProcessor } from "../../../src/decoder/sampling.ts";
 import { createSession, type Session, type SessionOptions } from "../../../src/decoder/session.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import { kernelsOf } from "../../support/layers.ts";
@@ -226,6 +227,22 @@ describe("many at once", () => {
         ]);
         session.release();
       }
+    }
+  });
+
+  test.each([
+    [Number.NaN, 3],
+    [Number.POSITIVE_INFINITY, 3],
+    [Number.NaN, 66],
+    [Number.POSITIVE_INFINITY, 66],
+  ])("a processor that leaves %d at token %d ends its generation at any temperature", async (bad, at) => {
+    const spoil: LogitsProcessor = (_ids, { data }) => data.fill(bad, at, at + 1);
+    for (const temperature of [0, 0.7]) {
+      using session = open();
+      const options = { maxTokens: 3, temperature, seed: 1, logitsProcessors: [spoil] };
+      await expect(generate(session, idsOf(5), options).next()).rejects.toThrow(
+        `generate: logits at position 5 expected numbers below Infinity after logitsProcessors, got ${bad} as the largest`,
+      );
     }
   });
 
@@ -712,6 +729,94 @@ describe("options of a generation", () => {
       expect(logprob).toBeLessThanOrEqual(0);
     }
     expect(tokens).toEqual(want);
+  });
+});
+
+describe("the end of a generation", () => {
+  const drawn = { temperature: 1, maxTokens: 12 };
+
+  /** The tokens of a generation that is not given a seed, and the seed in its end. */
+  async function draw(call: "generate" | "generateMany"): Promise<readonly [tokens: number[], seed: number]> {
+    using session = open();
+    const tokens: number[] = [];
+    const job = { session, ids: idsOf(5), ...drawn };
+    if (call === "generate") {
+      const all = generate(session, job.ids, drawn);
+      for await (const { id } of all) tokens.push(id);
+      return [tokens, (await all.end).seed as number];
+    }
+    let end: GenerationEvent["end"];
+    for await (const event of generateMany([job])) {
+      if (event.token) tokens.push(event.token.id);
+      end = event.end;
+    }
+    return [tokens, (end as { readonly seed: number }).seed];
+  }
+
+  test.each(["generate", "generateMany"] as const)(
+    "%s: a temperature without a seed draws one each time, which gives the same tokens again",
+    async (call) => {
+      const seeds = new Set<number>();
+      for (let i = 0; i < 3; i++) {
+        const [tokens, seed] = await draw(call);
+        seeds.add(seed);
+        using session = open();
+        const again: number[] = [];
+        for await (const { id } of generate(session, idsOf(5), { ...drawn, seed })) again.push(id);
+        expect(again).toEqual(tokens);
+      }
+      // Two of three are equal once in 1.4e9 runs.
+      expect(seeds.size).toBe(3);
+    },
+  );
+
+  test("has the seed that was given, and none at temperature 0", async () => {
+    using session = open();
+    const endOf = async (options: GenerateOptions) => {
+      session.truncate(0);
+      const all = generate(session, [1, 2], { maxTokens: 2, ...options });
+      for await (const _ of all);
+      return all.end;
+    };
+    expect(await endOf({ temperature: 0.5, seed: 7 })).toEqual({ reason: "length", seed: 7 });
+    expect(await endOf({ seed: 7 })).toEqual({ reason: "length" });
+    const stopIds = Array.from({ length: 67 }, (_, id) => id);
+    const { stopId, ...stopped } = await endOf({ temperature: 0.5, seed: 7, stopIds });
+    expect([stopped, stopId === undefined]).toEqual([{ reason: "stop", seed: 7 }, false]);
+  });
+
+  test.each([
+    ["return() before the first token", 0, "return"],
+    ["throw() before the first token", 0, "throw"],
+    ["return()", 3, "return"],
+    ["throw()", 3, "throw"],
+  ] as const)("says that it was left by %s, when the session is free", async (_, count, way) => {
+    using session = open();
+    const all = generate(session, [1, 2], { ...drawn, seed: 7 });
+    const ended = all.end.then((end) => [end, session.length]);
+    for (let i = 0; i < count; i++) await all.next();
+    const left = way === "return" ? all.return(undefined as never) : all.throw(new Error("mine"));
+    if (way === "throw") await expect(left).rejects.toThrow("mine");
+    else expect((await left).done).toBe(true);
+    const seeded = count > 0 ? { seed: 7 } : {};
+    expect(await ended).toEqual([{ reason: "left", ...seeded }, count > 0 ? 2 + count - 1 : 0]);
+    expect(await all.next()).toEqual({ value: undefined, done: true });
+  });
+
+  test("says that it was aborted, and rejects with other errors", async () => {
+    using session = open();
+    const stop = new AbortController();
+    const all = generate(session, [1, 2], { ...drawn, seed: 7, signal: stop.signal });
+    await all.next();
+    stop.abort(new Error("enough"));
+    await expect(all.next()).rejects.toThrow("enough");
+    expect(await all.end).toEqual({ reason: "aborted", seed: 7 });
+    const early = generate(session, [1], { ...drawn, signal: stop.signal });
+    await expect(early.next()).rejects.toThrow("enough");
+    expect(await early.end).toMatchObject({ reason: "aborted" });
+    const wrong = generate(session, [67]);
+    await expect(wrong.next()).rejects.toThrow("ids[0] expected");
+    await expect(wrong.end).rejects.toThrow("ids[0] expected");
   });
 });
 

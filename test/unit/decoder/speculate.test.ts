@@ -1,10 +1,11 @@
 // Speculative decoding with sessions that cannot forget every guess, and drafts that are refused.
 
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { forward } from "../../../src/decoder/forward.ts";
 import { type GenerateOptions, generate } from "../../../src/decoder/generate.ts";
 import { loadModel } from "../../../src/decoder/load-model.ts";
 import type { Model } from "../../../src/decoder/model.ts";
+import type { LogitsProcessor } from "../../../src/decoder/sampling.ts";
 import { createSession, type Session, type SessionOptions } from "../../../src/decoder/session.ts";
 import type { DraftOptions } from "../../../src/decoder/speculate.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
@@ -62,6 +63,87 @@ test.each([
     }
   },
 );
+
+describe("a generation that is left between the tokens of a step", () => {
+  const ids = prompt.slice(0, 20);
+
+  /** Leaves a generation behind `count` tokens, or has it stop at the next one. */
+  const leave = async (way: "break" | "return" | "stop id", session: Session, count: number, draft?: DraftOptions) => {
+    const tokens: number[] = [];
+    const options = { ...(way === "stop id" && { stopIds: [stopsAt[count] as number] }), draft };
+    const all = generate(session, ids, { maxTokens: 20, ...options });
+    if (way === "return") {
+      while (tokens.length < count) tokens.push(((await all.next()).value as { readonly id: number }).id);
+      await all.return(undefined as never);
+    } else
+      for await (const { id } of all) {
+        tokens.push(id);
+        if (way === "break" && tokens.length === count) break;
+      }
+    return { tokens, length: session.length, held: [...session.tokens], logits: forward(session, [7]).logits };
+  };
+  let stopsAt: number[];
+  beforeAll(async () => {
+    using plain = open();
+    stopsAt = await run(plain, ids, { maxTokens: 20 });
+  });
+
+  test.each(["break", "return", "stop id"] as const)(
+    "by %s, behind 1 to 12 of them: the session holds what plain decoding holds, and the next logits have its bits",
+    async (way) => {
+      let between = 0;
+      for (let count = 1; count <= 12; count++) {
+        using plain = open();
+        const want = await leave(way, plain, count);
+        for (const tokens of [3, 7, 12]) {
+          using session = open();
+          using guide = open();
+          // The model itself guesses, so that every guess is right, and a step gives tokens + 1 of them.
+          expect(await leave(way, session, count, { session: guide, tokens }), `${count}, ${tokens}`).toEqual(want);
+          if (count % (tokens + 1) !== 0) between++;
+        }
+      }
+      expect(between).toBeGreaterThan(24);
+    },
+  );
+});
+
+describe("behind a prompt of 3 tokens", () => {
+  /** Leaves 3 tokens, which depend on all tokens of the sequence and their order. */
+  const hashing: LogitsProcessor = ([ids], { data }) => {
+    let hash = 7;
+    for (const id of ids as bigint[]) hash = (Math.imul(hash, 31) + Number(id) + 1) >>> 0;
+    for (let id = 0; id < data.length; id++) if (id > 2) data[id] = Number.NEGATIVE_INFINITY;
+    data[hash % 3] = 50;
+  };
+
+  test.each([
+    ["processors", { logitsProcessors: [hashing] }, (): DraftOptions => ({ ngram: 1, tokens: 6 })],
+    ["penalties", { repetitionPenalty: 1.3 }, (): DraftOptions => ({ session: open(), tokens: 6 })],
+    [
+      "penalties and temperatures",
+      { repetitionPenalty: 1.3, temperature: 0.3, seed: 1 },
+      (): DraftOptions => ({ session: open(), tokens: 6 }),
+    ],
+  ] satisfies [string, GenerateOptions, () => DraftOptions][])(
+    "%s see the guesses that were accepted before: the tokens are those of plain decoding",
+    async (_, sampling, drafting) => {
+      const options = { ...sampling, maxTokens: 60 };
+      using plain = open();
+      const want = await run(plain, [1, 2, 0], options);
+      using session = open();
+      const got: number[] = [];
+      // While a token is given, the session already holds those behind it that the same step accepted.
+      let accepted = 0;
+      for await (const { id } of generate(session, [1, 2, 0], { ...options, draft: drafting() })) {
+        if (session.length > 3 + got.length) accepted++;
+        got.push(id);
+      }
+      expect(got).toEqual(want);
+      expect(accepted).toBeGreaterThan(5);
+    },
+  );
+});
 
 test("a draft session that holds other tokens reads those of the sequence", async () => {
   using plain = open();

@@ -153,7 +153,7 @@ describe("refused with all memory free", () => {
     [
       "no epsilon",
       ({ metadata }) => delete metadata["bert.attention.layer_norm_epsilon"],
-      'key "bert.attention.layer_norm_epsilon" expected a finite number > 0, got undefined',
+      'key "bert.attention.layer_norm_epsilon" expected a finite float32 number > 0, got undefined',
     ],
     [
       "another number of layers",

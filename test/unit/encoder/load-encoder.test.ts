@@ -9,7 +9,7 @@ import { maskedLogits } from "../../../src/encoder/masked-logits.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { encoderFolder, encoderTensors, TINY_ENCODERS } from "../../support/tiny-encoders.ts";
-import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
 import { seq2seqFolder } from "../../support/tiny-seq2seq.ts";
 
 let kernels: Kernels;
@@ -72,6 +72,24 @@ describe("errors of calls", () => {
   ])("%o", (call, message) => {
     expect(call).toThrow(message);
   });
+
+  test.each(["roberta", "xlm-roberta", "camembert", "mpnet"])(
+    "%s: positions count from pad_token_id on, which leaves at least one, or is refused",
+    async (type) => {
+      const config = (padding: unknown) => ({
+        ...(type === "mpnet" ? TINY_ENCODERS.mpnet : TINY_ENCODERS.roberta),
+        ...{ model_type: type, max_position_embeddings: 8, pad_token_id: padding },
+      });
+      const tensors = (padding: unknown) => tinyTensors(config(padding), 1, readEncoder);
+      using one = await loadEncoder(kernels, tinyFolder(config(6), tensors(6)));
+      expect([one.maxSeqLen, embed(one, [[1]])[0]?.every(Number.isFinite)]).toEqual([1, true]);
+      for (const padding of [7, 8, 2 ** 31 - 1, 2 ** 31, -1, 1.5, "1"])
+        await expect(loadEncoder(kernels, tinyFolder(config(padding), tensors(1)))).rejects.toThrow(
+          "loadEncoder: pad_token_id expected an integer >= 0 and at most max_position_embeddings (8) - 2, since positions " +
+            `count from it on, got ${JSON.stringify(padding)}`,
+        );
+    },
+  );
 
   test("a text that is longer than config.json says is refused, also by a model without a table of positions", async () => {
     const config = { ...TINY_ENCODERS.modernbert, max_position_embeddings: 8 };

@@ -23,6 +23,7 @@ import { readRange, readRanges } from "../../../src/files/byte-source.ts";
 import type { StoredTensor } from "../../../src/tensor/dtypes.ts";
 import { HeadwiseError } from "../../../src/util/errors.ts";
 import { badFileOf } from "../../support/bad-file.ts";
+import { randomCases } from "../../support/random-cases.ts";
 import { serve, urlOf } from "../../support/range-server.ts";
 
 const model = new URL("../../../model/model.safetensors", import.meta.url);
@@ -334,7 +335,7 @@ describe("every source", () => {
           }
         },
       ),
-      { numRuns: 500, seed: 13 },
+      randomCases(500, 13),
     );
     expect([opened > 5, refused > 100]).toEqual([true, true]);
   });

@@ -16,6 +16,7 @@ import {
 } from "../../../src/entries/weights.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { Bytes, writeGguf } from "../../support/gguf-writer.ts";
+import { randomCases } from "../../support/random-cases.ts";
 import { calls } from "../../support/sampled.ts";
 
 const ascii = (text: string) => new TextEncoder().encode(text);
@@ -163,7 +164,7 @@ describe("a file of another format is refused with what it looks like and what t
         for (const read of [readSafetensors, openSafetensors, openGguf])
           expect(await badFileOf(() => read(bytes))).toMatch(/^\w+: .* expected .*, got [^\n]{1,200}$/);
       }),
-      { numRuns: calls(2000, 600), seed: 14 },
+      randomCases(calls(2000, 600), 14),
     );
   });
 });

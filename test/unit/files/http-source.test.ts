@@ -1,11 +1,15 @@
 // Files on a server that gives ranges.
 
 import { createServer } from "node:http";
-import { describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { urlSource } from "../../../src/entries/weights.ts";
 import type { RangeFetch } from "../../../src/files/http-source.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { serve, urlOf } from "../../support/range-server.ts";
+
+afterEach(() => {
+  vi.useRealTimers();
+});
 
 describe("urlSource", () => {
   const bytes = Uint8Array.from({ length: 200_000 }, (_, i) => i % 251);
@@ -176,7 +180,7 @@ describe("urlSource", () => {
     [
       "ends too early, again and again",
       (answer, asked) => asked > 0 && Object.assign(answer, { body: answer.body.slice(0, asked === 1 ? 49 : 0) }),
-      "50 bytes at 100000, got 49",
+      "50 bytes at 100000, got 49 in 5 requests",
     ],
     [
       "ends too early, and has another version when asked for the rest",
@@ -205,7 +209,9 @@ describe("urlSource", () => {
     await new Promise((resolve) => closed.close(resolve));
     await expect(urlSource(gone)).rejects.toMatchObject({
       code: "BAD_FILE",
-      message: `urlSource: url "${gone}" expected an answer, got TypeError: fetch failed`,
+      message: expect.stringMatching(
+        new RegExp(`^urlSource: url "${gone}" expected an answer, got TypeError: fetch failed: .*ECONNREFUSED`),
+      ),
       cause: expect.any(TypeError),
     });
   });
@@ -251,8 +257,8 @@ describe("urlSource", () => {
 
   test("one that breaks off three times more without a byte is a bad file with the number that came", async () => {
     for (const [first, rule] of [
-      [0, "65536 bytes at 0, got 9, then TypeError: terminated"],
-      [1, "50 bytes at 100000, got 9, then TypeError: terminated"],
+      [0, "65536 bytes at 0, got 9 in 4 requests, then TypeError: terminated"],
+      [1, "50 bytes at 100000, got 9 in 4 requests, then TypeError: terminated"],
     ] as const) {
       const { fetch, ranges } = cutting((asked) => (asked < first ? undefined : asked === first ? 9 : 0));
       await expect(urlSource(url, { fetch }).then((source) => source.read(100_000, 50))).rejects.toMatchObject({
@@ -268,14 +274,104 @@ describe("urlSource", () => {
       return asked === 0 ? undefined : 9;
     });
     expect(await badFileOf(async () => (await urlSource(url, { fetch })).read(100_000, 50))).toBe(
-      `urlSource: url "${url}" expected 50 bytes at 100000, got 9, then TypeError: fetch failed`,
+      `urlSource: url "${url}" expected 50 bytes at 100000, got 9 in 4 requests, then TypeError: fetch failed`,
     );
     expect(ranges).toHaveLength(5);
   });
 
+  /** What the server does before it answers: a status, or an error that fetch rejects with; undefined answers. */
+  type Trouble = { readonly status: number; readonly after?: string } | Error | undefined;
+  /** A server whose request number i, from 0 on, meets `troubles[i]`. */
+  const troubled = (troubles: readonly Trouble[]) => {
+    const state = { requests: 0, fetch: undefined as unknown as RangeFetch };
+    const range = server(() => {});
+    state.fetch = async (...given) => {
+      const trouble = troubles[state.requests++];
+      if (trouble instanceof Error) throw trouble;
+      if (trouble === undefined) return range(...given);
+      const answer = new Response("busy", { status: trouble.status });
+      if (trouble.after !== undefined) answer.headers.set("Retry-After", trouble.after);
+      return answer;
+    };
+    return state;
+  };
+  const dropped = new TypeError("fetch failed");
+
+  test.each<[string, readonly Trouble[]]>([
+    ["503 once", [{ status: 503 }]],
+    ["429, 500 and a dropped line", [{ status: 429 }, { status: 500 }, dropped]],
+    ["502 later", [undefined, { status: 502 }, dropped, { status: 504 }]],
+  ])("a server that gives %s is asked again", async (_, troubles) => {
+    vi.useFakeTimers();
+    const state = troubled(troubles);
+    const reading = urlSource(url, { fetch: state.fetch }).then((source) => source.read(100_000, 50));
+    await vi.advanceTimersByTimeAsync(200 + 400 + 800);
+    expect(await reading).toEqual(bytes.slice(100_000, 100_050));
+    expect(state.requests).toBe(2 + troubles.filter(Boolean).length);
+  });
+
+  test("one that does not recover is given up after three times more, with the last status or error", async () => {
+    vi.useFakeTimers();
+    for (const [trouble, said] of [
+      [{ status: 503 }, "206 for a range, got 503"],
+      [dropped, "an answer, got TypeError: fetch failed"],
+    ] as const)
+      for (const first of [[], [undefined]]) {
+        const state = troubled([...first, ...Array<Trouble>(9).fill(trouble)]);
+        const failing = badFileOf(async () => (await urlSource(url, { fetch: state.fetch })).read(100_000, 50));
+        await vi.advanceTimersByTimeAsync(200 + 400 + 800);
+        expect(await failing).toBe(`urlSource: url "${url}" expected ${said}`);
+        expect(state.requests).toBe(first.length + 4);
+      }
+  });
+
+  test("Retry-After is waited for up to 10 seconds, in seconds or as a date, and more is an error at once", async () => {
+    vi.useFakeTimers({ now: Date.UTC(2026, 0, 1) });
+    for (const after of ["10", new Date(Date.UTC(2026, 0, 1, 0, 0, 10)).toUTCString()]) {
+      vi.setSystemTime(Date.UTC(2026, 0, 1));
+      const state = troubled([{ status: 503, after }]);
+      const opening = urlSource(url, { fetch: state.fetch });
+      await vi.advanceTimersByTimeAsync(9_999);
+      expect(state.requests).toBe(1);
+      await vi.advanceTimersByTimeAsync(1);
+      expect((await opening).size).toBe(bytes.length);
+    }
+    const state = troubled([{ status: 503, after: "11" }]);
+    expect(await badFileOf(() => urlSource(url, { fetch: state.fetch }))).toContain("206 for a range, got 503");
+    expect(state.requests).toBe(1);
+  });
+
+  test("a signal ends waiting at once, with its reason, and nothing more is requested", async () => {
+    const stop = new AbortController();
+    const state = troubled([{ status: 503, after: "10" }]);
+    const opening = urlSource(url, { fetch: state.fetch, signal: stop.signal });
+    await vi.waitFor(() => expect(state.requests).toBe(1));
+    const reason = new Error("enough");
+    stop.abort(reason);
+    await expect(opening).rejects.toMatchObject({ code: "BAD_FILE", cause: reason });
+    expect(state.requests).toBe(1);
+  });
+
+  test("a server that breaks off after 1 KB each time is given up after four requests, one that gives 16 KB is not", async () => {
+    vi.useFakeTimers();
+    const little = cutting((asked) => (asked === 0 ? undefined : 1024));
+    const failing = badFileOf(async () => (await urlSource(url, { fetch: little.fetch })).read(70_000, 130_000));
+    await vi.advanceTimersByTimeAsync(200 + 400 + 800);
+    expect(await failing).toBe(
+      `urlSource: url "${url}" expected 130000 bytes at 70000, got 4096 in 4 requests, then TypeError: terminated`,
+    );
+    expect(little.ranges).toHaveLength(5);
+    const enough = cutting((asked) => (asked === 0 ? undefined : 16_384));
+    const source = await urlSource(url, { fetch: enough.fetch });
+    expect(await source.read(70_000, 130_000)).toEqual(bytes.slice(70_000));
+    expect(enough.ranges).toHaveLength(9);
+  });
+
   test("an aborted answer is not continued", async () => {
     const { fetch, ranges } = cutting((asked) => (asked === 0 ? undefined : 9), new DOMException("no", "AbortError"));
-    expect(await badFileOf(async () => (await urlSource(url, { fetch })).read(100_000, 50))).toContain("got 9, then");
+    expect(await badFileOf(async () => (await urlSource(url, { fetch })).read(100_000, 50))).toContain(
+      "got 9 in 1 requests, then",
+    );
     expect(ranges).toHaveLength(2);
   });
 

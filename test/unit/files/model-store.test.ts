@@ -1,5 +1,6 @@
 // Files of servers that are kept: what is asked for again, and what is kept after whatever went wrong.
 
+import { createHash } from "node:crypto";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
 import { tmpdir } from "node:os";
@@ -43,6 +44,11 @@ function memoryPieces(room = Number.POSITIVE_INFINITY): PieceStore & { readonly 
     remove: async (key) => void kept.delete(key),
   };
 }
+
+/** What a store keeps: the bytes, and behind them their SHA-256. */
+const sealed = (bytes: Uint8Array) => Buffer.concat([bytes, createHash("sha256").update(bytes).digest()]);
+/** Bytes of a whole piece in a store. */
+const KEPT = PIECE + 32;
 
 function patterned(size: number): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(size);
@@ -217,10 +223,10 @@ describe("a source of a store", () => {
     await source.read(0, PIECE);
     server.breaksAt = 0;
     await expect(source.read(0, 4 * PIECE)).rejects.toMatchObject({ code: "BAD_FILE" });
+    // Each of the three others is asked for four times.
+    await vi.waitFor(() => expect(server.requests).toBe(2 + 3 * 4));
     // Nothing of the pieces that broke off is kept.
-    expect([...pieces.kept.values()].filter(({ length }) => length > 1000).map(({ length }) => length)).toEqual([
-      PIECE,
-    ]);
+    expect([...pieces.kept.values()].filter(({ length }) => length > 1000).map(({ length }) => length)).toEqual([KEPT]);
     server.breaksAt = Number.POSITIVE_INFINITY;
     server.sent = 0;
     const again = await open(store, server);
@@ -246,7 +252,7 @@ describe("a source of a store", () => {
 
   test.each([
     [0, 0],
-    [2 * PIECE, 2],
+    [2 * KEPT, 2],
   ])(
     "storage that is full after %i bytes: reading goes on, it is reported once, %i entries stay",
     async (room, count) => {
@@ -297,11 +303,67 @@ describe("a source of a store", () => {
     await whole();
     expect(server.sent).toBe(2 ** 16 + 3 * PIECE);
     for (const text of ["", "{", "null", "5", '{"url":"x"}', `{"url":"${URL_OF}","size":1e300,"mark":null}`]) {
-      kept.set(entry as string, new TextEncoder().encode(text));
+      kept.set(entry as string, sealed(new TextEncoder().encode(text)));
       server.sent = 0;
       await whole();
       expect(server.sent).toBe(2 ** 16);
     }
+  });
+
+  test.each<[string, (record: Uint8Array) => void]>([
+    ["with one bit changed", (record) => record.set([record[1_000_000]! ^ 8], 1_000_000)],
+    ["with a changed checksum", (record) => record.set([record.at(-1)! ^ 1], record.length - 1)],
+    ["of zeros", (record) => record.fill(0)],
+  ])("a piece %s is never given out: it is requested and kept anew, and reported once", async (_, damage) => {
+    const server = fileServer(2 * PIECE);
+    const pieces = memoryPieces();
+    await (await open(listening(pieces).store, server)).read(0, 2 * PIECE);
+    const [, first, second] = pieces.kept.values();
+    damage(first as Uint8Array);
+    damage(second as Uint8Array);
+    const { store, failures } = listening(pieces, { validate: false });
+    const read = async () => (await open(store, server)).read(0, 2 * PIECE);
+    server.sent = 0;
+    expect(Buffer.compare(await read(), server.bytes)).toBe(0);
+    expect(server.sent).toBe(2 ** 16 + 2 * PIECE);
+    expect(failures.map(({ code, message }) => [code, message])).toEqual([
+      [
+        "NO_STORAGE",
+        "store: a piece of a file cannot be read back, and reading goes on from the server: Error: its bytes have changed since they were written",
+      ],
+    ]);
+    server.isAway = true;
+    expect(Buffer.compare(await read(), server.bytes)).toBe(0);
+  });
+
+  test("two URLs with the same 64-bit digest, by which an older version kept pieces, share none", async () => {
+    const [victim, other] = ["https://example.com/@A@CAC@CB@AC@@A", "https://example.com/@@@@ABBC@AC@BB@"];
+    const server = fileServer(1000);
+    const { store } = listening(memoryPieces());
+    await (await store.open(other as string, { fetch: server.fetch })).read(0, 1000);
+    server.bytes = server.bytes.map((byte) => byte ^ 255);
+    const source = await store.open(victim as string, { fetch: server.fetch });
+    expect(Buffer.compare(await source.read(0, 1000), server.bytes)).toBe(0);
+  });
+
+  test("what an older version kept of a URL is removed when it is opened, and of no other URL", async () => {
+    const pieces = memoryPieces();
+    const [own, version] = ["309ec7940da4ee58", "c7575f3a5ad265fe"]; // of the URL, and of size and ETag
+    const keys = [`${own}-entry`, `${own}-${version}-0`, `${own}-${version}-1`] as const;
+    for (const key of keys) pieces.kept.set(key, Uint8Array.of(1));
+    const keep = (url: string) => {
+      const entry = { url, size: PIECE + 1, mark: '"1"' };
+      pieces.kept.set(keys[0], new TextEncoder().encode(JSON.stringify(entry)));
+    };
+    const left = () => keys.filter((key) => pieces.kept.has(key)).length;
+    keep("https://example.com/other");
+    await open(listening(pieces).store, fileServer(1000));
+    expect(left()).toBe(3);
+    keep(URL_OF);
+    const { store, failures } = listening(pieces);
+    await store.remove(URL_OF);
+    await open(store, fileServer(1000));
+    expect([left(), failures]).toEqual([0, []]);
   });
 
   test("remove forgets a URL and no other", async () => {
@@ -342,7 +404,8 @@ describe("a file that says it is larger than any model", () => {
     const { store } = listening(pieces);
     await open(store, server);
     const [key] = pieces.kept.keys();
-    pieces.kept.set(key as string, new TextEncoder().encode(JSON.stringify({ url: URL_OF, size, mark: '"1"' })));
+    const entry = JSON.stringify({ url: URL_OF, size, mark: '"1"' });
+    pieces.kept.set(key as string, sealed(new TextEncoder().encode(entry)));
     expect((await (await open(store, server)).read(0, 1000)).length).toBe(1000);
     await store.remove(URL_OF);
     expect(pieces.kept.size).toBe(0);
@@ -461,8 +524,12 @@ describe("loadModel with a store", () => {
     return ended;
   }
 
-  async function logitsOf(source: Parameters<typeof loadModel>[1], store?: ModelStore): Promise<Float32Array> {
-    using model = await loadModel(kernels, source, { gguf: ggufReader, store });
+  async function logitsOf(
+    source: Parameters<typeof loadModel>[1],
+    store?: ModelStore,
+    signal?: AbortSignal,
+  ): Promise<Float32Array> {
+    using model = await loadModel(kernels, source, { gguf: ggufReader, store, signal });
     using session = createSession(model, { maxSeqLen: 9 });
     return forward(session, [5, 6, 7]).logits;
   }
@@ -479,17 +546,19 @@ describe("loadModel with a store", () => {
       const place = make();
       const write = async (key: string, bytes: Uint8Array) => {
         await place.write(key, bytes);
-        if (bytes.length === PIECE) kept += PIECE;
+        if (bytes.length === KEPT) kept += PIECE;
       };
       const store = () => createStore({ ...place, write });
       const limit = { bytes: 2 ** 20 + 2 * PIECE, requests: 0 };
       const server = await serveUpTo(limit);
       const url = `${addressOf(server)}/${name}`;
       const used = kernels.usedBytes;
-      await expect(logitsOf(url, store())).rejects.toMatchObject({ code: "BAD_FILE" });
+      const stop = new AbortController();
+      await expect(logitsOf(url, store(), stop.signal)).rejects.toMatchObject({ code: "BAD_FILE" });
       expect(kernels.usedBytes).toBe(used);
       // Reads of other pieces went on.
       await vi.waitFor(() => expect(kept).toBe(2 * PIECE));
+      stop.abort();
       // All of it once, with the beginnings of the three files, but for what was kept.
       limit.bytes = gguf.length + 3 * 2 ** 16 - kept;
       const want = await logitsOf(files(name) ?? files);
@@ -509,7 +578,7 @@ describe("loadModel with a store", () => {
     const loads = [createFolderStore(own), createFolderStore(own)].map((store) => logitsOf(url, store));
     const want = await logitsOf(gguf);
     for (const got of await Promise.all(loads)) expect(got).toEqual(want);
-    expect((await readdir(own)).filter((file) => !/^[0-9a-f]{16}-(entry|[0-9a-f]{16}-\d+)$/.test(file))).toEqual([]);
+    expect((await readdir(own)).filter((file) => !/^[0-9a-f]{48}-(entry|\d+)$/.test(file))).toEqual([]);
     await end(server);
     expect(await logitsOf(url, createFolderStore(own))).toEqual(want);
   });

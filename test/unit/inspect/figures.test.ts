@@ -84,6 +84,27 @@ test.each(Object.entries(FIGURES))("%s as SVG is well-formed, and has a title an
   }
 });
 
+test("numbers of heads are in the middle of their segments, and names of tokens end before their rows", () => {
+  const texts = (svg: string, anchor: string) =>
+    Array.from(svg.matchAll(/<text x="([\d.]+)" y="[\d.]+" text-anchor="(\w+)"[^>]*>([^<]*)/g))
+      .filter((found) => found[2] === anchor)
+      .map(([, x, , text]) => [Number(x), text]);
+  const rectangles = (svg: string, title: RegExp) =>
+    Array.from(svg.matchAll(/<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"[^>]*><title>([^<]*)/g))
+      .filter((found) => title.test(found[3] as string))
+      .map(([, x, width]) => [Number(x), Number(width)] as const);
+  const split = drawSplit({ dModel: 32, numHeads: 4 });
+  const segments = rectangles(split, /^head \d$/);
+  expect(segments.length).toBeGreaterThanOrEqual(4);
+  // A gap of 1 is part of a segment.
+  expect(texts(split, "middle").map(([x]) => x)).toEqual(segments.map(([x, width]) => x + (width + 1) / 2));
+  expect(texts(split, "middle").slice(0, 4)).toEqual(["0", "1", "2", "3"].map((head) => [expect.any(Number), head]));
+  const heads = drawHeads(maps, { tokens: ["a", "b", "c"] });
+  const lefts = [...new Set(rectangles(heads, /^a → a /).map(([x]) => x))];
+  expect(lefts.length).toBe(2);
+  expect(texts(heads, "end")).toEqual(lefts.flatMap((left) => ["a", "b", "c"].map((token) => [left - 4, token])));
+});
+
 test("cells have their weights, and are the darker the larger these are", () => {
   const cells = Array.from(drawHeads(maps).matchAll(/fill="rgb\((\d+),(\d+),(\d+)\)"><title>(\d) → (\d) ([\d.]+)</g));
   expect(cells.map(([, , , , query, key, weight]) => [query, key, weight])).toEqual(

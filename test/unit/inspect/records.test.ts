@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { loadKernels, type Tensor } from "../../../src/entries/index.ts";
 import {
   decodeRecord,
@@ -177,6 +177,61 @@ test("what is asked later does not change a record, and requests of anything but
   await expect(wrong({ ids, edit: [] })).rejects.toThrow("edit");
   await expect(wrong(ids)).rejects.toThrow("inspect: request expected an object, got Array");
   await expect(wrong({ ids }, "attend")).rejects.toThrow('inspect: name expected "forward" or "patchSites" or');
+});
+
+describe("a record that asks for much", () => {
+  const digits = "0".repeat(64);
+  const recordOf = async (name: InspectionName, request: object) => {
+    const { record } = await inspect(model, "copyingScores", {});
+    return { ...record, inspect: name, request, results: digits } as InspectionRecord<"forward">;
+  };
+  const sites = Array.from({ length: 2000 }, () => ({ at: "residPre", layer: 0 }));
+  const long = Array.from({ length: 400 }, (_, i) => i % 67);
+
+  test.each<[InspectionName, object, number]>([
+    ["patchSites", { ...texts, sites }, 2002 * 7],
+    ["patchSites", { ...texts, sites, eachToken: true }, (2 + 14_000) * 7],
+    ["patchPaths", { ...texts, senders: sites, receivers: "residPost" }, 4002 * 7],
+    ["detectHeads", { texts: [ids, { tokens: long }] }, 7 + (400 * 400) / 256],
+    ["forward", { ids: long }, 625],
+    ["logitLens", { ids: long }, 625],
+  ])("of %s is refused before a pass", async (name, request, tokens) => {
+    const record = await recordOf(name, request);
+    await expect(replay(model, record, { maxTokens: tokens - 1 })).rejects.toThrow(
+      `replay: record.request expected at most ${tokens - 1} tokens in all passes, got ${tokens}: options.maxTokens allows more`,
+    );
+  });
+
+  test("is refused from 65,536 tokens on, unless an option allows more", async () => {
+    const record = await recordOf("patchSites", { ...texts, sites: sites.slice(0, 1400), eachToken: true });
+    await expect(replay(model, record)).rejects.toThrow("expected at most 65536 tokens in all passes, got 68614");
+    const small = await recordOf("forward", { ids: long });
+    expect((await replay(model, small, { maxTokens: 625 })).same).toBe(false);
+    await expect(replay(model, small, { maxTokens: 0 })).rejects.toThrow(
+      "replay: options.maxTokens expected an integer from 1 to 9007199254740991, got 0",
+    );
+  });
+
+  test("yields to the event loop between passes, and within them", async () => {
+    let now = 0;
+    const clock = vi.spyOn(performance, "now").mockImplementation(() => (now += 10));
+    let [turns, done] = [0, false];
+    const turn = () => {
+      turns++;
+      if (!done) setImmediate(turn);
+    };
+    try {
+      setImmediate(turn);
+      await inspect(model, "patchSites", { ...texts, sites: sites.slice(0, 30) as never });
+      const between = turns;
+      await inspect(model, "logitLens", { ids: long });
+      done = true;
+      expect(between).toBeGreaterThan(30);
+      expect(turns - between).toBeGreaterThan(10);
+    } finally {
+      clock.mockRestore();
+    }
+  });
 });
 
 describe("links", async () => {

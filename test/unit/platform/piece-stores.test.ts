@@ -1,10 +1,10 @@
 // Folders, private file systems and caches as places for pieces.
 
-import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import files, { mkdtemp, open, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { browserPieces, folderPieces, type PieceStore } from "../../../src/platform/piece-stores.ts";
 import { fakeCaches, fakeOpfs } from "../../support/browser-storage.ts";
 
@@ -60,6 +60,17 @@ test("a folder has nothing of a piece that could not be written, and a file that
   const wrong = folderPieces(join(folder, "file")) as PieceStore;
   await expect(wrong.read("d-1")).rejects.toThrow();
   await expect(wrong.write("d-1", bytes)).rejects.toThrow();
+});
+
+test("a folder's piece is on the disk before it has its name", async () => {
+  const handle = await open(join(folder, "any"), "w");
+  await handle.close();
+  const sync = vi.spyOn(Object.getPrototypeOf(handle), "sync");
+  const rename = vi.spyOn(files, "rename");
+  await folderPieces(folder)?.write("e-1", bytes);
+  expect(sync).toHaveBeenCalledOnce();
+  expect(sync.mock.invocationCallOrder[0]).toBeLessThan(rename.mock.invocationCallOrder[0] as number);
+  vi.restoreAllMocks();
 });
 
 test("a private file system shows nothing of a piece that was not written to its end", async () => {

@@ -77,6 +77,17 @@ const sample = () => ({
 });
 const rope: AttentionConfig = { ...config, rope: { theta: 100, pairing: "half" } };
 
+test("a mask for each head is that of a share which has as many heads as there are sequences", () =>
+  withShards(config, weights, { shards: 3 }, async (attention) => {
+    const x = floats(random, 2 * 4 * row);
+    const options = {
+      batch: 2,
+      drop: { data: Array.from({ length: 6 * 4 }, (_, i) => i % 5 === 0), shape: [6, 1, 4] },
+    };
+    const [want] = outputsOf(config, weights, [[x, options]]) as [Float32Array];
+    expect(firstDifference(await attendSharded(attention, x, options), want)).toBe(-1);
+  }));
+
 test("every option of attend has the effect that it has there", () =>
   withShards(rope, weights, { shards: 2 }, async (attention) => {
     const { x, options: all } = sample();
@@ -95,7 +106,7 @@ test("every option of attend has the effect that it has there", () =>
       expect([name, firstDifference(y, plain) === -1]).toEqual([name, name in rest || name === "out"]);
     }
     expect(await errorOf(attendSharded(attention, x.subarray(0, 5 * row), { keys: all.keys.subarray(0, row) }))).toBe(
-      'RangeError attendSharded: align expected "start" or "end" because qLen (5) and kvLen (1) differ and no past determines the positions of the queries, got undefined',
+      'RangeError attendSharded: align expected "start" or "end" because qLen (5) and kvLen (1) differ, got undefined',
     );
     expect(await errorOf(attendSharded(attention, x, { ...rest, align: "start", keys: x }))).toBe("no error");
     // append and cache.

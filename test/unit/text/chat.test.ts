@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { loadModel } from "../../../src/decoder/load-model.ts";
 import type { Model } from "../../../src/decoder/model.ts";
 import { createSession } from "../../../src/decoder/session.ts";
@@ -114,7 +114,6 @@ describe("renderChat", () => {
       "{% for i in range(5000) %}{% set x = range(60000) %}{% endfor %}",
       /at most 1048576 steps, got more$/,
     ],
-    ["indents far", "{{ 'a\n' | indent(1000000000) }}", /renders these messages, got /],
     ["throws", "{{ 1 / nothing }}", /renders these messages, got Error: /],
     ["is cut off", "{% for m in messages %}", /renders these messages, got /],
     ["is nested deeply", `${"{% if true %}".repeat(20_000)}x`, /renders these messages, got RangeError: Maximum/],
@@ -124,8 +123,78 @@ describe("renderChat", () => {
     expect(await badFileOf(() => render(template))).toMatch(text);
   });
 
+  test("messages may be of an interface of the caller's, and of a union of such, without a cast", async () => {
+    interface Message {
+      role: string;
+      content: string;
+    }
+    interface User {
+      role: "user";
+      content: string | { type: "text"; text: string }[];
+      name?: string;
+    }
+    interface Assistant {
+      role: "assistant";
+      content?: string | null;
+      tool_calls?: { id: string }[];
+    }
+    const template = "{% for m in messages %}[{{ m.role }} {{ m.content }}]{% endfor %}";
+    const write = (messages: Parameters<typeof renderChat>[1]) => renderChat(pieces, messages, { template });
+    const messages: Message[] = [{ role: "user", content: "a" }];
+    const both: (User | Assistant)[] = [
+      { role: "user", content: "a", name: "b" },
+      { role: "assistant", content: "c", tool_calls: [] },
+    ];
+    expect(await write(messages)).toBe("[user a]");
+    expect(await write(both)).toBe("[user a][assistant c]");
+    expect(await write([{ role: "assistant", content: "d", tool_calls: [] }])).toBe("[assistant d]");
+  });
+
+  const LONG =
+    "{% set n = namespace(s='a\n') %}{% for i in range(19) %}{% set n.s = n.s + n.s %}{% endfor %}{% set s = n.s %}";
+  test.each([
+    "{{ s | replace('a', s) }}",
+    "{{ s.replace('', s) }}",
+    "{{ s['replace']('a', s) }}",
+    "{% set f = s.replace %}{{ f('a', s) }}",
+    "{% filter replace('a', s) %}{{ s }}{% endfilter %}",
+    "{{ range(60000) | join(s) }}",
+    "{{ range(60000) | join(separator=s) }}",
+    "{{ s | join(s) }}",
+    "{{ s | indent(5000) }}",
+    "{{ 'a\n' | indent(width=1000000000) }}",
+    "{{ [[1]] | tojson(indent=1000000000) }}",
+    "{{ range(60000) | tojson(separators=(s, s)) }}",
+  ])("stops before %s makes a text that is too long", async (template) => {
+    expect(await badFileOf(() => render(LONG + template))).toMatch(/at most 4194304 characters of text, got more$/);
+  });
+
+  test.each(["{{ s.split('a') | length }}", "{{ s['split']('\n', 1) }}", "{{ s.split() | length }}"])(
+    "stops before %s makes a list that is too long",
+    async (template) => {
+      const [split, trimStart] = [vi.spyOn(String.prototype, "split"), vi.spyOn(String.prototype, "trimStart")];
+      try {
+        const text = await badFileOf(() => render(LONG + template));
+        const divided = [...split.mock.contexts, ...trimStart.mock.contexts];
+        expect(text).toMatch(/at most 65536 elements of a list, got more$/);
+        expect(divided.filter((given) => String(given).length > 2 ** 19)).toEqual([]);
+      } finally {
+        split.mockRestore();
+        trimStart.mockRestore();
+      }
+    },
+  );
+
+  test("operations that are measured give what they give otherwise", async () => {
+    const template =
+      "{{ 'a-b-c'.split('-', 1) | join('+') }} {{ 'aXbX'.replace('X', 'yy', count=1) }} {{ ' a  b '.split() | join(', ') }} " +
+      "{{ {'k': [1, 2]} | tojson(separators=(',', ':')) }} {% filter replace('a', 'bb') %}xa{% endfilter %}" +
+      "{{ 'p\nq' | indent(2, first=true) }} {{ 'abc'[1:] }} {{ 'abc'['length'] }} {{ messages[0]['content'].strip() }}";
+    expect(await render(template)).toBe('a+b-c ayybX a, b {"k":[1,2]} xbb  p\n  q bc 3 hi');
+  });
+
   test.each<readonly [string, unknown, unknown, string]>([
-    ["no messages", [], {}, "messages expected a list of 1 or more messages, got Array"],
+    ["no messages", [], {}, "messages expected 1 or more messages, got 0"],
     ["a text", "hi", {}, 'messages expected a list of 1 or more messages, got "hi"'],
     ["a text among the messages", ["hi"], {}, 'messages[0] expected an object, got "hi"'],
     [
@@ -204,7 +273,7 @@ describe("chat", () => {
 
   test("names itself in errors, and refuses unknown options", async () => {
     const next = (messages: unknown, options = {}) => chat(model, tokenizer, messages as never, options).next();
-    await expect(next([])).rejects.toThrow("chat: messages expected a list of 1 or more messages, got Array");
+    await expect(next([])).rejects.toThrow("chat: messages expected 1 or more messages, got 0");
     await expect(next(question, { temperatur: 1 })).rejects.toThrow("chat: options expected only");
     await expect(next(question, { minP: 2 })).rejects.toThrow("chat: minP expected");
     await expect(next([{ role: "u", content: "é€" }])).rejects.toThrow("no token for byte 226");

@@ -1,11 +1,15 @@
 // Text behind a prompt: pieces, ends, what a session has read before, and wrong arguments.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { generate } from "../../../src/decoder/generate.ts";
 import { loadModel } from "../../../src/decoder/load-model.ts";
 import type { Model } from "../../../src/decoder/model.ts";
 import { createSession } from "../../../src/decoder/session.ts";
+import { loadSeq2Seq } from "../../../src/encoder/load-seq2seq.ts";
+import { readSource } from "../../../src/encoder/read-source.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import {
+  chat,
   type GenerateTextOptions,
   generateText,
   type TextEnd,
@@ -15,6 +19,7 @@ import {
 import { kernelsOf } from "../../support/layers.ts";
 import { END, force, pieces } from "../../support/text-tokenizer.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+import { seq2seqTensors, sourceFor, TINY_SEQ2SEQ, type TinySeq2Seq } from "../../support/tiny-seq2seq.ts";
 
 let kernels: Kernels;
 let model: Model;
@@ -92,6 +97,62 @@ describe("the end", () => {
     const all = generateText(model, pieces, "abc", { logitsProcessors: [force(pieces.encode("Hello abc"), 3)] });
     for await (const piece of all) if (piece === "a") break;
     expect(await all.end).toMatchObject({ reason: "left", text: "Hello a", ids: pieces.encode("Hello a") });
+  });
+
+  test.each(["return", "throw"] as const)(
+    "of %s() has what was given until then, also before the first piece",
+    async (way) => {
+      using session = createSession(model, { maxSeqLen: 900 });
+      const ids = pieces.encode("Hello abc");
+      for (const count of [0, 2]) {
+        const options = { logitsProcessors: [force(ids, 3)], temperature: 1, seed: 5 };
+        const all = generateText(session, pieces, "abc", options);
+        for (let i = 0; i < count; i++) await all.next();
+        const left = way === "return" ? all.return(undefined as never) : all.throw(new Error("mine"));
+        if (way === "throw") await expect(left).rejects.toThrow("mine");
+        else await left;
+        const read = count > 0 ? { promptTokens: 3, seed: 5 } : { promptTokens: 0 };
+        expect(await all.end).toEqual({
+          ...{ reason: "left", text: count > 0 ? "Hello " : "", ids: ids.slice(0, count), reusedTokens: 0, ...read },
+          ...{ promptMs: expect.any(Number), generationMs: expect.any(Number) },
+        });
+      }
+    },
+  );
+
+  test("after an abort has the text until then, its tokens and times", async () => {
+    const controller = new AbortController();
+    const ids = pieces.encode("Hello abc");
+    const options = { logitsProcessors: [force(ids, 3)], temperature: 1, seed: 5, signal: controller.signal };
+    const all = generateText(model, pieces, "abc", options);
+    for (let i = 0; i < 3; i++) await all.next();
+    controller.abort(new Error("enough"));
+    await expect(all.next()).rejects.toThrow("enough");
+    const end = await all.end;
+    expect(end).toMatchObject({ reason: "aborted", seed: 5, text: "Hello a", ids: ids.slice(0, 3), promptTokens: 3 });
+    expect([end.promptMs, end.generationMs].every((ms) => ms > 0)).toBe(true);
+    const early = generateText(model, pieces, "abc", options);
+    await expect(early.next()).rejects.toThrow("enough");
+    expect(await early.end).toMatchObject({ reason: "aborted", text: "", ids: [] });
+  });
+
+  test("has the seed that was drawn, which gives the same text again", async () => {
+    const drawn = { maxTokens: 12, stopIds: [], temperature: 1 };
+    const ends = [
+      await read(generateText(model, pieces, "abc", drawn)),
+      await read(generateText(model, pieces, "abc", drawn)),
+    ];
+    const seeds = ends.map(({ end }) => end.seed);
+    expect(new Set(seeds).size).toBe(2);
+    for (const { end } of ends)
+      expect(await read(generateText(model, pieces, "abc", { ...drawn, seed: end.seed }))).toMatchObject({ end });
+    const stopped = generateText(model, pieces, "abc", {
+      ...drawn,
+      seed: 3,
+      logitsProcessors: [force(pieces.encode("a b"), 3)],
+      stop: " ",
+    });
+    expect((await read(stopped)).end).toMatchObject({ reason: "stop", stop: " ", seed: 3 });
   });
 
   test("rejects as the loop does, and disturbs nobody who does not ask for it", async () => {
@@ -274,4 +335,67 @@ test("the signal ends it with its reason", async () => {
   await all.next();
   controller.abort(new Error("enough"));
   await expect(read(all)).rejects.toThrow("enough");
+});
+
+describe("models with two halves", () => {
+  /** What encoders expect around a text, and decoders do not. */
+  const surrounding: Tokenizer = {
+    ...pieces,
+    encode: (text, { addSpecial = true } = {}) => [...pieces.encode(text), ...(addSpecial ? [END] : [])],
+    chatTemplate: "{% for m in messages %}{{ m.content }}{% endfor %}",
+  };
+  const START = 40;
+  const greedy = { maxTokens: 8, stopIds: [] };
+
+  /** A model of this name, whose config.json may state the start token. */
+  const load = (name: TinySeq2Seq, stated: object = { decoder_start_token_id: START }) =>
+    loadSeq2Seq(kernels, tinyFolder({ ...TINY_SEQ2SEQ[name], ...stated }, seq2seqTensors(name)));
+
+  test.each(["t5", "bart", "whisper"] as const)("%s: begin with the start token of config.json", async (name) => {
+    using model = await load(name);
+    const open = () => readSource(model, sourceFor(name, 20), { maxSeqLen: 64 });
+    const abc = pieces.encode("abc");
+    for (const [prompt, ids] of [
+      ["", [START]],
+      ["abc", [START, ...abc]],
+      [
+        [START, ...abc],
+        [START, ...abc],
+      ],
+      // Ids are read as they are.
+      [abc, abc],
+    ] as const) {
+      using plain = await open();
+      const want: number[] = [];
+      for await (const { id } of generate(plain, ids, { maxTokens: 8 })) want.push(id);
+      using session = await open();
+      const { end } = await read(generateText(session, surrounding, prompt, greedy));
+      expect(end).toMatchObject({ ids: want, promptTokens: ids.length });
+      expect(session.tokens).toEqual([...ids, ...want.slice(0, -1)]);
+      if (prompt !== "abc") continue;
+      session.truncate(0);
+      const answer = await read(chat(session, surrounding, [{ role: "user", content: prompt }], greedy));
+      expect(answer.end.ids).toEqual(want);
+      // The whole text again, with the token that its template may write itself.
+      const startsItself = { ...surrounding, encode: () => [START, ...abc] };
+      const again = await read(generateText(session, startsItself, prompt, greedy));
+      expect(again.end).toMatchObject({ ids: want, promptTokens: 4, reusedTokens: 3 });
+    }
+  });
+
+  test("whose config.json states none are refused with text, and read ids", async () => {
+    using model = await load("bart", {});
+    using session = await readSource(model, sourceFor("bart", 20), { maxSeqLen: 64 });
+    await expect(read(generateText(session, surrounding, "abc", greedy))).rejects.toThrow(
+      "generateText: session expected a model whose config.json states decoder_start_token_id, or ids as the prompt, got neither",
+    );
+    expect(session.length).toBe(0);
+    expect((await read(generateText(session, surrounding, [2], greedy))).end.ids.length).toBe(8);
+  });
+
+  test.each([67, -1, 1.5, "0"])("with the start token %j are refused", async (decoder_start_token_id) => {
+    await expect(load("t5", { decoder_start_token_id })).rejects.toThrow(
+      "loadSeq2Seq: decoder_start_token_id expected an integer from 0 to 66, got ",
+    );
+  });
 });

@@ -1,6 +1,7 @@
 import { array, assert, constantFrom, property, string } from "fast-check";
 import { expect, test } from "vitest";
 import { findStops, readStops } from "../../../src/text/stop-strings.ts";
+import { randomCases } from "../../support/random-cases.ts";
 
 /** What comes of pieces: the text before the first stop string, and that string. */
 function run(stops: readonly string[], pieces: readonly string[]): { text: string; stop?: string } {
@@ -37,7 +38,7 @@ test("the result does not depend on how the text is divided", () => {
       const { end, stop } = first ?? { end: whole.length, stop: "" };
       expect(divided).toEqual({ text: whole.slice(0, end - stop.length), ...(first ? { stop } : {}) });
     }),
-    { numRuns: 500 },
+    randomCases(500, 5),
   );
 });
 

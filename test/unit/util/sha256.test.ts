@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
 import { createRandom } from "../../../src/diagnostics/random.ts";
-import { hostSha256 } from "../../../src/platform/sha256.ts";
+import { hostHasher, hostSha256 } from "../../../src/platform/sha256.ts";
 import { hexOf } from "../../../src/util/errors.ts";
-import { sha256 } from "../../../src/util/sha256.ts";
+import { createSha256, sha256 } from "../../../src/util/sha256.ts";
 
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 
@@ -27,4 +27,18 @@ test("at every length up to 300 bytes it is that of OpenSSL, also of views that 
     const bytes = all.subarray(length % 7, (length % 7) + length);
     expect(Buffer.from(sha256(bytes))).toEqual(createHash("sha256").update(bytes).digest());
   }
+});
+
+test("of bytes that come in parts it is that of the whole, wherever they are cut", () => {
+  const bytes = new Uint8Array(createRandom(2).floats(100).buffer);
+  const want = Buffer.from(sha256(bytes));
+  for (let first = 0; first <= 200; first += 3)
+    for (const second of [0, 1, 63, 64, 65, 128, 190]) {
+      for (const hash of [createSha256(), hostHasher()]) {
+        hash.update(bytes.subarray(0, first));
+        hash.update(bytes.subarray(first, first + second));
+        hash.update(bytes.subarray(first + second));
+        expect(Buffer.from(hash.digest())).toEqual(want);
+      }
+    }
 });

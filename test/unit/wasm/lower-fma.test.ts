@@ -7,6 +7,7 @@ import { leb } from "../../../src/util/bytes.ts";
 import { unfuse } from "../../../src/wasm/lower-fma.ts";
 import { CODE, ModuleReader, RELAXED_MADD, SECTIONS } from "../../../src/wasm/module-reader.ts";
 import { compileBytes } from "../../support/compile.ts";
+import { randomCases } from "../../support/random-cases.ts";
 import { calls } from "../../support/sampled.ts";
 
 const bytesOf = (name: string) => new Uint8Array(readFileSync(new URL(`../../../build/${name}.wasm`, import.meta.url)));
@@ -96,7 +97,7 @@ describe("a module of fused products", () => {
         exports.run(way, 4096, 4112, 4128, 4144);
         return Object.is(floats[1036], Math.fround(Math.fround(a * b) + c));
       }),
-      { numRuns: calls(2000, 600) },
+      randomCases(calls(2000, 600), 6),
     );
   });
 

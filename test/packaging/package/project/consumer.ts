@@ -40,7 +40,7 @@ import { reference } from "headwise/reference";
 import { type CachePage, exportPages, importPages } from "headwise/sessions";
 import { attendSharded, createShardedAttention, type ShardedAttention } from "headwise/shards";
 import type {} from "headwise/shards-worker";
-import { generateText, type Tokenizer } from "headwise/text";
+import { type ChatMessage, type chat, generateText, type Tokenizer } from "headwise/text";
 import { loadKernels as loadThreads, type ThreadsOptions } from "headwise/threads";
 import { openSafetensors, readAttentionWeights, readSafetensors, writeSafetensors } from "headwise/weights";
 import type {} from "headwise/worker";
@@ -154,6 +154,32 @@ async function decoder(): Promise<string> {
   const { numHeads } = configure({ parameterBudget: 125e6, seqLen: 2048, target: "browser" });
   return `${logits.length} ${count} ${exact} ${text.length > 0} ${vector?.length} ${captured.length} ${numHeads}`;
 }
+
+/** Conversations as other programs type them. */
+interface Message {
+  role: string;
+  content: string;
+}
+type ApiMessage =
+  | { role: "system" | "developer"; content: string | { type: "text"; text: string }[]; name?: string }
+  | {
+      role: "user";
+      content: string | ({ type: "text"; text: string } | { type: "image_url"; image_url: { url: string } })[];
+    }
+  | {
+      role: "assistant";
+      content?: string | null;
+      tool_calls?: { id: string; type: "function" }[];
+      refusal?: string | null;
+    }
+  | { role: "tool"; content: string; tool_call_id: string };
+type Conversation = Parameters<typeof chat>[2];
+export const conversations = (messages: Message[], api: readonly ApiMessage[], own: ChatMessage[]): Conversation[] => [
+  messages,
+  api,
+  own,
+  [{ role: "assistant", tool_calls: [] }],
+];
 
 async function examined(): Promise<string | undefined> {
   const diagnosis: Diagnosis = await diagnose(inline, { version: "0", engine: "this one" }, { deterministic: true });

@@ -29,6 +29,7 @@ import {
   type Written,
   writeGguf,
 } from "../../../support/gguf-writer.ts";
+import { randomCases } from "../../../support/random-cases.ts";
 import { calls } from "../../../support/sampled.ts";
 
 const F32 = 0;
@@ -135,7 +136,7 @@ describe("what is read", () => {
         expect(metadata.get("one")).toBe(want[0] ?? "");
         expect(metadata.get("all")).toEqual(want);
       }),
-      { numRuns: calls(1000, 300), seed: 3 },
+      randomCases(calls(1000, 300), 3),
     );
   });
 

@@ -17,6 +17,7 @@ import {
   type Written,
   writeGguf,
 } from "../../../support/gguf-writer.ts";
+import { randomCases } from "../../../support/random-cases.ts";
 
 const F32 = 0;
 
@@ -374,7 +375,7 @@ describe("hostile files", () => {
           if (dtype === "F32") expect((await opened.read(name)).bytes.length).toBe(length);
         }
       }),
-      { numRuns: 5000, seed: 11 },
+      randomCases(5000, 11),
     );
     expect([read > 500, refused > 500]).toEqual([true, true]);
   });

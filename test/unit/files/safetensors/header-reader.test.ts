@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { openSafetensors, readSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
 import { badFileOf } from "../../../support/bad-file.ts";
+import { randomCases } from "../../../support/random-cases.ts";
 
 /** A file with this header text (or bytes), its true length or a wrong one, and so many bytes of data. */
 function fileOf(header: string | Uint8Array, data = 0, length?: bigint): Uint8Array {
@@ -272,7 +273,7 @@ test("whatever is changed in a header, the file is refused with BAD_FILE or hold
       const opened = await openSafetensors(file);
       for (const [name, { bytes }] of found.tensors) expect((await opened.read(name)).bytes).toEqual(bytes);
     }),
-    { numRuns: 5000, seed: 12 },
+    randomCases(5000, 12),
   );
   expect([read > 100, refused > 500], `${read} read`).toEqual([true, true]);
 });

@@ -275,6 +275,16 @@ describe("the rules of an architecture", () => {
       { causal: true, window: { left: 511 }, rope: { ...half, theta: 20_000 } },
     ],
     [
+      "sizes of the file for layers with the window, the same as of others",
+      () =>
+        rulesOf("gemma3", {
+          ...window,
+          ...{ "attention.key_length_swa": u32(32), "attention.value_length_swa": u32(32) },
+          "rope.dimension_count_swa": u32(32),
+        }),
+      { causal: true, window: { left: 511 }, rope: half },
+    ],
+    [
       "a period of the file",
       () => rulesOf("gemma3", { ...window, "attention.sliding_window_pattern": u32(2) }, 1),
       { causal: true, rope: half },
@@ -483,7 +493,19 @@ describe("what is refused", () => {
       "a theta of NaN",
       keys("llama", { "rope.freq_base": f32(Number.NaN) }),
       tensors(),
-      'key "llama.rope.freq_base" expected a finite number > 0, got NaN',
+      'key "llama.rope.freq_base" expected a finite float32 number > 0, got NaN',
+    ],
+    [
+      "an infinite theta",
+      keys("llama", { "rope.freq_base": f32(Number.POSITIVE_INFINITY) }),
+      tensors(),
+      'key "llama.rope.freq_base" expected a finite number > 0, got Infinity',
+    ],
+    [
+      "a flag that is a number",
+      keys("llama", { "attention.causal": u32(1) }),
+      tensors(),
+      'key "llama.attention.causal" expected true or false, got 1',
     ],
     [
       "an odd share of the head",
@@ -516,6 +538,24 @@ describe("what is refused", () => {
       `key "llama.rope.scaling.attn_factor" expected absent, since it is unsupported, got ${Math.fround(1.2)}`,
     ],
     [
+      "keys of another size in layers with a window",
+      keys("llama", { "attention.key_length_swa": u32(16) }),
+      tensors(),
+      'key "llama.attention.key_length_swa" expected 32, that of "attention.key_length", since others are unsupported, got 16',
+    ],
+    [
+      "values of another size in layers with a window",
+      keys("llama", { "attention.value_length_swa": u32(64) }),
+      tensors(),
+      'key "llama.attention.value_length_swa" expected 32, that of "attention.value_length", since others are unsupported, got 64',
+    ],
+    [
+      "another rotation in layers with a window",
+      keys("llama", { "rope.dimension_count": u32(16), "rope.dimension_count_swa": u32(32) }),
+      tensors(),
+      'key "llama.rope.dimension_count_swa" expected 16, that of "rope.dimension_count", since others are unsupported, got 32',
+    ],
+    [
       "sections of mrope",
       keys("llama", { "rope.dimension_sections": list(4, [8, 8]) }),
       tensors(),
@@ -546,10 +586,10 @@ describe("what is refused", () => {
       'key "llama.rope.freq_base" (rope.theta) expected a finite number >= 1, got 0.5',
     ],
     [
-      "a softcap that float32 cannot hold",
+      "a softcap that no model has",
       keys("gemma2", { attn_logit_softcapping: f32(3e38) }),
       tensors(),
-      `key "gemma2.attn_logit_softcapping" (softcap) expected at most 1e38, got ${Math.fround(3e38)}`,
+      `key "gemma2.attn_logit_softcapping" expected a number from 1e-6 to 1e6, got ${Math.fround(3e38)}`,
     ],
     [
       "another ALiBi",
@@ -663,7 +703,7 @@ describe("what is refused", () => {
       "norms without an epsilon",
       keys("qwen3"),
       [...tensors(), vector("blk.0.attn_q_norm.weight", ones(32)), vector("blk.0.attn_k_norm.weight", ones(32))],
-      'key "qwen3.attention.layer_norm_rms_epsilon" expected a finite number > 0, got undefined',
+      'key "qwen3.attention.layer_norm_rms_epsilon" expected a finite float32 number > 0, got undefined',
     ],
     [
       "matrices of another shape",

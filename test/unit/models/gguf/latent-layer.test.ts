@@ -306,7 +306,7 @@ test.each<[what: string, metadata: Record<string, Typed>, tensors: Written[], me
     "a multiplier that float32 cannot square",
     newer({ "rope.scaling.yarn_log_multiplier": f32(1e30) }),
     lite(),
-    'key "deepseek2.rope.scaling.yarn_log_multiplier" (scale) expected ',
+    'key "deepseek2.rope.scaling.yarn_log_multiplier" expected a number from 1e-6 to 1e6, got ',
   ],
   [
     "a theta below 1",
@@ -324,6 +324,9 @@ test("arguments are checked", async () => {
   const gguf = await openGguf(writeGguf({ metadata: newer(), tensors: lite() }));
   await expect(readGgufLatentLayer(gguf, 2)).rejects.toThrow(
     new RangeError("readGgufLatentLayer: layer expected an integer from 0 to 1, got 2"),
+  );
+  await expect(readGgufLatentLayer(gguf, -1)).rejects.toThrow(
+    new RangeError("readGgufLatentLayer: layer expected an integer >= 0, got -1"),
   );
   await expect(readGgufLatentLayer({} as never, 0)).rejects.toThrow(
     new TypeError(

@@ -141,7 +141,7 @@ test.each<[fields: object, message: string]>([
   [{ qk_head_dim: 128 }, "qk_head_dim expected 192, since others are unsupported, got 128"],
   [{ head_dim: 128 }, "head_dim expected 64 or 192, since others are unsupported, got 128"],
   [{ partial_rotary_factor: 0.5 }, "partial_rotary_factor expected 1, since others are unsupported, got 0.5"],
-  [{ model_type: "kimi_k2", rope_theta: undefined }, "rope_theta expected a finite number > 0, got undefined"],
+  [{ model_type: "kimi_k2", rope_theta: undefined }, "rope_theta expected a finite float32 number > 0, got undefined"],
   [{ rope_theta: 0.5 }, "rope_theta (rope.theta) expected a finite number >= 1, got 0.5"],
   [
     { rope_scaling: { ...yarn, type: "longrope" } },
@@ -156,7 +156,7 @@ test.each<[fields: object, message: string]>([
     "mscale_all_dim expected 0, since others are unsupported, got 1",
   ],
   [{ rope_scaling: { ...yarn, factor: 0.5 } }, "factor (rope.scaling.factor) expected a finite number >= 1, got 0.5"],
-  [{ rope_scaling: { ...yarn, mscale_all_dim: 1e30 } }, "mscale_all_dim (scale) expected "],
+  [{ rope_scaling: { ...yarn, mscale_all_dim: 1e30 } }, "mscale_all_dim expected a number from 1e-6 to 1e6, got 1e+30"],
   [{ layer_types: ["sliding_attention"] }, 'layer_types of layer 0 expected "full_attention", got "sliding_attention"'],
   [
     { index_topk: 2048 },

@@ -305,6 +305,96 @@ test.each<[family: string, shapes: Shapes, parts: Readonly<Record<string, string
   }
 });
 
+/** Names that were added to tables of other modules, without what follows the dot. */
+const NAMES = [
+  ["wq", "wk", "wv", "wo"],
+  ["to_q", "to_k", "to_v", "to_out.0"],
+  ["Wq", "Wk", "Wv", "Wo"],
+  ["w_q", "w_k", "w_v", "w_o"],
+  ["fc_q", "fc_k", "fc_v", "fc_o"],
+  ["q_linear", "k_linear", "v_linear", "out_linear"],
+  ["q_linear", "k_linear", "v_linear", "out"],
+  ["linear_q", "linear_k", "linear_v", "linear_out"],
+  ["linears.0", "linears.1", "linears.2", "linears.3"],
+  ["W_query", "W_key", "W_value", "out_proj"],
+  ["query_proj", "key_proj", "value_proj", "out_proj"],
+  ["query", "key", "value", "proj"],
+] as const;
+
+test.each(NAMES)(
+  "%s, %s, %s and %s are linear layers, with all biases, that of the output alone, or none",
+  (...names) => {
+    const [q, k, v, o] = names;
+    const inputs = [q, k, v].map((name) => `${name}.bias`);
+    for (const without of [[], inputs, [...inputs, `${o}.bias`]]) {
+      const shapes = linears(names, without);
+      const all = numbered(shapes);
+      const got = read(shapes);
+      expect(got.layout).toBe("out-in");
+      for (const [part, name] of [
+        ["q", q],
+        ["k", k],
+        ["v", v],
+        ["o", o],
+      ] as const) {
+        expect(got[`w${part}`]).toEqual(all[`${name}.weight`]);
+        expect(got[`b${part}`]).toEqual(all[`${name}.bias`]?.data);
+      }
+    }
+    expect(refusalOf(linears(names, [`${k}.bias`]))).toContain(`tensor "${k}.bias" expected beside "${q}.bias"`);
+  },
+);
+
+test("to_qkv and to_out.0 are one matrix of q, k and v in this order", () => {
+  const shapes = { "to_qkv.weight": [24, 6], "to_out.0.weight": [6, 8], "to_out.0.bias": [6] };
+  expect(read(shapes).wqkv).toEqual(numbered(shapes)["to_qkv.weight"]);
+});
+
+test("wq and wk of original files are for interleaved pairs: a configuration for halves is refused", () => {
+  const shapes = linears(["wq", "wk", "wv", "wo"]);
+  const config = (pairing: "half" | "interleaved") => ({ numHeads: 4, rope: { theta: 10_000, pairing } });
+  expect(read(shapes, "", config("interleaved"))).toEqual(read(shapes));
+  expect(() => read(shapes, "", config("half"))).toThrow(
+    'readAttentionWeights: config.rope.pairing expected "interleaved", as in the original files of Llama and Mistral (leave rope ' +
+      'out for weights whose rows were permuted), got "half"',
+  );
+  // Names of Hugging Face have both: it is up to the model.
+  for (const pairing of ["half", "interleaved"] as const) read(linears(LLAMA), "", config(pairing));
+});
+
+test("names of two families are refused with those of both", () => {
+  const both = { ...linears(LLAMA), "out_proj.weight": [8, 12], "out_proj.bias": [8] };
+  expect(refusalOf(both)).toBe(
+    'readAttentionWeights: names below prefix "" expected those of one family, got "o_proj.weight" of Llama, Mistral, Qwen, Gemma, ' +
+      'OLMo, gpt-oss and "out_proj.weight" of Whisper, BART, CLIP, OPT, GPT-J, GPT-Neo, LFM2: leave out what the layer does not use',
+  );
+});
+
+test.each([
+  ...[
+    "norm_q.weight",
+    "norm_added_k.weight",
+    "norm_cross.weight",
+    "add_q_proj.weight",
+    "to_add_out.weight",
+    "to_k_ip.weight",
+  ],
+  ...[
+    "to_out.1.weight",
+    "q_bias",
+    "v_bias",
+    "pos_bias_u",
+    "linear_pos.weight",
+    "rel_pos_h",
+    "relative_position_bias_table",
+  ],
+  ...["logit_scale", "temperature", "q_norm.weight"],
+])("a layer with %s is refused, since that would not be read", (name) => {
+  expect(refusalOf({ ...linears(["to_q", "to_k", "to_v", "to_out.0"]), [name]: [4] })).toBe(
+    `readAttentionWeights: tensor "${name}" expected to be absent: diffusers would be read without it, got it`,
+  );
+});
+
 test("the one bias of kdim and vdim is split into those of q, k and v", () => {
   const weights = read({
     q_proj_weight: [2, 2],
@@ -574,8 +664,8 @@ test("a wrong prefix or unknown names are answered with what is there", () => {
     'readAttentionWeights: prefix "z" expected to begin a tensor\'s name, got "x", "y"',
   );
   expect(refusalOf({})).toBe('readAttentionWeights: prefix "" expected to begin a tensor\'s name, got no tensors');
-  expect(refusalOf({ "a.to_q.weight": [1, 1], "a.to_out.weight": [1, 1] }, "a.")).toBe(
-    'readAttentionWeights: names below prefix "a." expected one of the known families, got "to_out.weight", "to_q.weight"',
+  expect(refusalOf({ "a.aq.weight": [1, 1], "a.ao.weight": [1, 1] }, "a.")).toBe(
+    'readAttentionWeights: names below prefix "a." expected one of the known families, got "ao.weight", "aq.weight"',
   );
 });
 

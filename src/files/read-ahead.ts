@@ -1,0 +1,110 @@
+// A file by pieces, several of which are read at once: those behind the one that is needed come while it is used.
+
+import { type ByteSource, createArray, readRange } from "./byte-source.ts";
+import { PIECE } from "./shelf.ts";
+
+/** Pieces that are read at once: the one that is needed, and those behind it. */
+const TOGETHER = 4;
+
+/** Pieces that all files of a load hold together, also those that are on their way: 64 MiB. */
+const MOST_HELD = 16;
+
+interface Piece {
+  readonly bytes: Promise<Uint8Array>;
+  /** How many of its bytes were not given out yet. */
+  left: number;
+  /** Lets go of it. */
+  drop(): void;
+}
+
+/** The pieces that several files hold. Where one needs room, those go first that were given out, and then those used longest ago. */
+export class HeldPieces {
+  readonly #pieces = new Set<Piece>();
+  readonly #spent = new Set<Piece>();
+
+  /** Counts a use of a piece. */
+  use(piece: Piece): void {
+    this.forget(piece);
+    (piece.left > 0 ? this.#pieces : this.#spent).add(piece);
+    for (const oldest of [...this.#spent, ...this.#pieces]) {
+      if (this.#spent.size + this.#pieces.size <= MOST_HELD) break;
+      oldest.drop();
+    }
+  }
+
+  forget(piece: Piece): void {
+    this.#pieces.delete(piece);
+    this.#spent.delete(piece);
+  }
+}
+
+/** A source whose bytes will all be read, most of them once and in order. */
+export interface AheadSource extends ByteSource {
+  /** From now on, pieces that were given out come ahead too. */
+  rewind(): void;
+}
+
+/**
+ * Reads a source by pieces, which are held until others need their place.
+ * `onPiece` is called with each piece that was read, before anything of it is given out, also when it is read again.
+ */
+export function readAhead(
+  where: string,
+  source: ByteSource,
+  held: HeldPieces,
+  onPiece?: (index: number, bytes: Uint8Array) => Promise<void>,
+): AheadSource {
+  const { size } = source;
+  const pieces = new Map<number, Piece>();
+  /** Pieces that were given out as a whole: they do not come ahead again. */
+  const spent = new Set<number>();
+  const read = async (index: number): Promise<Uint8Array> => {
+    const bytes = await readRange(where, source, index * PIECE, Math.min(PIECE, size - index * PIECE));
+    await onPiece?.(index, bytes);
+    return bytes;
+  };
+  const start = (index: number): Piece => {
+    const begun = pieces.get(index);
+    if (begun) return begun;
+    const piece: Piece = {
+      bytes: read(index),
+      left: Math.min(PIECE, size - index * PIECE),
+      drop() {
+        if (pieces.get(index) === piece) pieces.delete(index);
+        held.forget(piece);
+      },
+    };
+    // Another read tries again.
+    piece.bytes.catch(() => piece.drop());
+    pieces.set(index, piece);
+    held.use(piece);
+    return piece;
+  };
+  /** The bytes [begin, end) of a piece, while those behind it come. */
+  const give = async (index: number, begin: number, end: number): Promise<Uint8Array> => {
+    const piece = start(index);
+    for (let next = index + 1; next < index + TOGETHER && next * PIECE < size; next++)
+      if (!spent.has(next)) start(next);
+    const bytes = await piece.bytes;
+    piece.left -= end - begin;
+    if (piece.left <= 0) spent.add(index);
+    if (pieces.get(index) === piece) held.use(piece);
+    return bytes.subarray(begin, end);
+  };
+  return {
+    size,
+    rewind: () => spent.clear(),
+    async read(offset, length) {
+      const [first, end] = [Math.floor(offset / PIECE), Math.ceil((offset + length) / PIECE)];
+      if (length === 0) return new Uint8Array();
+      if (end - first === 1) return give(first, offset - first * PIECE, offset - first * PIECE + length);
+      const bytes = createArray(where, length);
+      for (let index = first; index < end; index++) {
+        const from = Math.max(offset, index * PIECE);
+        const to = Math.min(offset + length, (index + 1) * PIECE);
+        bytes.set(await give(index, from - index * PIECE, to - index * PIECE), from - offset);
+      }
+      return bytes;
+    },
+  };
+}

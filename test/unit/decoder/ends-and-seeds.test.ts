@@ -1,0 +1,65 @@
+// How jobs of generateMany end, what a seed draws, and what plans assume.
+
+import { expect, test } from "vitest";
+import { type GenerationEvent, generateMany } from "../../../src/decoder/generate-many.ts";
+import { loadModel } from "../../../src/decoder/load-model.ts";
+import { planModelFiles } from "../../../src/decoder/plan-files.ts";
+import { planModel } from "../../../src/decoder/plan-model.ts";
+import { randomAt } from "../../../src/decoder/sampling.ts";
+import { createSession } from "../../../src/decoder/session.ts";
+import { kernelsOf } from "../../support/layers.ts";
+import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+
+test("a job whose token is one of its stopIds ends with that id, and others go on", async () => {
+  using kernels = await kernelsOf("simd");
+  using model = await loadModel(kernels, tinyFolder(TINY.llama));
+  const read = async (stopIds: readonly number[][]) => {
+    const jobs = stopIds.map((ids) => ({
+      ...{
+        session: createSession(model, { maxSeqLen: 40 }),
+        ids: [5, 34, 63],
+        maxTokens: 4,
+        temperature: 2,
+        seed: 3,
+        stopIds: ids,
+      },
+    }));
+    const events: [number, GenerationEvent<(typeof jobs)[number]>][] = [];
+    for await (const event of generateMany(jobs)) events.push([jobs.indexOf(event.job), event]);
+    const of = (which: number) => events.filter(([job]) => job === which).map(([, event]) => event);
+    return jobs.map((_, which) => ({
+      ids: of(which).flatMap(({ token }) => token?.id ?? []),
+      end: of(which).at(-1)?.end,
+    }));
+  };
+  const [plain] = (await read([[]])) as [{ ids: number[]; end: unknown }];
+  expect(plain.ids).toHaveLength(4);
+  expect(plain.end).toEqual({ reason: "length" });
+  const stop = plain.ids.find((id) => id !== plain.ids[0]) as number;
+  const before = plain.ids.slice(0, plain.ids.indexOf(stop));
+  expect(await read([[stop], []])).toEqual([{ ids: before, end: { reason: "stop", stopId: stop } }, plain]);
+});
+
+test("the random numbers of a seed are those of every version", () => {
+  const drawn = [
+    [0, 0],
+    [1, 0],
+    [0, 1],
+    [7, 100],
+    [2 ** 32 - 1, 2 ** 20],
+  ].map(([seed, position]) => randomAt(seed as number, position as number));
+  expect(drawn).toEqual([
+    0.6650139925996422, 0.5986603030360663, 0.433764034711807, 0.3857726329837101, 0.9368827151076453,
+  ]);
+});
+
+test("a plan is for one session that reads 256 rows at once, of the last of which it wants logits", async () => {
+  const config = { ...TINY.llama, vocab_size: 50_000 };
+  const plan = planModel(config);
+  expect(plan).toEqual(planModel(config, { sessions: 1, rows: 256, outputs: 1 }));
+  for (const other of [{ sessions: 2 }, { rows: 128 }, { outputs: 2 }])
+    expect(planModel(config, other)).not.toEqual(plan);
+  await expect(planModelFiles(tinyFolder(TINY.llama), { quantized: 1 as never })).rejects.toThrow(
+    "planModelFiles: options.quantized expected true or false, got 1",
+  );
+});
