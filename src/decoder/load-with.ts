@@ -59,9 +59,9 @@ export interface LoadModelOptions {
    */
   readonly store?: ModelStore | undefined;
   /**
-   * The SHA-256 of the file, as hubs publish it: 64 hex digits, or "sha256-" and base64. Of a model in several files, an object with
-   * one for each file that is read, by its name. It is computed while tensors are read, what no tensor needs is read in the end, and a
-   * file with another one is `BAD_FILE` before the model is given out, of which the store keeps nothing. Default none.
+   * The SHA-256 of the file, as hubs publish it: 64 hex digits, or "sha256-" and base64; of a model in several files, an object with
+   * that of each file that is read, by its name. A file with another one is refused (`BAD_FILE`) before the model is given out, and
+   * `store` keeps nothing of it. It is computed while tensors are read; what no tensor needs is read at the end. Default none.
    */
   readonly integrity?: string | Readonly<Record<string, string>> | undefined;
 }

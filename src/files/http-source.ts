@@ -167,12 +167,13 @@ export async function createHttpSource(
         at = filled.at;
       }
       const { rule, got, cause, after } = failure;
-      if (came >= Math.min(LEAST, missing / 2)) vain = -1;
-      else if (vain < most && after <= MOST_WAIT_MS && !isAbort(cause))
+      const isEnded = isAbort(cause);
+      if (came >= Math.min(LEAST, missing / 2) && !isEnded) vain = -1;
+      else if (vain < most && after <= MOST_WAIT_MS && !isEnded)
         await wait(Math.max(WAIT_MS * 2 ** vain, after), signal);
       else if (bytes === undefined) throw fail(rule, got, cause);
       else {
-        const all = `${at} in ${requests} requests${got && `, then ${got}`}`;
+        const all = `${at} in ${requests} ${requests === 1 ? "request" : "requests"}${got && `, then ${got}`}`;
         throw fail(`${bytes.length} bytes at ${offset}`, all, cause);
       }
       if (signal?.aborted) throw fail("an answer", reasonOf(signal.reason), signal.reason);

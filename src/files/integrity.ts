@@ -91,6 +91,7 @@ export class FileChecks {
     const ahead: AheadSource = readAhead(this.#where, failing, held, see);
     const finish = async () => {
       ahead.rewind();
+      held.ahead = true;
       while (next * PIECE < source.size) {
         const [index, begin] = [next, next * PIECE];
         await see(index, await ahead.read(begin, Math.min(PIECE, source.size - begin)));

@@ -109,6 +109,7 @@ export async function openModelFiles(
     const { description, file, tensors } =
       gguf === undefined ? await openFolder(where, findChecked, open, configAlone) : await openParts(where, gguf, open);
     const pieceBytes = closers.length > 0 ? LOCAL_PIECE : PIECE;
+    held.ahead = true;
     const verify = async (failure?: unknown) => checks?.verify(failure);
     return { description, file: reading(file, buffer), tensors, pieceBytes, verify, close };
   } catch (error) {

@@ -19,8 +19,14 @@ interface Piece {
 
 /** The pieces that several files hold. Where one needs room, those go first that were given out, and then those used longest ago. */
 export class HeldPieces {
+  /** Whether pieces come ahead: not while headers are read, behind which a model may turn out not to be wanted. */
+  ahead: boolean;
   readonly #pieces = new Set<Piece>();
   readonly #spent = new Set<Piece>();
+
+  constructor(ahead = false) {
+    this.ahead = ahead;
+  }
 
   /** Counts a use of a piece. */
   use(piece: Piece): void {
@@ -80,16 +86,16 @@ export function readAhead(
     held.use(piece);
     return piece;
   };
-  /** The bytes [begin, end) of a piece, while those behind it come. */
-  const give = async (index: number, begin: number, end: number): Promise<Uint8Array> => {
+  /** The bytes [from, to) of a piece, while those behind it come. */
+  const give = async (index: number, from: number, to: number): Promise<Uint8Array> => {
     const piece = start(index);
-    for (let next = index + 1; next < index + TOGETHER && next * PIECE < size; next++)
-      if (!spent.has(next)) start(next);
+    const end = held.ahead ? Math.min(index + TOGETHER, Math.ceil(size / PIECE)) : 0;
+    for (let next = index + 1; next < end; next++) if (!spent.has(next)) start(next);
     const bytes = await piece.bytes;
-    piece.left -= end - begin;
+    piece.left -= to - from;
     if (piece.left <= 0) spent.add(index);
     if (pieces.get(index) === piece) held.use(piece);
-    return bytes.subarray(begin, end);
+    return bytes.subarray(from, to);
   };
   return {
     size,

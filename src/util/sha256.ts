@@ -78,8 +78,15 @@ function addBlock(state: Int32Array, words: Int32Array): void {
     words[i] = (words[i - 16] as number) + first + (words[i - 7] as number) + second;
   }
   const at = (i: number) => state[i] as number;
-  let [a, b, c, d] = [at(0), at(1), at(2), at(3)];
-  let [e, f, g, h] = [at(4), at(5), at(6), at(7)];
+  // Without lists, whose iterators take as long as all rounds of a block.
+  let a = at(0);
+  let b = at(1);
+  let c = at(2);
+  let d = at(3);
+  let e = at(4);
+  let f = at(5);
+  let g = at(6);
+  let h = at(7);
   for (let i = 0; i < 64; i++) {
     const choice = (e & f) ^ (~e & g);
     const majority = (a & b) ^ (a & c) ^ (b & c);
@@ -95,7 +102,6 @@ function addBlock(state: Int32Array, words: Int32Array): void {
     b = a;
     a = (first + second) | 0;
   }
-  // Without iterators, which take as long as all rounds of a block.
   state[0] = at(0) + a;
   state[1] = at(1) + b;
   state[2] = at(2) + c;

@@ -212,7 +212,7 @@ describe("a file that is followed", () => {
     };
     const { checks, read } = await open(source);
     // Others take its place meanwhile.
-    for (let index = 18; index >= 0; index--) await read(index * PIECE, 1);
+    for (let index = 19; index >= 0; index--) await read(index * PIECE, 1);
     await expect(checks.verify()).rejects.toThrow(
       'load: file "file" expected to stay as it was while it was read, got other bytes',
     );

@@ -138,7 +138,10 @@ describe("a source of a store", () => {
     const { store } = listening(memoryPieces());
     await (await open(store, server)).read(0, 2 * PIECE);
     server.isAway = true;
+    const { requests } = server;
     const again = await open(store, server);
+    // At once: what is kept need not wait for a server that may come back.
+    expect(server.requests).toBe(requests + 1);
     expect(Buffer.compare(await again.read(9, 2 * PIECE - 9), server.bytes.subarray(9, 2 * PIECE))).toBe(0);
     await expect(again.read(2 * PIECE, 1)).rejects.toMatchObject({
       code: "BAD_FILE",

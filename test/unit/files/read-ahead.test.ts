@@ -41,7 +41,7 @@ const numbers = (count: number) => Array.from({ length: count }, (_, i) => i);
 describe("a source by pieces that come ahead", () => {
   test("gives every range of the file, whichever are read at once", async () => {
     const file = sourceOf(20 * PIECE + 1000);
-    const { read } = readAhead("read", file.source, new HeldPieces());
+    const { read } = readAhead("read", file.source, new HeldPieces(true));
     const random = createRandom(3).floats(120);
     const ranges = numbers(60).map((i) => {
       const [place, share] = [Math.abs(random[2 * i]!) % 1, Math.abs(random[2 * i + 1]!) % 1];
@@ -56,7 +56,7 @@ describe("a source by pieces that come ahead", () => {
 
   test("reads each piece once in order, four at once, and the three behind the one that is needed", async () => {
     const file = sourceOf(10 * PIECE + 5);
-    const { read } = readAhead("read", file.source, new HeldPieces());
+    const { read } = readAhead("read", file.source, new HeldPieces(true));
     await read(0, 10);
     expect(file.reads).toEqual([0, 1, 2, 3]);
     for (let at = 10; at < file.bytes.length; at += 500_000) await read(at, Math.min(500_000, file.bytes.length - at));
@@ -64,8 +64,19 @@ describe("a source by pieces that come ahead", () => {
     expect(file.mostRunning).toBe(4);
   });
 
-  test("holds sixteen pieces for all files together, those longest that were not given out", async () => {
+  test("reads only what is needed until pieces are to come ahead", async () => {
+    const file = sourceOf(10 * PIECE);
     const held = new HeldPieces();
+    const { read } = readAhead("read", file.source, held);
+    await read(PIECE - 1, 2);
+    expect(file.reads).toEqual([0, 1]);
+    held.ahead = true;
+    await read(PIECE + 9, 1);
+    expect(file.reads).toEqual([0, 1, 2, 3, 4]);
+  });
+
+  test("holds sixteen pieces for all files together, those longest that were not given out", async () => {
+    const held = new HeldPieces(true);
     const [a, b] = [sourceOf(4 * PIECE), sourceOf(30 * PIECE)];
     const [readA, readB] = [readAhead("read", a.source, held).read, readAhead("read", b.source, held).read];
     await readA(0, 2 * PIECE + 1);
@@ -78,7 +89,7 @@ describe("a source by pieces that come ahead", () => {
     expect(a.reads).toEqual([0, 1, 2, 3, 0]);
     // Parts of more pieces than there is room for: the first are read again.
     const c = sourceOf(30 * PIECE);
-    const { read } = readAhead("read", c.source, new HeldPieces());
+    const { read } = readAhead("read", c.source, new HeldPieces(true));
     for (let i = 0; i < 20; i++) await read(i * PIECE, 1);
     expect(c.reads).toEqual(numbers(23));
     await read(19 * PIECE, 2);
@@ -89,7 +100,7 @@ describe("a source by pieces that come ahead", () => {
 
   test("a piece that comes ahead and fails is no failure until it is needed, and is read again then", async () => {
     const file = sourceOf(3 * PIECE);
-    const { read } = readAhead("read", file.source, new HeldPieces());
+    const { read } = readAhead("read", file.source, new HeldPieces(true));
     const reading = read(0, 1);
     file.isAway = true;
     await expect(reading).rejects.toThrow("read: source expected 4194304 bytes at 0, got Error: away");
@@ -100,7 +111,7 @@ describe("a source by pieces that come ahead", () => {
 
   test("a source that gives too little is refused, also within a range of several pieces", async () => {
     const source: ByteSource = { size: 2 * PIECE, read: async () => new Uint8Array(7) };
-    const { read } = readAhead("read", source, new HeldPieces());
+    const { read } = readAhead("read", source, new HeldPieces(true));
     expect(await badFileOf(() => read(0, PIECE + 1))).toBe("read: source expected 4194304 bytes at 0, got 7");
   });
 });
@@ -128,6 +139,9 @@ describe("loadModel of a URL without a store", () => {
     expect(size).toBeGreaterThan(PIECE);
     expect(requests).toBe(others + Math.ceil(size / PIECE));
     expect(model.layers).toBeGreaterThan(0);
+    requests = 0;
+    await expect(loadModel(kernels, url, { gguf, maxBytes: 1000 })).rejects.toMatchObject({ code: "OUT_OF_MEMORY" });
+    expect(requests).toBe(others + 1);
     server.closeAllConnections();
     server.close();
   });
