@@ -16,6 +16,7 @@ import { models } from "../../../src/entries/models.ts";
 import { quantizeTensor, writeSafetensors } from "../../../src/entries/weights.ts";
 import type { StoredTensor } from "../../../src/tensor/dtypes.ts";
 import type { Tensor } from "../../../src/tensor/tensor.ts";
+import { loadTokenizer } from "../../../src/text/load-tokenizer.ts";
 import type { HeadwiseError } from "../../../src/util/errors.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { modulesOf } from "../../support/modules.ts";
@@ -43,8 +44,36 @@ async function refusal(config: object, tensors?: ReadonlyMap<string, Tensor>): P
 describe("config.json", () => {
   test("a type of model that is not known is refused by name, with the nearest ones", async () => {
     expect(await refusal({ ...TINY.llama, model_type: "lama" })).toMatch(
-      /^loadModel: model_type expected a supported one \(nearest: "llama", .*\), got "lama"$/,
+      /^loadModel: model_type expected a supported one \(nearest: "llama"\), got "lama"$/,
     );
+  });
+
+  test.each([
+    ["bert", 'one that loadModel reads, got "bert", which loadEncoder reads'],
+    ["t5", 'one that loadModel reads, got "t5", which loadSeq2Seq reads'],
+    ["mamba", 'attention that this package computes, got "mamba", which has state-space layers instead of attention'],
+    ["dbrx", 'one that is read whole, got "dbrx", whose attention fromHfConfig reads'],
+    ["kimi_k2", 'one that is read whole, got "kimi_k2", whose attention fromHfLatentConfig reads'],
+    ["anything", 'a supported one, got "anything"'],
+  ])("the type %s is answered with what reads it, or why nothing does", async (type, message) => {
+    expect(await refusal({ ...TINY.llama, model_type: type })).toBe(`loadModel: model_type expected ${message}`);
+  });
+
+  test("the name of a model on Hugging Face, and its page, are answered with the URL of its files", async () => {
+    const hint =
+      ": a model of that name on Hugging Face has the URL https://huggingface.co/some-one/a.model/resolve/main/";
+    const load = (source: string | URL) => expect(loadModel(kernels, source)).rejects;
+    await load("some-one/a.model").toThrow(
+      `loadModel: source expected a file "config.json" in "some-one/a.model", got none${hint}`,
+    );
+    const page = "https://huggingface.co/some-one/a.model";
+    for (const source of [page, new URL(page)])
+      await load(source).toThrow(`loadModel: source expected files, got "${page}", a page${hint}`);
+    await expect(loadTokenizer("some-one/a.model")).rejects.toThrow(
+      `loadTokenizer: source expected a file "tokenizer.json", got none${hint}`,
+    );
+    await load("/some-one/a.model").toThrow(/ in "\/some-one\/a\.model", got none$/);
+    await load("a.model").toThrow(/ in "a\.model", got none$/);
   });
 
   test.each([
