@@ -1,6 +1,6 @@
 // Reads a whole decoder from its config.json.
 
-import { describe } from "../../util/errors.ts";
+import { describe, underName } from "../../util/errors.ts";
 import { parseJson } from "../../util/json.ts";
 import { nearestNames } from "../../util/near-name.ts";
 import { readHfLayer } from "../hf/config.ts";
@@ -69,6 +69,15 @@ export function readDecoder(
   families: Readonly<Record<string, Family>> = FAMILIES,
 ): Decoder {
   const whole = fieldsOf("config.json", parseJson(where, "config", json), where);
+  return underName(where, () => readWhole(where, whole, maxSeqLen, families));
+}
+
+function readWhole(
+  where: string,
+  whole: Fields,
+  maxSeqLen: number | undefined,
+  families: Readonly<Record<string, Family>>,
+): Decoder {
   const { file, family } = findFamily(where, whole, families);
   for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
   const decoder = readHalf(where, file, family, maxSeqLen);

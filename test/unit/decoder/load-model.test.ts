@@ -59,6 +59,33 @@ describe("config.json", () => {
     expect(await refusal({ ...TINY.llama, model_type: type })).toBe(`loadModel: model_type expected ${message}`);
   });
 
+  test.each([
+    ["num_key_value_heads", 3],
+    ["rope_theta", 0.5],
+    ["rope_scaling", { type: "linear", factor: 0.5 }],
+    ["rope_scaling", { type: "dynamic", factor: 2 }],
+    ["layer_types", ["mamba", "mamba"]],
+    ["use_bidirectional_attention", true],
+    ["qk_norm", true],
+  ])("an error in %s names the function that was called: loadModel, planModel", async (field, value) => {
+    const config = { ...TINY.llama, [field]: value };
+    expect(await refusal(config)).toMatch(new RegExp(`^loadModel: (${field}|num_attention_heads|factor|rope scaling)`));
+    expect(() => planModel(config)).toThrow(
+      new RegExp(`^planModel: (${field}|num_attention_heads|factor|rope scaling)`),
+    );
+  });
+
+  test("an error in the header of a file names the function that was called", async () => {
+    const files = new Map<string, Uint8Array>([
+      ["config.json", new TextEncoder().encode(JSON.stringify(TINY.llama))],
+      ["model.safetensors", new Uint8Array(64).fill(1)],
+    ]);
+    const index = new TextEncoder().encode('{"weight_map":{"a":"../b"}}');
+    await expect(loadModel(kernels, (name) => files.get(name))).rejects.toThrow(/^loadModel: /);
+    files.set("model.safetensors.index.json", index);
+    await expect(loadModel(kernels, (name) => files.get(name))).rejects.toThrow(/^loadModel: /);
+  });
+
   test("the name of a model on Hugging Face, and its page, are answered with the URL of its files", async () => {
     const hint =
       ": a model of that name on Hugging Face has the URL https://huggingface.co/some-one/a.model/resolve/main/";
