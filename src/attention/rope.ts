@@ -130,7 +130,7 @@ export function checkRope(where: string, given: RopeConfig, headDim: number): Ro
   const { pairing, dim = headDim - start } = rope;
   if (!PAIRINGS.includes(pairing))
     throw new RangeError(
-      `${where}: rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results), got ${describe(pairing)}`,
+      `${where}: rope.pairing expected "half" or "interleaved" (no default), got ${describe(pairing)}`,
     );
   const room = headDim - start;
   if (!Number.isInteger(dim) || dim < 2 || dim > Math.min(room, MOST_DIM) || dim % 2 !== 0) {

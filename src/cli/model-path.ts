@@ -3,6 +3,7 @@
 import { stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { readGgufMetadata } from "../files/gguf/gguf.ts";
+import { hubHint } from "../files/hub-name.ts";
 import { readTexts } from "../files/model-files.ts";
 import { ENCODER_FAMILIES } from "../models/encoder/families.ts";
 import { GGUF_ENCODERS } from "../models/gguf/encoders.ts";
@@ -11,9 +12,6 @@ import { FileError } from "./args.ts";
 import { aboutFile, faultOf } from "./files.ts";
 import type { Loading } from "./loading.ts";
 
-/** The name of a model on Hugging Face, or the address of its page. */
-const HUB = /^(?:https:\/\/huggingface\.co\/)?([\w-][\w.-]*\/[\w.-]+?)\/?$/;
-const FILE = /\.(gguf|json|safetensors)$/i;
 const URL_OF_HOST = /^https?:/;
 const ENCODERS = new Set([ENCODER_FAMILIES, GGUF_ENCODERS].flatMap((types) => Object.keys(types)));
 
@@ -26,8 +24,7 @@ export async function expectModelPath(command: string, model: string): Promise<v
     (found) => found.isDirectory() && dirname(model) !== ".",
     () => false,
   );
-  const name = FILE.test(model) || isLocal ? undefined : HUB.exec(model)?.[1];
-  const hub = name && `: a model of that name on Hugging Face has the URL https://huggingface.co/${name}/resolve/main/`;
+  const hub = isLocal ? "" : hubHint(model);
   if (/^(https?|file):/.test(model)) {
     if (hub) throw fail("a page", hub);
     return;

@@ -175,7 +175,7 @@ function readConfigFacts(where: string, config: string | object, tensors?: Model
     );
   if (!isKnown(type)) {
     const names = [...Object.keys(FAMILIES), ...Object.keys(OTHER_MODELS)];
-    const nearest = `one whose costs are known (nearest: ${nearestNames(type, names)})`;
+    const nearest = `one whose costs are known${nearestNames(type, names)}`;
     throw file.refusal("model_type", nearest, type, whyUnknown(type));
   }
   return Object.hasOwn(FAMILIES, type as string)

@@ -7,7 +7,6 @@ import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { FAMILIES } from "../models/decoder/families.ts";
 import { type Decoder, mostTokens, readDecoder } from "../models/decoder/read-spec.ts";
 import { ENCODER_FAMILIES } from "../models/encoder/families.ts";
-import { TWO_HALVES } from "../models/encoder/halves.ts";
 import { GGUF_ENCODERS } from "../models/gguf/encoders.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { expectMade } from "../util/lifetime.ts";
@@ -88,8 +87,7 @@ async function readFiles(
 
 /** Reads config.json of an encoder. */
 export function readEncoder(where: string, config: string | object): Decoder {
-  const others = `loadSeq2Seq reads ${Object.keys(TWO_HALVES).join(", ")}`;
-  const found = readDecoder(where, config, undefined, { ...FAMILIES, ...ENCODER_FAMILIES }, others);
+  const found = readDecoder(where, config, undefined, { ...FAMILIES, ...ENCODER_FAMILIES });
   return asEncoder(where, found, "model_type");
 }
 

@@ -79,5 +79,5 @@ function readHalves(where: string, files: ModelFiles, maxSeqLen?: number): Decod
 
 /** Reads config.json of a model with two halves. */
 export function readSeq2Seq(where: string, config: string | object, maxSeqLen?: number): Decoder {
-  return readDecoder(where, config, maxSeqLen, TWO_HALVES, "loadModel and loadEncoder read others");
+  return readDecoder(where, config, maxSeqLen, TWO_HALVES);
 }

@@ -11,6 +11,7 @@ import { KIND_BYTES, otherKind } from "./file-kind.ts";
 import type { GgufFile } from "./gguf/gguf.ts";
 import { PART } from "./gguf/part-names.ts";
 import type { GgufParts } from "./gguf/parts.ts";
+import { hubHint } from "./hub-name.ts";
 import { FileChecks, type Integrity } from "./integrity.ts";
 import { type FindFile, type OpenFile, openFolder } from "./model-folder.ts";
 import type { ModelStore } from "./model-store.ts";
@@ -103,7 +104,8 @@ export async function openModelFiles(
     const found = await findChecked(name);
     if (found !== undefined) return toSource(where, found);
     const at = typeof place === "string" || tagOf(place) === "URL" ? ` in ${describe(String(place))}` : "";
-    throw new HeadwiseError("BAD_FILE", `${where}: source expected a file ${describe(name)}${at}, got none`);
+    const hint = name === "config.json" && typeof place === "string" ? hubHint(place) : "";
+    throw new HeadwiseError("BAD_FILE", `${where}: source expected a file ${describe(name)}${at}, got none${hint}`);
   };
   try {
     const { description, file, tensors } =
@@ -172,6 +174,12 @@ function locateFolder(where: string, source: string | URL): { place: FolderSourc
     throw new HeadwiseError(
       "BAD_FILE",
       `${where}: source expected the folder of config.json and model.safetensors, or a GGUF file, got ${describe(name)}`,
+    );
+  const hint = isUrl ? hubHint(String(path)) : "";
+  if (hint)
+    throw new HeadwiseError(
+      "BAD_FILE",
+      `${where}: source expected files, got ${describe(String(path))}, a page${hint}`,
     );
   if (!GGUF.test(name)) return { place: path };
   if (!(path instanceof URL)) return { place: before || ".", gguf: name };

@@ -1,5 +1,6 @@
 import { readOptions } from "../decoder/read-options.ts";
 import { type GgufFile, readGgufMetadata } from "../files/gguf/gguf.ts";
+import { hubHint } from "../files/hub-name.ts";
 import { type ModelSource, readTexts } from "../files/model-files.ts";
 import type { ModelStore } from "../files/model-store.ts";
 import { expectFunction, expectSignal, readFields } from "../util/arguments.ts";
@@ -82,8 +83,9 @@ export async function loadTokenizer(source: ModelSource, options: LoadTokenizerO
   const texts = found;
   const text = texts.get(TOKENIZER);
   if (text === undefined) {
+    const hub = texts.size === 0 && typeof source === "string" ? hubHint(source) : "";
     const hint =
-      "; a model without it, such as one with tokenizer.model alone, is read from its GGUF by readGgufTokenizer";
+      hub || "; a model without it, such as one with tokenizer.model alone, is read from its GGUF by readGgufTokenizer";
     throw new HeadwiseError("BAD_FILE", `${where}: source expected a file "${TOKENIZER}", got none${hint}`);
   }
   const json = readObject(where, TOKENIZER, text);

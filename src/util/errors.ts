@@ -101,7 +101,7 @@ export function underName<T>(where: string, work: () => T): T {
   try {
     return work();
   } catch (cause) {
-    if (!(cause instanceof HeadwiseError)) throw cause;
+    if (!(cause instanceof HeadwiseError) || cause.message.startsWith(`${where}:`)) throw cause;
     throw new HeadwiseError(cause.code, cause.message.replace(/^\w+/, where), { cause });
   }
 }

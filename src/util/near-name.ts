@@ -46,20 +46,24 @@ function rankNames(wanted: string, names: readonly string[]) {
 }
 
 /**
- * The name that `text` is probably meant to be: the nearest one that it begins or ends, that begins or ends it, or that has few
- * wrong letters.
+ * The names that `text` may be meant to be, the nearest first: those that it begins or ends, that begin or end it, or that have
+ * few wrong letters.
  */
-export function findNearName(text: string, names: readonly string[]): string | undefined {
+function nearNames(text: string, names: readonly string[]): string[] {
   const wanted = simplify(text.slice(0, LONGEST));
   const most = Math.min(MOST_WRONG, Math.floor(wanted.length / LETTERS_EACH));
-  return rankNames(wanted, names).find(({ wrong, isPart }) => wrong <= most || (isPart && wanted.length > 1))?.name;
+  return rankNames(wanted, names)
+    .filter(({ wrong, isPart }) => wrong <= most || (isPart && wanted.length > 1))
+    .map(({ name }) => name);
 }
 
-/** The five of `names` that are most like `given`, as text. */
+/** The name that `text` is probably meant to be. */
+export function findNearName(text: string, names: readonly string[]): string | undefined {
+  return nearNames(text, names)[0];
+}
+
+/** What an error says of the names that `given` may be meant to be, at most five, behind its rule: nothing if none is near. */
 export function nearestNames(given: unknown, names: readonly string[]): string {
-  const wanted = typeof given === "string" ? simplify(given.slice(0, LONGEST)) : "";
-  return rankNames(wanted, names)
-    .slice(0, SHOWN)
-    .map(({ name }) => describe(name))
-    .join(", ");
+  const near = typeof given === "string" ? nearNames(given, names).slice(0, SHOWN) : [];
+  return near.length > 0 ? ` (nearest: ${near.map(describe).join(", ")})` : "";
 }

@@ -1,12 +1,14 @@
 // Reads a whole decoder from its config.json.
 
-import { describe } from "../../util/errors.ts";
+import { describe, underName } from "../../util/errors.ts";
 import { parseJson } from "../../util/json.ts";
 import { nearestNames } from "../../util/near-name.ts";
 import { readHfLayer } from "../hf/config.ts";
 import { type Fields, fieldsOf } from "../hf/config-fields.ts";
 import { readHfLatents } from "../hf/latent-config.ts";
 import { latentRulesOf } from "../hf/latent-models.ts";
+import { rulesOf } from "../hf/models.ts";
+import { readerOf, reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { type AttentionTensors, hfAttentionTensors } from "./attention-tensors.ts";
 import { FAMILIES } from "./families.ts";
 import type { Family, Names } from "./family.ts";
@@ -58,17 +60,25 @@ const HARMLESS = new RegExp(
 
 /**
  * Reads config.json: its text, or the object it parses to. `where` is the public function, for messages; `maxSeqLen` the
- * longest sequence that will be run, where it is known; `families` those that the function knows, and `others` who knows more.
+ * longest sequence that will be run, where it is known; `families` those that the function knows.
  */
 export function readDecoder(
   where: string,
   json: string | object,
   maxSeqLen?: number,
   families: Readonly<Record<string, Family>> = FAMILIES,
-  others = "headwise/encoders has others",
 ): Decoder {
   const whole = fieldsOf("config.json", parseJson(where, "config", json), where);
-  const { file, family } = findFamily(whole, families, others);
+  return underName(where, () => readWhole(where, whole, maxSeqLen, families));
+}
+
+function readWhole(
+  where: string,
+  whole: Fields,
+  maxSeqLen: number | undefined,
+  families: Readonly<Record<string, Family>>,
+): Decoder {
+  const { file, family } = findFamily(where, whole, families);
   for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
   const decoder = readHalf(where, file, family, maxSeqLen);
   const encoder = family.encoder && readHalf(where, file, family.encoder, maxSeqLen);
@@ -87,9 +97,9 @@ function readHalf(where: string, file: Fields, family: Family, maxSeqLen: number
 
 /** The family, and the part of the file that describes text. */
 function findFamily(
+  where: string,
   whole: Fields,
   families: Readonly<Record<string, Family>>,
-  others: string,
 ): { file: Fields; family: Family } {
   const familyOf = (type: unknown) =>
     typeof type === "string" && Object.hasOwn(families, type) ? families[type] : undefined;
@@ -99,8 +109,13 @@ function findFamily(
   const family = familyOf(type);
   if (family !== undefined) return { file, family };
   if (type === undefined) throw whole.refusal("model_type", "the type of the model", type);
-  const nearest = nearestNames(type, Object.keys(families));
-  throw whole.refusal("model_type", `a supported one (nearest: ${nearest}; ${others})`, type);
+  const reader = readerOf(type) ?? (Object.hasOwn(FAMILIES, String(type)) ? "loadModel" : undefined);
+  if (reader) throw whole.refusal("model_type", `one that ${where} reads`, type, `, which ${reader} reads`);
+  const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
+  if (reason) throw whole.refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${reason}`);
+  const layers = rulesOf(type) ? "fromHfConfig" : latentRulesOf(type) && "fromHfLatentConfig";
+  if (layers) throw whole.refusal("model_type", "one that is read whole", type, `, whose attention ${layers} reads`);
+  throw whole.refusal("model_type", `a supported one${nearestNames(type, Object.keys(families))}`, type);
 }
 
 type LayerAttention = BlockSpec["attention"];

@@ -40,7 +40,7 @@ export function readGgufConfig(
   const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
   if (reason !== undefined) return fail(UNSUPPORTED_RULE, `, which has ${reason}`);
   if (typeof name !== "string" || (known === undefined && pairing === undefined))
-    return fail(`a supported one (nearest: ${nearestNames(name, Object.keys(ARCHITECTURES))}), or options.pairing`);
+    return fail(`a supported one${nearestNames(name, Object.keys(ARCHITECTURES))}, or options.pairing`);
   const architecture: Architecture = { ...(known ?? { rmsNorm: true }), ...(pairing && { pairing }) };
   const keys = keysOf(where, metadata, name, layer);
   keys.expectNone(

@@ -12,6 +12,7 @@ import { POSITIVE_RULE } from "../numbers.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../unsupported.ts";
 import { ARCHITECTURES, LATENT_ARCHITECTURE } from "./architectures.ts";
 import { DECODERS, type DecoderRules } from "./decoders.ts";
+import { GGUF_ENCODERS } from "./encoders.ts";
 import { type Keys, keysOf } from "./keys.ts";
 import { latentWeights, readLatents } from "./latent-layer.ts";
 import { headWeights, readHeads } from "./layer.ts";
@@ -133,17 +134,14 @@ function findRules(
   const rules = typeof name === "string" && Object.hasOwn(known, name) ? known[name] : undefined;
   if (typeof name === "string" && rules !== undefined) return { name, rules };
   const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
-  const isEncoder =
-    !encoders &&
-    typeof name === "string" &&
-    Object.hasOwn(ARCHITECTURES, name) &&
-    ARCHITECTURES[name]?.causal === false;
-  const rule = reason
-    ? UNSUPPORTED_RULE
-    : isEncoder
-      ? "a decoder"
-      : `a supported ${encoders ? "one" : "decoder"} (nearest: ${nearestNames(name, Object.keys(known))})`;
-  const why = reason ? `, which has ${reason}` : isEncoder ? ", whose attention is not causal" : "";
+  const isIn = (table: object) => typeof name === "string" && Object.hasOwn(table, name);
+  const [rule, why] = isIn(GGUF_ENCODERS)
+    ? [`one that ${where} reads`, ", which loadEncoder reads"]
+    : reason
+      ? [UNSUPPORTED_RULE, `, which has ${reason}`]
+      : isIn(ARCHITECTURES)
+        ? ["one that is read whole", ", whose layers readGgufLayer reads"]
+        : [`a supported ${encoders ? "one" : "decoder"}${nearestNames(name, Object.keys(known))}`, ""];
   throw new HeadwiseError(
     "BAD_FILE",
     `${where}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,

@@ -153,13 +153,13 @@ function findModel(file: Fields, prefix: string, as: string | undefined, assumed
   if (as === undefined)
     throw refusal(
       "model_type",
-      `a supported one (nearest: ${nearestNames(type, [...modelTypes(), ...Object.keys(COMPOSITES)])}), or options.as with the one whose rules apply`,
+      `a supported one${nearestNames(type, [...modelTypes(), ...Object.keys(COMPOSITES)])}, or options.as with the one whose rules apply`,
       type,
     );
   const rules = rulesOf(as);
   if (rules === undefined)
     throw new RangeError(
-      `${WHERE}: options.as expected a supported model_type (nearest: ${nearestNames(as, modelTypes())}), got ${describe(as)}`,
+      `${WHERE}: options.as expected a supported model_type${nearestNames(as, modelTypes())}, got ${describe(as)}`,
     );
   return { type: String(type), file, rules };
 }

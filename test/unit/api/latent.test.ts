@@ -149,7 +149,7 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => make({ rope: { theta: 100 } }),
         RangeError,
-        'rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results), got undefined',
+        'rope.pairing expected "half" or "interleaved" (no default), got undefined',
       ],
       [() => make({ rope: { ...rope, theta: 0 } }), RangeError, "rope.theta expected a finite number > 0, got 0"],
       [() => make({ valueDim: 0 }), RangeError, "valueDim expected an integer >= 1, got 0"],

@@ -254,12 +254,12 @@ describe("checkRope", () => {
     ["rope.theta expected a finite number >= 1, got 0.5", RangeError, { theta: 0.5 }],
     ['rope.theta expected a finite number > 0, got "10000"', TypeError, { theta: "10000" }],
     [
-      'rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results), got undefined',
+      'rope.pairing expected "half" or "interleaved" (no default), got undefined',
       RangeError,
       { pairing: undefined },
     ],
     [
-      'rope.pairing expected "half" or "interleaved" (no default: a wrong one gives wrong results), got "neox"',
+      'rope.pairing expected "half" or "interleaved" (no default), got "neox"',
       RangeError,
       { pairing: "neox" },
     ],

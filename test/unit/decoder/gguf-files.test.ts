@@ -226,7 +226,7 @@ describe("hostile files", () => {
   };
 
   test.each([
-    ["general.architecture", 'key "general.architecture" expected a supported decoder (nearest: '],
+    ["general.architecture", 'key "general.architecture" expected a supported decoder, got undefined'],
     ["llama.block_count", 'key "llama.block_count" expected an integer >= 1, got undefined'],
     ["llama.context_length", 'key "llama.context_length" expected an integer >= 1, got undefined'],
     ["llama.embedding_length", 'key "llama.embedding_length" expected an integer >= 1, got undefined'],
@@ -241,9 +241,10 @@ describe("hostile files", () => {
   });
 
   test.each([
-    ["lama", 'expected a supported decoder (nearest: "llama", '],
-    ["bert", 'expected a decoder, got "bert", whose attention is not causal'],
-    ["nomic-bert", 'expected a decoder, got "nomic-bert", whose attention is not causal'],
+    ["lama", 'expected a supported decoder (nearest: "llama"), got "lama"'],
+    ["bert", 'expected one that loadModel reads, got "bert", which loadEncoder reads'],
+    ["nomic-bert", 'expected one that loadModel reads, got "nomic-bert", which loadEncoder reads'],
+    ["dream", 'expected one that is read whole, got "dream", whose layers readGgufLayer reads'],
     ["mamba", 'got "mamba", which has state-space layers instead of attention'],
     ["toString", 'got "toString"'],
   ])("the architecture %s is refused", async (name, message) => {

@@ -16,6 +16,7 @@ import { models } from "../../../src/entries/models.ts";
 import { quantizeTensor, writeSafetensors } from "../../../src/entries/weights.ts";
 import type { StoredTensor } from "../../../src/tensor/dtypes.ts";
 import type { Tensor } from "../../../src/tensor/tensor.ts";
+import { loadTokenizer } from "../../../src/text/load-tokenizer.ts";
 import type { HeadwiseError } from "../../../src/util/errors.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { modulesOf } from "../../support/modules.ts";
@@ -43,8 +44,63 @@ async function refusal(config: object, tensors?: ReadonlyMap<string, Tensor>): P
 describe("config.json", () => {
   test("a type of model that is not known is refused by name, with the nearest ones", async () => {
     expect(await refusal({ ...TINY.llama, model_type: "lama" })).toMatch(
-      /^loadModel: model_type expected a supported one \(nearest: "llama", .*\), got "lama"$/,
+      /^loadModel: model_type expected a supported one \(nearest: "llama"\), got "lama"$/,
     );
+  });
+
+  test.each([
+    ["bert", 'one that loadModel reads, got "bert", which loadEncoder reads'],
+    ["t5", 'one that loadModel reads, got "t5", which loadSeq2Seq reads'],
+    ["mamba", 'attention that this package computes, got "mamba", which has state-space layers instead of attention'],
+    ["dbrx", 'one that is read whole, got "dbrx", whose attention fromHfConfig reads'],
+    ["kimi_k2", 'one that is read whole, got "kimi_k2", whose attention fromHfLatentConfig reads'],
+    ["anything", 'a supported one, got "anything"'],
+  ])("the type %s is answered with what reads it, or why nothing does", async (type, message) => {
+    expect(await refusal({ ...TINY.llama, model_type: type })).toBe(`loadModel: model_type expected ${message}`);
+  });
+
+  test.each([
+    ["num_key_value_heads", 3],
+    ["rope_theta", 0.5],
+    ["rope_scaling", { type: "linear", factor: 0.5 }],
+    ["rope_scaling", { type: "dynamic", factor: 2 }],
+    ["layer_types", ["mamba", "mamba"]],
+    ["use_bidirectional_attention", true],
+    ["qk_norm", true],
+  ])("an error in %s names the function that was called: loadModel, planModel", async (field, value) => {
+    const config = { ...TINY.llama, [field]: value };
+    expect(await refusal(config)).toMatch(new RegExp(`^loadModel: (${field}|num_attention_heads|factor|rope scaling)`));
+    expect(() => planModel(config)).toThrow(
+      new RegExp(`^planModel: (${field}|num_attention_heads|factor|rope scaling)`),
+    );
+  });
+
+  test("an error in the header of a file names the function that was called", async () => {
+    const files = new Map<string, Uint8Array>([
+      ["config.json", new TextEncoder().encode(JSON.stringify(TINY.llama))],
+      ["model.safetensors", new Uint8Array(64).fill(1)],
+    ]);
+    const index = new TextEncoder().encode('{"weight_map":{"a":"../b"}}');
+    await expect(loadModel(kernels, (name) => files.get(name))).rejects.toThrow(/^loadModel: /);
+    files.set("model.safetensors.index.json", index);
+    await expect(loadModel(kernels, (name) => files.get(name))).rejects.toThrow(/^loadModel: /);
+  });
+
+  test("the name of a model on Hugging Face, and its page, are answered with the URL of its files", async () => {
+    const hint =
+      ": a model of that name on Hugging Face has the URL https://huggingface.co/some-one/a.model/resolve/main/";
+    const load = (source: string | URL) => expect(loadModel(kernels, source)).rejects;
+    await load("some-one/a.model").toThrow(
+      `loadModel: source expected a file "config.json" in "some-one/a.model", got none${hint}`,
+    );
+    const page = "https://huggingface.co/some-one/a.model";
+    for (const source of [page, new URL(page)])
+      await load(source).toThrow(`loadModel: source expected files, got "${page}", a page${hint}`);
+    await expect(loadTokenizer("some-one/a.model")).rejects.toThrow(
+      `loadTokenizer: source expected a file "tokenizer.json", got none${hint}`,
+    );
+    await load("/some-one/a.model").toThrow(/ in "\/some-one\/a\.model", got none$/);
+    await load("a.model").toThrow(/ in "a\.model", got none$/);
   });
 
   test.each([

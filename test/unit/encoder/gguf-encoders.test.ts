@@ -138,12 +138,12 @@ describe("refused with all memory free", () => {
     [
       "an architecture that no reader knows",
       ({ metadata }) => Object.assign(metadata, { "general.architecture": text("berd") }),
-      'key "general.architecture" expected a supported one (nearest: "bert", ',
+      'key "general.architecture" expected a supported one (nearest: "bert"), got "berd"',
     ],
     [
       "an encoder that is not read",
       ({ metadata }) => Object.assign(metadata, { "general.architecture": text("jina-bert-v2") }),
-      'key "general.architecture" expected a supported one (nearest: ',
+      'expected one that is read whole, got "jina-bert-v2", whose layers readGgufLayer reads',
     ],
     [
       "relative positions",

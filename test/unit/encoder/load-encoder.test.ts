@@ -7,6 +7,10 @@ import { type Encoder, loadEncoder, readEncoder } from "../../../src/encoder/loa
 import { loadSeq2Seq, readSeq2Seq } from "../../../src/encoder/load-seq2seq.ts";
 import { maskedLogits } from "../../../src/encoder/masked-logits.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
+import { FAMILIES } from "../../../src/models/decoder/families.ts";
+import { ENCODER_FAMILIES } from "../../../src/models/encoder/families.ts";
+import { TWO_HALVES } from "../../../src/models/encoder/halves.ts";
+import { readerOf } from "../../../src/models/unsupported.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { encoderFolder, encoderTensors, TINY_ENCODERS } from "../../support/tiny-encoders.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
@@ -127,7 +131,10 @@ describe("files", () => {
     [{ ...TINY_ENCODERS.bert, position_embedding_type: "relative_key" }, 'position_embedding_type expected "absolute"'],
     [{ ...TINY_ENCODERS.nomic_bert, rotary_scaling_factor: 2 }, "rotary_scaling_factor expected null"],
     [{ ...TINY_ENCODERS.bert, new_field: 1 }, "new_field expected a field that this package knows, or none, got 1"],
-    [{ ...TINY_ENCODERS.bert, model_type: "bart" }, "model_type expected a supported one (nearest: "],
+    [
+      { ...TINY_ENCODERS.bert, model_type: "bart" },
+      'model_type expected one that loadEncoder reads, got "bart", which loadSeq2Seq reads',
+    ],
     [TINY.deepseek_v3, 'model_type expected one without latent attention, got "deepseek_v3"'],
   ])("%o is refused", (config, message) => {
     expect(() => readEncoder("loadEncoder", config)).toThrow(`loadEncoder: ${message}`);
@@ -161,11 +168,24 @@ describe("files", () => {
         "loadSeq2Seq: source expected config.json and safetensors, got a GGUF file, or bytes without config.json",
     });
     await expect(loadModel(kernels, encoderFolder("bert"))).rejects.toThrow(
-      'headwise/encoders has others), got "bert"',
+      'loadModel: model_type expected one that loadModel reads, got "bert", which loadEncoder reads',
     );
     await expect(loadEncoder(kernels, seq2seqFolder("t5"))).rejects.toThrow(
-      'loadSeq2Seq reads bart, t5, whisper), got "t5"',
+      'loadEncoder: model_type expected one that loadEncoder reads, got "t5", which loadSeq2Seq reads',
     );
+    for (const [type, reader] of [
+      ["bert", "loadEncoder"],
+      ["llama", "loadModel"],
+    ])
+      expect(() => readSeq2Seq("loadSeq2Seq", { model_type: type })).toThrow(
+        `loadSeq2Seq: model_type expected one that loadSeq2Seq reads, got "${type}", which ${reader} reads`,
+      );
+  });
+
+  test("what reads whole models is known of every type", () => {
+    for (const type of Object.keys(ENCODER_FAMILIES)) expect([type, readerOf(type)]).toEqual([type, "loadEncoder"]);
+    for (const type of Object.keys(TWO_HALVES)) expect([type, readerOf(type)]).toEqual([type, "loadSeq2Seq"]);
+    for (const type of Object.keys(FAMILIES)) expect([type, readerOf(type)]).toEqual([type, undefined]);
   });
 
   test("a model with latent attention is refused by name", async () => {

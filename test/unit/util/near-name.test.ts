@@ -31,6 +31,6 @@ test("a name that ends the text, or that it ends, is near", () => {
 
 test("case and punctuation do not count, and a common beginning counts most", () => {
   expect(findNearName("MAX_TOKENS", ["cache", "maxTokens", "tokens"])).toBe("maxTokens");
-  expect(nearestNames("qwen3_5", ["qwen2", "gemma3", "qwen3", "llama"])).toBe('"qwen3", "qwen2", "gemma3", "llama"');
-  expect(nearestNames(undefined, ["a", "bc"])).toBe('"a", "bc"');
+  expect(nearestNames("qwen3_5", ["qwen2", "gemma3", "qwen3", "llama"])).toBe(' (nearest: "qwen3", "qwen2")');
+  for (const given of [undefined, "bloom", ""]) expect(nearestNames(given, ["bert", "bc"])).toBe("");
 });

@@ -615,7 +615,7 @@ test("an unknown model is read by the rules of a known one, which refuse what th
   const unknown = { ...llama, model_type: "llama_2030", rms_norm_eps: 1e-5, attention_bias: false, vocab_size: 10 };
   expect(fromHfConfig(unknown, { as: "llama" })).toStrictEqual(fromHfConfig(llama));
   expect(() => fromHfConfig(unknown)).toThrow(
-    /^fromHfConfig: model_type expected a supported one \(nearest: "llama", .*\), or options\.as with the one whose rules apply, got "llama_2030"$/,
+    /^fromHfConfig: model_type expected a supported one \(nearest: "llama"\), or options\.as with the one whose rules apply, got "llama_2030"$/,
   );
   const refused =
     (fields: object, as = "llama") =>
@@ -646,9 +646,7 @@ test.each<[options: HfConfigOptions, json: object, error: Error]>([
   [
     { as: "lama" },
     { ...llama, model_type: "x" },
-    new RangeError(
-      'fromHfConfig: options.as expected a supported model_type (nearest: "llama", "lfm2", "layoutlm", "gemma", "glm"), got "lama"',
-    ),
+    new RangeError('fromHfConfig: options.as expected a supported model_type (nearest: "llama"), got "lama"'),
   ],
   [
     { as: "llama" },
@@ -787,7 +785,7 @@ test.each<[json: unknown, message: string]>([
   ["{", 'json expected valid JSON, got "{"'],
   ["[]", "config.json expected an object, got Array"],
   ['"llama"', 'config.json expected an object, got "llama"'],
-  [{}, "model_type expected a supported one (nearest: "],
+  [{}, "model_type expected a supported one, or options.as"],
   [{ ...llama, hidden_size: undefined }, "hidden_size expected an integer >= 1, got undefined"],
   [{ ...llama, num_attention_heads: "32" }, 'num_attention_heads expected an integer >= 1, got "32"'],
   [{ ...llama, hidden_size: 4100 }, "hidden_size expected a multiple of num_attention_heads (32), got 4100"],
@@ -853,7 +851,7 @@ test.each(["constructor", "__proto__", "toString", 7])(
   "model_type %o is unknown, whatever Object.prototype has",
   (type) => {
     expect(() => fromHfConfig(`{"model_type":${JSON.stringify(type)}}`)).toThrow(
-      /model_type expected a supported one \(nearest: "/,
+      "model_type expected a supported one, or options.as",
     );
   },
 );

@@ -689,7 +689,7 @@ test.each<[args: readonly unknown[], error: Error]>([
     [new Uint8Array(), "", { numKVHeads: 2 }],
     new TypeError(
       "readAttentionWeights: config expected only dModel, numHeads, numKvHeads, headDim, valueDim, kdim, vdim, causal, " +
-        'window, scale, softcap, alibi, rope, qkNorm, addZeroAttn, fused, got "numKVHeads"',
+        'window, scale, softcap, alibi, rope, qkNorm, addZeroAttn, fused, got "numKVHeads": use numKvHeads',
     ),
   ],
   [
