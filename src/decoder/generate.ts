@@ -10,6 +10,7 @@ import {
   SAMPLING_OPTIONS,
   type Sampling,
   type SamplingOptions,
+  withRules,
 } from "./sampling.ts";
 import { expectSession, type Session } from "./session.ts";
 import { checkDrafts, type Drafter, type DraftOptions, forgettable } from "./speculate.ts";
@@ -114,11 +115,12 @@ export async function* generateTokens(
 ): AsyncGenerator<GeneratedToken, GenerationEnd, void> {
   expectSession(where, session);
   const given = readFields(where, "options", options, GENERATE_OPTIONS);
-  const { sampling, maxTokens, stops } = checkGeneration(where, given, session.model.vocabSize);
+  const { sampling: asked, maxTokens, stops } = checkGeneration(where, given, session.model.vocabSize);
   const slices = checkSlices(where, given);
   const drafts = checkDrafts(where, session, given.draft);
   const pace = createPace(slices);
   const first = checkModelCall(where, session, listIds(), "last");
+  const sampling = withRules(asked, session.model.spec.tokenRules?.(first.ids.length));
   let next = first.ids;
   let changes = session.changes.count;
   for (let count = 0, { past } = first; ; ) {
