@@ -12,6 +12,7 @@ import {
   SAMPLING_OPTIONS,
   type Sampling,
   type SamplingOptions,
+  withRules,
 } from "./sampling.ts";
 import { expectSession, type Session } from "./session.ts";
 import { checkDrafts, type Drafter, type DraftOptions, forgettable } from "./speculate.ts";
@@ -148,12 +149,13 @@ export async function* generateTokens(
   expectSession(where, session);
   const given = readOptions(where, options, GENERATE_OPTIONS);
   begun.signal = given.signal;
-  const { sampling, maxTokens, stops, seeded } = checkGeneration(where, given, session.model.vocabSize);
+  const { sampling: asked, maxTokens, stops, seeded } = checkGeneration(where, given, session.model.vocabSize);
   begun.seeded = seeded;
   const slices = checkSlices(where, given);
   const drafts = checkDrafts(where, session, given.draft);
   const pace = createPace(slices);
   const first = checkModelCall(where, session, listIds(), "last");
+  const sampling = withRules(asked, session.model.spec.tokenRules?.(first.ids.length));
   let next = first.ids;
   let changes = session.changes.count;
   for (let count = 0, { past } = first; ; ) {

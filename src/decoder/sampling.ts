@@ -91,6 +91,11 @@ export function checkSampling(where: string, options: SamplingOptions): Sampling
   };
 }
 
+/** With the rules of the model before other processors. */
+export function withRules(sampling: Sampling, rules: LogitsProcessor | undefined): Sampling {
+  return rules ? { ...sampling, logitsProcessors: [rules, ...sampling.logitsProcessors] } : sampling;
+}
+
 function checkProcessors(where: string, given: readonly LogitsProcessor[]): readonly LogitsProcessor[] {
   if (!Array.isArray(given)) throw wrongValue(where, "logitsProcessors", "an array of functions", given, "object");
   for (const [i, processor] of given.entries()) expectFunction(where, `logitsProcessors[${i}]`, processor);

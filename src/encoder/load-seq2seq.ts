@@ -1,7 +1,7 @@
 import { type LoadModelOptions, loadWith } from "../decoder/load-with.ts";
 import type { Model } from "../decoder/model.ts";
 import { readOptions } from "../decoder/read-options.ts";
-import type { ModelFiles, ModelSource } from "../files/model-files.ts";
+import { type ModelFiles, type ModelSource, readTexts } from "../files/model-files.ts";
 import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
 import { TWO_HALVES } from "../models/encoder/halves.ts";
@@ -9,6 +9,7 @@ import type { Kernels } from "../wasm/kernels.ts";
 import { loadMore } from "./load-more.ts";
 import { openSafetensorsFiles } from "./open-files.ts";
 import { planHalvesFit } from "./plan-fit.ts";
+import { readTokenRules } from "./token-rules.ts";
 
 /**
  * A model with two halves: an encoder reads a source at once, and a decoder, which attends to it, writes tokens. Packed in linear
@@ -46,7 +47,8 @@ const OPTIONS = [
 
 /**
  * Loads a model with two halves: T5, BART, Whisper. Like `loadModel`, it reads config.json and the tensors of safetensors files one after the
- * other, and packs each as it comes. Both halves share one table of tokens.
+ * other, and packs each as it comes. Both halves share one table of tokens. Of Whisper it reads which tokens are suppressed, always
+ * or at the beginning, and which are forced, of generation_config.json or else config.json: `generate` follows that.
  * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
  * `NO_QUANTIZED`, or the signal's reason. All memory is freed then.
@@ -65,13 +67,27 @@ export async function loadSeq2Seq(
   options: LoadSeq2SeqOptions = {},
 ): Promise<Seq2Seq> {
   const where = "loadSeq2Seq";
-  return loadWith(where, kernels, source, readOptions(where, options, OPTIONS), {
-    read: readHalves,
+  const given = readOptions(where, options, OPTIONS);
+  return loadWith(where, kernels, source, given, {
+    read: async (where, files, maxSeqLen) => {
+      const found = readHalves(where, files, maxSeqLen);
+      if (found.spec.type !== "whisper") return found;
+      const { signal, store, integrity } = given;
+      const others = await readTexts(where, source, [GENERATION], readNoGguf, signal, store, integrity);
+      const generation = (others as ReadonlyMap<string, string>).get(GENERATION);
+      const [name, text] = generation ? [GENERATION, generation] : ["config.json", files.description as string];
+      const tokenRules = readTokenRules(where, name, text, found.spec.vocabSize);
+      return { ...found, spec: { ...found.spec, tokenRules } };
+    },
     open: openSafetensorsFiles,
     loadMore,
     plan: planHalvesFit,
   });
 }
+
+const GENERATION = "generation_config.json";
+/** `openSafetensorsFiles` has refused GGUF. */
+const readNoGguf = async () => ({ metadata: new Map() });
 
 function readHalves(where: string, files: ModelFiles, maxSeqLen?: number): Decoder {
   return resolveHead(readSeq2Seq(where, files.description as string, maxSeqLen), files.tensors);

@@ -15,11 +15,10 @@ const SCHEME = /^[a-z][a-z\d+.-]*:/i;
  */
 export function resolvePlace(place: string | URL, scope: PageScope = globalThis as PageScope): string | URL {
   if (typeof place !== "string" || SCHEME.test(place) || builtinModule("node:fs/promises", scope)) return place;
-  const base = scope.document?.baseURI ?? scope.location?.href;
   try {
-    return base === undefined ? place : new URL(place, base);
+    return new URL(place, scope.document?.baseURI ?? scope.location?.href);
   } catch {
-    // A worker of a blob has an address that nothing is relative to.
+    // There is no address, or as in a worker of a blob one that nothing is relative to.
     return place;
   }
 }

@@ -148,6 +148,16 @@ export interface ModelSpec {
   readonly order?: readonly number[];
   readonly finalNorm: NormSpec | undefined;
   readonly head: HeadSpec;
+  readonly tokenRules?: TokenRules | undefined;
+}
+
+/**
+ * What a model's files say about its tokens, besides the logits: for a generation that first reads this many tokens, what changes
+ * the logits of each token, by the tokens before it. Processors of logits have this form.
+ */
+export type TokenRules = (read: number) => (ids: readonly (readonly bigint[])[], logits: LogitsRow) => void;
+interface LogitsRow {
+  readonly data: Float32Array;
 }
 
 /** Floats of the rows that positions and types are added to, and that the first norm normalises. */
