@@ -239,14 +239,9 @@ function deepseek(config: Config): Keys {
     ...{ leading_dense_block_count: u32(count(config, "first_k_dense_replace")) },
     ...{ expert_shared_count: u32(count(config, "n_shared_experts")) },
     expert_weights_scale: f32(number(config, "routed_scaling_factor") ?? 1),
+    ...{ expert_group_count: u32(count(config, "n_group")), expert_group_used_count: u32(count(config, "topk_group")) },
     ...(config.model_type === "deepseek_v3"
-      ? {
-          ...{ expert_gating_func: u32(2), expert_weights_norm: bool(true) },
-          ...{
-            expert_group_count: u32(count(config, "n_group")),
-            expert_group_used_count: u32(count(config, "topk_group")),
-          },
-        }
+      ? { expert_gating_func: u32(2), expert_weights_norm: bool(true) }
       : { expert_gating_func: u32(1), expert_weights_norm: bool(false) }),
   };
 }

@@ -60,6 +60,17 @@ test("of the pages behind a window, an import may leave out all that the window 
   kernels.release();
 });
 
+test("a window drops no page where that frees none", async () => {
+  const { kernels, attention, x } = await layerOf({ window: { left: 300 } }, 640);
+  using cache = createCache(attention, { maxSeqLen: 640 });
+  attend(attention, x, { cache });
+  // The window is of 4 pages with the newest, and a chunk has 2 more: all 5 are there.
+  expect(exportPages(cache).map(({ index }) => index)).toEqual([0, 1, 2, 3, 4]);
+  cache.truncate(1);
+  expect(cache.length).toBe(1);
+  kernels.release();
+});
+
 test("a window never makes a cache larger than one that keeps every key", async () => {
   const { kernels, attention } = await layerOf({ window: { left: 300 } }, 1);
   const plain = (await layerOf({}, 1)).attention;

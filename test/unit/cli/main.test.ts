@@ -1,4 +1,5 @@
 import { execFileSync } from "node:child_process";
+import { readdirSync, readFileSync } from "node:fs";
 import { delimiter, dirname } from "node:path";
 import { expect, test } from "vitest";
 import { cli, manifest, runCli } from "../../support/cli.ts";
@@ -15,6 +16,12 @@ test("help and version", () => {
   });
   expect(run("report", "--help").stdout).toContain("--layer N");
   expect(run("quantize", "--help").stdout).toContain("--include REGEX");
+});
+
+test("every file of src/cli/ is part of the command line as built", () => {
+  const files = readdirSync(new URL("../../../src/cli", import.meta.url)).map((name) => `src/cli/${name}`);
+  const built = Array.from(readFileSync(cli, "utf8").matchAll(/^\/\/ (src\/cli\/.*)$/gm), ([, file]) => file);
+  expect(built.sort()).toEqual(files.sort());
 });
 
 test("without a command the help is printed on stderr, with exit code 2", () => {

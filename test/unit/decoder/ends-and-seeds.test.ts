@@ -2,13 +2,16 @@
 
 import { expect, test } from "vitest";
 import { type GenerationEvent, generateMany } from "../../../src/decoder/generate-many.ts";
+import { gguf } from "../../../src/decoder/gguf.ts";
 import { loadModel } from "../../../src/decoder/load-model.ts";
 import { planModelFiles } from "../../../src/decoder/plan-files.ts";
 import { planModel } from "../../../src/decoder/plan-model.ts";
 import { randomAt } from "../../../src/decoder/sampling.ts";
 import { createSession } from "../../../src/decoder/session.ts";
+import { writeGguf } from "../../support/gguf-writer.ts";
 import { kernelsOf } from "../../support/layers.ts";
-import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+import { ggufModel } from "../../support/tiny-gguf.ts";
+import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
 
 test("a job whose token is one of its stopIds ends with that id, and others go on", async () => {
   using kernels = await kernelsOf("simd");
@@ -63,3 +66,19 @@ test("a plan is for one session that reads 256 rows at once, of the last of whic
     "planModelFiles: options.quantized expected true or false, got 1",
   );
 });
+
+test.each(["F16", "BF16"] as const)(
+  "a GGUF of %s takes what this format takes, with matrices that are joined",
+  async (dtype) => {
+    const tensors = new Map([...tinyTensors(TINY.deepseek_v3)].filter(([name]) => !/self_attn\.\w+\.bias$/.test(name)));
+    const model = ggufModel({ ...TINY.deepseek_v3, rms_norm_eps: 2 ** -14 }, tensors);
+    const halves = model.tensors.map((tensor) =>
+      tensor.shape.length < 2 || /ffn_gate_inp/.test(tensor.name)
+        ? tensor
+        : { ...tensor, type: dtype === "F16" ? 1 : 30, bytes: new Uint8Array(tensor.bytes.length / 2) },
+    );
+    const file = writeGguf({ ...model, tensors: halves });
+    const bytesOf = async (weights?: "f16" | "bf16") => (await planModelFiles(file, { gguf, weights })).weights;
+    expect(await bytesOf()).toBe(await bytesOf(dtype === "F16" ? "f16" : "bf16"));
+  },
+);

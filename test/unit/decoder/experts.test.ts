@@ -18,8 +18,11 @@ afterAll(() => kernels.release());
 
 const IDS = [3, 14, 15, 9, 26, 53, 58];
 
-/** The logits of IDS. */
+/** The logits of IDS, where memory that nobody has written is NaN. */
 async function logitsOf(config: object, tensors: ReadonlyMap<string, Tensor>): Promise<Float32Array> {
+  const at = kernels.memory.allocate("soil", 2 ** 20);
+  kernels.memory.u8(at, 2 ** 20).fill(0xff);
+  kernels.memory.free(at);
   using model = await loadModel(kernels, tinyFolder(config, tensors));
   using session = createSession(model, { maxSeqLen: 16 });
   return forward(session, IDS, { rows: "all" }).logits.slice();
@@ -139,12 +142,19 @@ const SIZES = {
   ...{ num_attention_heads: 4, num_key_value_heads: 4 },
 };
 
+const STABLELM = { model_type: "stablelm", ...SIZES, qk_layernorm: true };
+const COHERE = { model_type: "cohere", ...SIZES, use_qk_norm: true };
+
 test.each([
-  { model_type: "stablelm", ...SIZES, qk_layernorm: true },
-  { model_type: "cohere", ...SIZES, use_qk_norm: true },
-])("$model_type: the norm of a head has this head's gain", async (config) => {
-  const name = config.model_type === "cohere" ? "norm" : "layernorm.norms.2";
-  const tensors = tinyTensors(config);
+  { config: STABLELM, name: "layernorm.norms.2", biases: true },
+  { config: STABLELM, name: "layernorm.norms.2", biases: false },
+  { config: COHERE, name: "norm", biases: true },
+  { config: COHERE, name: "norm", biases: false },
+  // So wide that what lies at the address 0 and on is not all zeros.
+  { config: { ...COHERE, hidden_size: 512 }, name: "norm", biases: false },
+])("$config.model_type: the norm of a head has this head's gain, biases $biases", async ({ config, name, biases }) => {
+  const all = [...tinyTensors(config)];
+  const tensors = new Map(all.filter(([key]) => biases || !/[qk]_(?:layer)?norm.*bias$/.test(key)));
   /** The logits if the gain of head 2 is multiplied by these powers of two, which change no other bit. */
   const scaled = (query: number, key: number) => {
     const changed = new Map(tensors);
@@ -156,7 +166,8 @@ test.each([
         const at = `model.layers.0.self_attn.${side}_${name}.${end}`;
         const { data, shape } = tensors.get(at) ?? {};
         if (!data || !shape) continue;
-        const [from, to] = data.length > 10 ? [20, 30] : [0, 10];
+        const width = config.hidden_size / 4;
+        const [from, to] = data.length > width ? [2 * width, 3 * width] : [0, width];
         changed.set(at, { shape, data: data.map((each, i) => (i >= from && i < to ? by * each : each)) });
       }
     return logitsOf(config, changed);

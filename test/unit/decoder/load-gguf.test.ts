@@ -77,6 +77,11 @@ const CASES: readonly (readonly [architecture: string, what: string, config: obj
     "V2",
     { ...LATENT, model_type: "deepseek_v2", q_lora_rank: null, n_group: 1, topk_group: 1, topk_method: "greedy" },
   ],
+  [
+    "deepseek2",
+    "V2 with groups",
+    { ...LATENT, model_type: "deepseek_v2", q_lora_rank: null, topk_method: "group_limited_greedy" },
+  ],
   ["falcon", "one key head", FALCON],
   ["falcon", "two norms", { ...FALCON, num_kv_heads: 2, new_decoder_architecture: true }],
   ["gemma", "", { model_type: "gemma", ...SMALL, ...GROUPED, ...RMS }],
