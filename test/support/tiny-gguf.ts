@@ -17,7 +17,15 @@ interface Form {
   /** Changes tensors, named as in GGUF, in place. */
   readonly change?: (tensors: Tensors, config: Config) => void;
   readonly norm?: "layer";
+  /** Which biases its files have, by the name within a layer. Default none: llama.cpp refuses files with others. */
+  readonly biases?: RegExp;
 }
+
+/** Biases of queries, keys and values; those of norms; all that layers and the last norm have. */
+const QKV = /^attn_(q|k|v|qkv)\.bias$/;
+const NORMS = /norm(_2)?\.bias$/;
+const NORMS_AND_QKV = /norm(_2)?\.bias$|^attn_(q|k|v|qkv)\.bias$/;
+const ALL = /^(attn|ffn|token_embd_norm|output_norm|layer_output_norm)[a-z0-9_]*\.bias$/;
 
 /** Names of what is not in layers, and of the parts of a layer. */
 const NAMES: Readonly<Record<string, string>> = {
@@ -253,6 +261,7 @@ function dropFirstPositions(tensors: Tensors): void {
 }
 
 const BERT: Form = {
+  biases: /./,
   ...{ architecture: "bert", norm: "layer", names: BERT_NAMES },
   keys: () => ({ "attention.causal": bool(false), pooling_type: u32(1) }),
 };
@@ -261,32 +270,33 @@ const BERT: Form = {
 const FORMS: Readonly<Record<string, Form>> = {
   arcee: { architecture: "arcee", change: interleave },
   bert: BERT,
-  bloom: { architecture: "bloom", change: sortHeads, norm: "layer" },
+  bloom: { biases: ALL, architecture: "bloom", change: sortHeads, norm: "layer" },
   cohere: { architecture: "command-r", keys: cohere, norm: "layer" },
   cohere2: { architecture: "cohere2", keys: (config) => ({ ...cohere(config), ...window(config) }), norm: "layer" },
   deepseek_v2: { architecture: "deepseek2", keys: deepseek, change: splitUp },
   deepseek_v3: { architecture: "deepseek2", keys: deepseek, change: splitUp },
-  falcon: { architecture: "falcon", change: sortHeads, norm: "layer" },
+  falcon: { biases: NORMS, architecture: "falcon", change: sortHeads, norm: "layer" },
   gemma: { architecture: "gemma", change: addOne },
   gemma2: { architecture: "gemma2", keys: gemma, change: addOne, names: NORM_AFTER },
   gemma3_text: { architecture: "gemma3", keys: window, change: addOne, names: NORM_AFTER },
-  glm: { architecture: "chatglm" },
-  glm4: { architecture: "glm4" },
-  gpt2: { architecture: "gpt2", change: transposeAll, norm: "layer" },
+  glm: { biases: QKV, architecture: "chatglm" },
+  glm4: { biases: QKV, architecture: "glm4" },
+  gpt2: { biases: ALL, architecture: "gpt2", change: transposeAll, norm: "layer" },
   gpt_neox: {
+    biases: ALL,
     architecture: "gptneox",
     keys: (config) => ({ use_parallel_residual: bool(config.use_parallel_residual !== false) }),
     change: sortHeads,
     norm: "layer",
   },
-  gpt_oss: { architecture: "gpt-oss", keys: window, change: splitInterleaved, names: NORM_AFTER },
-  granite: { architecture: "granite", keys: granite, change: interleave },
-  granitemoe: { architecture: "granitemoe", keys: granite, change: interleave },
-  llama: { architecture: "llama", change: interleave },
-  mistral: { architecture: "llama", change: interleave },
-  mixtral: { architecture: "llama", change: interleave },
-  mpt: { architecture: "mpt", keys: () => ({ "attention.max_alibi_bias": f32(8) }), norm: "layer" },
-  nomic_bert: { ...BERT, architecture: "nomic-bert" },
+  gpt_oss: { biases: /./, architecture: "gpt-oss", keys: window, change: splitInterleaved, names: NORM_AFTER },
+  granite: { biases: /^(attn|ffn)_[a-z]+\.bias$/, architecture: "granite", keys: granite, change: interleave },
+  granitemoe: { biases: /^attn_[a-z]+\.bias$/, architecture: "granitemoe", keys: granite, change: interleave },
+  llama: { biases: /^(attn|ffn)_[a-z]+\.bias$/, architecture: "llama", change: interleave },
+  mistral: { biases: /^(attn|ffn)_[a-z]+\.bias$/, architecture: "llama", change: interleave },
+  mixtral: { biases: /^attn_[a-z]+\.bias$/, architecture: "llama", change: interleave },
+  mpt: { biases: ALL, architecture: "mpt", keys: () => ({ "attention.max_alibi_bias": f32(8) }), norm: "layer" },
+  nomic_bert: { biases: NORMS, ...BERT, architecture: "nomic-bert" },
   olmo2: { architecture: "olmo2", names: NORM_AFTER },
   olmo3: {
     architecture: "olmo2",
@@ -299,10 +309,11 @@ const FORMS: Readonly<Record<string, Form>> = {
       ),
     }),
   },
-  phi: { architecture: "phi2", norm: "layer" },
+  phi: { biases: /./, architecture: "phi2", norm: "layer" },
   phi3: { architecture: "phi3", keys: (config) => (config.sliding_window ? window(config) : {}) },
-  qwen2: { architecture: "qwen2" },
+  qwen2: { biases: QKV, architecture: "qwen2" },
   qwen2_moe: {
+    biases: QKV,
     architecture: "qwen2moe",
     keys: (config) => ({
       expert_shared_feed_forward_length: u32(count(config, "shared_expert_intermediate_size")),
@@ -313,11 +324,12 @@ const FORMS: Readonly<Record<string, Form>> = {
   roberta: { ...BERT, change: dropFirstPositions },
   smollm3: { architecture: "smollm3", change: interleave },
   stablelm: {
+    biases: NORMS_AND_QKV,
     architecture: "stablelm",
     keys: (config) => ({ use_parallel_residual: bool(config.use_parallel_residual === true) }),
     norm: "layer",
   },
-  starcoder2: { architecture: "starcoder2", norm: "layer" },
+  starcoder2: { biases: ALL, architecture: "starcoder2", norm: "layer" },
 };
 
 /** Each expert's matrices and biases as one tensor. */
@@ -363,9 +375,14 @@ function commonKeys(config: Config, form: Form): Keys {
     number(config, "num_experts", "num_local_experts", "n_routed_experts"),
     number(config, "num_experts_per_tok"),
   ];
-  const width = number(config, "moe_intermediate_size");
+  const width = number(
+    config,
+    "moe_intermediate_size",
+    ...(config.model_type === "gpt_oss" ? ["intermediate_size"] : []),
+  );
   const wide = number(config, "intermediate_size", "n_inner") ?? 4 * widthOf(config);
   return {
+    vocab_size: u32(count(config, "vocab_size")),
     context_length: u32(count(config, "max_position_embeddings", "n_positions", "max_seq_len", "seq_length")),
     ...{ embedding_length: u32(widthOf(config)), block_count: u32(layersOf(config)), feed_forward_length: u32(wide) },
     ...{ "attention.head_count": u32(heads), "attention.head_count_kv": u32(kvHeadsOf(config)) },
@@ -420,6 +437,20 @@ function llama3Factors(config: Config): readonly (readonly [string, readonly num
   return [["rope_freqs.weight", factors]];
 }
 
+/** Tensors without those that no file of the family has. `as` is another family. */
+export function realTensors(
+  config: object,
+  given: ReadonlyMap<string, Tensor>,
+  as?: string,
+): ReadonlyMap<string, Tensor> {
+  const form = FORMS[as ?? ((config as Config).model_type as string)] as Form;
+  const isReal = (name: string) => {
+    const own = rename(name, form).replace(/^blk\.\d+\./, "");
+    return !/(\.bias|_proj_bias)$/.test(own) || own.startsWith("exp_probs_b") || (form.biases?.test(own) ?? false);
+  };
+  return new Map([...given].filter(([name]) => isReal(name)));
+}
+
 /** A file's keys and tensors, for tests that change them. */
 export interface GgufModel {
   readonly metadata: Record<string, Typed>;
@@ -430,7 +461,8 @@ export interface GgufModel {
 export function ggufModel(config: object, given: ReadonlyMap<string, Tensor>, as?: string): GgufModel {
   const fields = config as Config;
   const form = FORMS[as ?? (fields.model_type as string)] as Form;
-  const tensors: Tensors = new Map(Array.from(given, ([name, tensor]) => [rename(name, form), tensor]));
+  const real = realTensors(config, given, as);
+  const tensors: Tensors = new Map(Array.from(real, ([name, tensor]) => [rename(name, form), tensor]));
   form.change?.(tensors, fields);
   stackExperts(tensors);
   // The gate of the shared expert is a vector.
@@ -441,6 +473,7 @@ export function ggufModel(config: object, given: ReadonlyMap<string, Tensor>, as
   return {
     metadata: {
       "general.architecture": text(form.architecture),
+      "tokenizer.ggml.model": text("none"),
       ...Object.fromEntries(Object.entries(keys).map(([key, value]) => [`${form.architecture}.${key}`, value])),
     },
     tensors: Array.from(tensors, ([name, { data, shape }]) => ({ name, type: 0, shape, bytes: bytesOf(data) })),

@@ -98,7 +98,7 @@ export async function readGgufDecoder(
     ...(rules.positions && {
       positions: { offset: 0, rows: expectMatrix(where, file, `${NAMES.positions}.weight`)[0] as number },
     }),
-    ...(has(TYPES) && encoders && { types: expectMatrix(where, file, `${TYPES}.weight`)[0] as number }),
+    ...(has(TYPES) && encoders && { types: rowsOfTypes(where, file) }),
   };
   if (maxSeqLen !== undefined) expectPositions(where, positionsOf(embed), maxSeqLen);
   const logitScale = keys.factor("logit_scale") ?? rules.logitScale ?? 1;
@@ -187,10 +187,15 @@ function attentionTensors(
   };
 }
 
+/** Rows of the table of types. A single one may be a vector. */
+function rowsOfTypes(where: string, file: Header): number {
+  const name = `${TYPES}.weight`;
+  if (file.tensors.get(name)?.shape.length === 1) return 1;
+  return expectMatrix(where, file, name)[0] as number;
+}
+
 function expectMatrix(where: string, { tensors }: Header, name: string): readonly number[] {
   const { shape } = tensors.get(name) ?? {};
-  // One of a single row may be a vector.
-  if (shape?.length === 1) return [1, ...shape];
   if (shape?.length === 2) return shape;
   throw refusal(where, name, "two dimensions", shape ? shapeText(shape) : "no such tensor");
 }
