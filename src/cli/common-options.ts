@@ -17,9 +17,12 @@ export const KERNEL_OPTIONS = {
   deterministic: { type: "boolean", default: false },
 } as const;
 
+/** Of all commands that read models at URLs. */
+export const STORE_OPTIONS = { "no-store": { type: "boolean", default: false } } as const;
+
 /** Of all commands that load whole models. */
 export const LOAD_OPTIONS = {
-  "no-store": { type: "boolean", default: false },
+  ...STORE_OPTIONS,
   quiet: { type: "boolean", default: false },
 } as const;
 

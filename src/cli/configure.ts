@@ -10,18 +10,20 @@ import { measureLayer, rooflineOptions } from "../configure/measure-layer.ts";
 import { measureRoofline } from "../configure/measure-roofline.ts";
 import type { Roofline } from "../configure/roofline.ts";
 import { TARGET_NAMES } from "../configure/targets.ts";
+import type { ModelStore } from "../files/model-store.ts";
 import { WEIGHT_FORMATS } from "../linear/formats.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { readArguments, readChoice, readCount, refusePositionals, UsageError } from "./args.ts";
-import { OUTPUT_OPTIONS } from "./common-options.ts";
+import { OUTPUT_OPTIONS, STORE_OPTIONS } from "./common-options.ts";
 import { configurationText, costText, measurementText } from "./configure-text.ts";
 import { aboutFile } from "./files.ts";
 import { startKernels } from "./load-kernels.ts";
+import { storeOf } from "./loading.ts";
 import { expectModelPath } from "./model-path.ts";
 import { print } from "./output.ts";
 
 const HELP = `headwise configure --parameter-budget N --seq-len N --target PLACE [options]
-headwise configure --model MODEL [--seq-len N] [--weights FORMAT] [--cache FORMAT] [--json]
+headwise configure --model MODEL [--seq-len N] [--weights FORMAT] [--cache FORMAT] [--no-store] [--json]
 
 Chooses the sizes of a decoder for a number of parameters (125M, 1.5B), a length of sequences and a place
 to run (browser, phone, worker, server): heads, groups of keys or latents, layers, vocabulary, formats;
@@ -41,6 +43,7 @@ of one, of which only the header is read. Knows models that headwise does not ru
                        or Ki, Mi, Gi (of 1024), bytes in B too: 125M, 4Ki, 1.5GB
   --roofline F,B       10^9 operations and bytes a second to predict with, instead of measuring
   --measure            build one layer, and print what was predicted beside what is measured
+  --no-store           with --model, do not keep what is read of URLs, nor use what is kept
   --json               print JSON`;
 
 const OPTIONS = {
@@ -59,6 +62,7 @@ const OPTIONS = {
   memory: { type: "string" },
   roofline: { type: "string" },
   measure: { type: "boolean", default: false },
+  ...STORE_OPTIONS,
   ...OUTPUT_OPTIONS,
 } as const;
 
@@ -104,7 +108,7 @@ export async function configure(args: string[]): Promise<void> {
     const other = [...FOR_BUDGETS, "width", "vocabulary", "memory"].find((name) => values[name as keyof typeof values]);
     if (other !== undefined) throw new UsageError(`${COMMAND}: --${other} expected none beside --model`);
     const { weights, cache: format } = formats;
-    const cost = await costAt(values.model, { ...sizes, weights, format });
+    const cost = await costAt(values.model, { ...sizes, weights, format }, storeOf(values.model, values["no-store"]));
     if (cost.maxSeqLen !== undefined && cost.seqLen > cost.maxSeqLen)
       warn(`${cost.seqLen} tokens are more than the ${cost.maxSeqLen} that the model states`);
     return show(cost, () => costText(cost, formats));
@@ -140,12 +144,12 @@ async function withKernels(
 }
 
 /** What the model at a path or URL costs. Errors of the library get the path. */
-async function costAt(model: string, options: DescribeOptions): Promise<ModelCost> {
+async function costAt(model: string, options: DescribeOptions, store: ModelStore | undefined): Promise<ModelCost> {
   const isFile = /\.json$/i.test(model) && !/^https?:/.test(model);
   if (!isFile) await expectModelPath(COMMAND, model.replace(/config\.json$/, ""));
   try {
     if (isFile) return describeModel(await readFile(model, "utf8"), options);
-    return await describeFiles(model.replace(/config\.json$/, ""), options);
+    return await describeFiles(model.replace(/config\.json$/, ""), { ...options, store });
   } catch (error) {
     throw aboutFile(COMMAND, model, error);
   }

@@ -25,16 +25,19 @@ export function readLoading(
   { "no-store": noStore, quiet }: LoadValues,
   stderr: ProgressStream = process.stderr,
 ): Loading {
-  const isRemote = /^https?:/.test(model);
-  const store =
-    isRemote && !noStore ? createFolderStore(storeFolder(process.env, process.platform, homedir())) : undefined;
   // Without a terminal, lines about a download would stand among the remarks of the command.
   const progress = createProgress(stderr.isTTY && !quiet ? stderr : undefined, () => performance.now());
   return {
-    store,
+    store: storeOf(model, noStore),
     onProgress: (done, all) => progress.at(done / all, `${sizeText(done)} of ${sizeText(all)}  ${model}`),
     end: () => progress.end(),
   };
+}
+
+/** The user's store, for a model at a URL. */
+export function storeOf(model: string, noStore: boolean): ModelStore | undefined {
+  if (noStore || !/^https?:/.test(model)) return undefined;
+  return createFolderStore(storeFolder(process.env, process.platform, homedir()));
 }
 
 /** The folder of headwise among the caches of a user, by the conventions of the system. */

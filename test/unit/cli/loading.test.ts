@@ -27,31 +27,33 @@ describe("a model at a URL", () => {
   /** Runs a command while the server of this process answers. */
   const run = (...args: string[]): Promise<{ code: number | null; stdout: string }> => {
     const env = { ...process.env, XDG_CACHE_HOME: caches, HOME: caches, LOCALAPPDATA: caches };
-    const child = spawn(process.execPath, [cli, ...args, "--quiet"], { env, stdio: ["ignore", "pipe", "inherit"] });
+    const child = spawn(process.execPath, [cli, ...args], { env, stdio: ["ignore", "pipe", "inherit"] });
     let stdout = "";
     child.stdout.setEncoding("utf8").on("data", (text) => (stdout += text));
     return new Promise((resolve) => child.on("close", (code) => resolve({ code, stdout })));
   };
 
   test.each([
-    ["generate", ["w5 w6", "--tokens", "3"]],
-    ["embed", ["w5 w6"]],
-    ["run", ["--ids", "5,6"]],
-    ["inspect", ["w5 w6"]],
+    ["generate", ["URL", "w5 w6", "--tokens", "3", "--quiet"]],
+    ["embed", ["URL", "w5 w6", "--quiet"]],
+    ["run", ["URL", "--ids", "5,6"]],
+    ["inspect", ["URL", "w5 w6"]],
+    ["configure", ["--model", "URL", "--seq-len", "8"]],
   ])("is kept by %s in the user's folder, which a second run reads without the server", async (command, args) => {
     const server = await serveModel();
     const url = `http://127.0.0.1:${(server.address() as { port: number }).port}/`;
-    expect((await run(command, url, ...args)).code).toBe(0);
+    const given = args.map((arg) => (arg === "URL" ? url : arg));
+    expect((await run(command, ...given)).code).toBe(0);
     expect(readdirSync(caches, { recursive: true }).length).toBeGreaterThan(3);
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));
-    expect((await run(command, url, ...args)).code).toBe(0);
+    expect((await run(command, ...given)).code).toBe(0);
   });
 
   test("is not kept with --no-store", async () => {
     const server = await serveModel();
     const url = `http://127.0.0.1:${(server.address() as { port: number }).port}/`;
-    expect((await run("generate", url, "w5 w6", "--tokens", "3", "--no-store")).code).toBe(0);
+    expect((await run("generate", url, "w5 w6", "--tokens", "3", "--quiet", "--no-store")).code).toBe(0);
     expect(readdirSync(caches)).toEqual([]);
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));
