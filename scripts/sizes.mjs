@@ -46,26 +46,26 @@ const imports = [
       "* as whole",
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 113,
+    budget: 114,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 131 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 133 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 167,
+    budget: 169,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 130,
+    budget: 132,
   },
   {
     what: "an encoder app",
     entries: ["headwise", "headwise/models", "headwise/encoders"],
     names: ["loadKernels", "models", "loadEncoder, embed"],
-    budget: 96,
+    budget: 98,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));
