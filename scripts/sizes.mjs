@@ -46,26 +46,26 @@ const imports = [
       "* as whole",
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 116,
+    budget: 119,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 135 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 138 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 171,
+    budget: 174,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 134,
+    budget: 137,
   },
   {
     what: "an encoder app",
     entries: ["headwise", "headwise/models", "headwise/encoders"],
     names: ["loadKernels", "models", "loadEncoder, embed"],
-    budget: 100,
+    budget: 103,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));

@@ -8,7 +8,7 @@ import { expectActivations, expectFormatLoaded } from "../linear/options.ts";
 import { checkTensors, findRoot } from "../models/decoder/check-tensors.ts";
 import type { Decoder } from "../models/decoder/read-spec.ts";
 import { expectFunction, expectInt, expectSignal } from "../util/arguments.ts";
-import { describe, HeadwiseError, underName } from "../util/errors.ts";
+import { describe, HeadwiseError, throwUnder } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { makeHandle } from "../util/lifetime.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
@@ -146,9 +146,7 @@ export async function loadWith(
     // A request that the signal ended fails with an error of its own.
     signal?.throwIfAborted();
     await files?.verify(error);
-    return underName(where, () => {
-      throw error;
-    });
+    return throwUnder(where, error);
   } finally {
     await files?.close();
   }

@@ -5,7 +5,7 @@ import type { ModelStore } from "../files/model-store.ts";
 import { checkTensors } from "../models/decoder/check-tensors.ts";
 import type { Decoder } from "../models/decoder/read-spec.ts";
 import { expectFlag, expectFunction, expectInt, expectSignal, readFields } from "../util/arguments.ts";
-import { underName } from "../util/errors.ts";
+import { throwUnder } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import type { GgufReader } from "./gguf.ts";
 import { readModel } from "./load-model.ts";
@@ -58,9 +58,7 @@ export async function planModelFiles(source: ModelSource, options: FilesPlanOpti
   } catch (error) {
     // A request that the signal ended fails with an error of its own.
     signal?.throwIfAborted();
-    return underName(where, () => {
-      throw error;
-    });
+    return throwUnder(where, error);
   } finally {
     await files?.close();
   }

@@ -58,7 +58,7 @@ const OPTIONS = [
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * const failure = await loadSeq2Seq(kernels, "model").catch(({ message }) => message); // a decoder of this repository
- * console.log(failure.slice(0, 57)); // loadSeq2Seq: model_type expected a supported one (nearest
+ * console.log(failure.split(", ").at(-1)); // which loadModel reads
  * kernels.release();
  */
 export async function loadSeq2Seq(

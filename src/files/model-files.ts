@@ -3,7 +3,7 @@
 import { openLocal } from "../platform/local-files.ts";
 import { resolvePlace } from "../platform/page-url.ts";
 import { expectBytes } from "../util/arguments.ts";
-import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
+import { describe, HeadwiseError, tagOf, throwUnder } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
 import { reasonOf } from "../util/reason.ts";
 import { type ByteSource, type BytesOrSource, fileSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
@@ -11,7 +11,7 @@ import { KIND_BYTES, otherKind } from "./file-kind.ts";
 import type { GgufFile } from "./gguf/gguf.ts";
 import { PART } from "./gguf/part-names.ts";
 import type { GgufParts } from "./gguf/parts.ts";
-import { hubHint } from "./hub-name.ts";
+import { hubHint, refuseHubPage } from "./hub-name.ts";
 import { FileChecks, type Integrity } from "./integrity.ts";
 import { type FindFile, type OpenFile, openFolder } from "./model-folder.ts";
 import type { ModelStore } from "./model-store.ts";
@@ -120,7 +120,7 @@ export async function openModelFiles(
     } finally {
       await close();
     }
-    throw error;
+    return throwUnder(where, error);
   }
 }
 
@@ -175,12 +175,7 @@ function locateFolder(where: string, source: string | URL): { place: FolderSourc
       "BAD_FILE",
       `${where}: source expected the folder of config.json and model.safetensors, or a GGUF file, got ${describe(name)}`,
     );
-  const hint = isUrl ? hubHint(String(path)) : "";
-  if (hint)
-    throw new HeadwiseError(
-      "BAD_FILE",
-      `${where}: source expected files, got ${describe(String(path))}, a page${hint}`,
-    );
+  if (isUrl) refuseHubPage(where, String(path));
   if (!GGUF.test(name)) return { place: path };
   if (!(path instanceof URL)) return { place: before || ".", gguf: name };
   path.pathname = before;
@@ -240,7 +235,7 @@ export async function readTexts(
     // A request that the signal ended fails with an error of its own.
     signal?.throwIfAborted();
     await checks?.verify(error);
-    throw error;
+    return throwUnder(where, error);
   } finally {
     await Promise.all(closers.map((close) => close()));
   }

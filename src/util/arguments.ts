@@ -175,9 +175,8 @@ export function expectFields(where: string, name: string, value: unknown, known:
   for (const field of Object.keys(value as object))
     if (!known.includes(field)) {
       const plain = (text: string) => text.replace(/_/g, "").toLowerCase();
-      const ours =
-        known.find((each) => plain(each) === plain(field)) ??
-        (known.includes("drop") && /mask/i.test(field) && "keep or drop");
+      const masks = known.includes("drop") && plain(field).includes("mask") && "keep or drop";
+      const ours = masks || known.find((each) => plain(each) === plain(field));
       throw new TypeError(
         `${where}: ${name} expected only ${known.join(", ")}, got ${describe(field)}${ours ? `: use ${ours}` : ""}`,
       );

@@ -106,6 +106,13 @@ export function underName<T>(where: string, work: () => T): T {
   }
 }
 
+/** Throws an error, as `underName` does. */
+export function throwUnder(where: string, error: unknown): never {
+  return underName(where, () => {
+    throw error;
+  });
+}
+
 /** Bytes in hex. */
 export function hexOf(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");

@@ -548,7 +548,7 @@ test("an error is one line with its exit code", () => {
     [[none], 2, "headwise run: --prefix expected the start of the names of the layer, got none"],
     [[html], 2, `headwise run: ${html}: source expected a safetensors file, got a web page`],
     [[lonely], 2, `headwise run: --config expected a file, since there is no config.json beside ${alone}, got none`],
-    [[lonely, "--config", bare], 2, `headwise run: ${bare}: model_type expected a supported one (nearest: `],
+    [[lonely, "--config", bare], 2, `headwise run: ${bare}: model_type expected a supported one, or options.as with`],
     [
       [join(folder, "empty")],
       2,

@@ -5,8 +5,9 @@ import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { describeModel } from "../../../src/configure/describe-model.ts";
+import { describeFiles, describeModel } from "../../../src/configure/describe-model.ts";
 import { forward } from "../../../src/decoder/forward.ts";
+import { gguf } from "../../../src/decoder/gguf.ts";
 import { type LoadModelOptions, loadModel } from "../../../src/decoder/load-model.ts";
 import { planModelFiles } from "../../../src/decoder/plan-files.ts";
 import { planModel } from "../../../src/decoder/plan-model.ts";
@@ -80,10 +81,19 @@ describe("config.json", () => {
       ["config.json", new TextEncoder().encode(JSON.stringify(TINY.llama))],
       ["model.safetensors", new Uint8Array(64).fill(1)],
     ]);
-    const index = new TextEncoder().encode('{"weight_map":{"a":"../b"}}');
-    await expect(loadModel(kernels, (name) => files.get(name))).rejects.toThrow(/^loadModel: /);
-    files.set("model.safetensors.index.json", index);
-    await expect(loadModel(kernels, (name) => files.get(name))).rejects.toThrow(/^loadModel: /);
+    const source = (name: string) => files.get(name);
+    const expectNames = async () => {
+      await expect(loadModel(kernels, source)).rejects.toThrow(/^loadModel: /);
+      await expect(planModelFiles(source)).rejects.toThrow(/^planModelFiles: /);
+      await expect(describeFiles(source)).rejects.toThrow(/^describeFiles: /);
+    };
+    await expectNames();
+    files.set("model.safetensors.index.json", new TextEncoder().encode('{"weight_map":{"a":"../b"}}'));
+    await expectNames();
+    const file = new TextEncoder().encode("GGUF and more bytes");
+    await expect(loadModel(kernels, file, { gguf })).rejects.toThrow(/^loadModel: /);
+    await expect(describeFiles(file)).rejects.toThrow(/^describeFiles: /);
+    await expect(loadTokenizer(file)).rejects.toThrow(/^loadTokenizer: /);
   });
 
   test("the name of a model on Hugging Face, and its page, are answered with the URL of its files", async () => {
