@@ -18,7 +18,7 @@ const TESTS: Readonly<Record<string, readonly string[]>> = {
   ],
   decoder: [
     ...["unit/decoder", "unit/encoder/load-encoder.test.ts", "unit/inspect/forward-with.test.ts"],
-    ...["encoders", "models", "model-failures", "seq2seq"].map((name) => `properties/${name}.test.ts`),
+    ...["models", "model-failures", "seq2seq"].map((name) => `properties/${name}.test.ts`),
   ],
   "models/gguf": ["unit/models/gguf", "unit/decoder/load-gguf.test.ts", "unit/decoder/gguf-files.test.ts"],
   "text/gguf": ["unit/text/gguf-tokenizer.test.ts"],
