@@ -26,13 +26,13 @@ test("parts that fail are counted, and so is one that is not over at the limit, 
   const { stdout, status } = runParts(
     `alone 'echo alone'
      side_by_side 'echo first' 'echo second; exit 3' 'echo third; sleep 60; echo over'`,
-    "2s",
+    "3s",
   );
   expect(status).toBe(1);
   expect(stdout).toContain("alone\n== passed in");
   expect(stdout).toContain("first\n== passed in");
   expect(stdout).toContain("second\n== FAILED with exit code 3");
-  expect(stdout).toContain("third\n== ended at the limit of 2s\n== FAILED with exit code 124");
+  expect(stdout).toContain("third\n== ended at the limit of 3s\n== FAILED with exit code 124");
   expect(stdout).not.toContain("\nover\n");
   expect(stdout).toMatch(/\nparts: 2 passed, 2 failed\n$/);
 });

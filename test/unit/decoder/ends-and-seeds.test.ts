@@ -57,11 +57,12 @@ test("the random numbers of a seed are those of every version", () => {
 });
 
 test("a plan is for one session that reads 256 rows at once, of the last of which it wants logits", async () => {
-  const config = { ...TINY.llama, vocab_size: 50_000 };
+  const config = { ...TINY.llama, vocab_size: 400_000 };
   const plan = planModel(config);
   expect(plan).toEqual(planModel(config, { sessions: 1, rows: 256, outputs: 1 }));
-  for (const other of [{ sessions: 2 }, { rows: 128 }, { outputs: 2 }])
+  for (const other of [{ sessions: 2 }, { rows: 128 }, { outputs: 2 }, { outputs: 0 }])
     expect(planModel(config, other)).not.toEqual(plan);
+  expect(() => planModel(config, { rows: 0 })).toThrow("planModel: rows expected an integer >= 1, got 0");
   await expect(planModelFiles(tinyFolder(TINY.llama), { quantized: 1 as never })).rejects.toThrow(
     "planModelFiles: options.quantized expected true or false, got 1",
   );
