@@ -92,8 +92,7 @@ export function shapeText(shape: readonly number[]): string {
 
 /** Whether shapes are the same but for dimensions of 1 at their beginning: programs that write GGUF files leave these out. */
 export function isSameShape(a: readonly number[] | undefined, b: readonly number[]): boolean {
-  const essential = (shape: readonly number[] | undefined) => `${shape}`.replace(/^(1,)+/, "");
-  return essential(a) === essential(b);
+  return `${a}`.replace(/^(1,)+/, "") === `${b}`.replace(/^(1,)+/, "");
 }
 
 /** The dtypes that weight matrices may have, which `toFloats` converts to float32. */

@@ -97,7 +97,7 @@ export async function readGgufDecoder(
       positions: { offset: 0, rows: expectMatrix(where, file, `${NAMES.positions}.weight`)[0] as number },
     }),
     // A single type may be a vector.
-    ...(has(TYPES) && encoders && { types: [1, ...tensors.get(`${TYPES}.weight`)!.shape].at(-2) as number }),
+    ...(has(TYPES) && encoders && { types: tensors.get(`${TYPES}.weight`)!.shape.at(-2) ?? 1 }),
   };
   if (maxSeqLen !== undefined) expectPositions(where, positionsOf(embed), maxSeqLen);
   const logitScale = keys.number("logit_scale") ?? rules.logitScale ?? 1;
