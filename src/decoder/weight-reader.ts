@@ -92,7 +92,7 @@ export class WeightReader implements StoredMatrices {
   /** Reads matrix `index` of a tensor [matrices, rows, columns]. */
   async matrixOf(name: string, index: number): Promise<StoredTensor> {
     // One alone may be a matrix.
-    if (this.#factsOf(name).shape.length === 2) return this.matrix(name);
+    if (this.#factsOf(name).shape.length < 3) return this.matrix(name);
     const found = await this.#readRows(name, index, index + 1);
     return { ...found, shape: found.shape.slice(1) };
   }

@@ -91,9 +91,8 @@ export function shapeText(shape: readonly number[]): string {
 }
 
 /** Whether shapes are the same but for dimensions of 1 at their beginning: programs that write GGUF files leave these out. */
-export function isSameShape(a: readonly number[], b: readonly number[]): boolean {
-  const essential = (shape: readonly number[]) => shape.slice(shape.findIndex((size) => size !== 1));
-  return `${essential(a)}` === `${essential(b)}`;
+export function isSameShape(a: readonly number[] | undefined, b: readonly number[]): boolean {
+  return `${a}`.replace(/^(1,)+/, "") === `${b}`.replace(/^(1,)+/, "");
 }
 
 /** The dtypes that weight matrices may have, which `toFloats` converts to float32. */

@@ -124,6 +124,8 @@ function readDeepSeek(
       router: router(file),
     };
     file.only("moe_layer_freq", 1);
+    // The width of dense layers, which are not always there.
+    file.raw("intermediate_size");
     expectGroups(file, spec);
     return layer >= first ? spec : undefined;
   };

@@ -65,12 +65,8 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
     head: (file) => ({ scale: file.factor("logit_scale") ?? 0.0625 }),
     tied: true,
   },
-  deepseek_v2: { moe: DEEPSEEK_MOE.read, moeNames: DEEPSEEK_MOE.names, ignored: ["intermediate_size"] },
-  deepseek_v3: {
-    moe: DEEPSEEK_V3_MOE.read,
-    moeNames: DEEPSEEK_V3_MOE.names,
-    ignored: ["intermediate_size", "num_nextn_predict_layers"],
-  },
+  deepseek_v2: { moe: DEEPSEEK_MOE.read, moeNames: DEEPSEEK_MOE.names },
+  deepseek_v3: { moe: DEEPSEEK_V3_MOE.read, moeNames: DEEPSEEK_V3_MOE.names, ignored: ["num_nextn_predict_layers"] },
   gemma: { ...GEMMA, activation: { ...GEMMA_ACTIVATION, fields: ["hidden_activation"] }, ignored: ["hidden_act"] },
   gemma2: { ...GEMMA, names: { norms: SANDWICH_NORMS }, head: finalSoftcap(30) },
   gemma3_text: { ...GEMMA, names: { norms: SANDWICH_NORMS }, head: finalSoftcap(0) },
@@ -86,11 +82,7 @@ export const FAMILIES: Readonly<Record<string, Family>> = {
       },
     },
   },
-  glm4_moe: {
-    moe: GLM4_MOE.read,
-    moeNames: GLM4_MOE.names,
-    ignored: ["intermediate_size", "num_nextn_predict_layers", "use_qk_norm"],
-  },
+  glm4_moe: { moe: GLM4_MOE.read, moeNames: GLM4_MOE.names, ignored: ["num_nextn_predict_layers", "use_qk_norm"] },
   gpt_oss: {
     names: { sinks: "sinks" },
     moe: GPT_OSS_MOE.read,

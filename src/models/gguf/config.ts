@@ -79,9 +79,12 @@ function stateConfig(
   const share = dModel / numHeads;
   const headDim = keys.count("attention.key_length", share);
   const valueDim = keys.count("attention.value_length", share);
-  keys.expectSame("attention.key_length_swa", headDim);
-  keys.expectSame("attention.value_length_swa", valueDim);
-  keys.expectSame("rope.dimension_count_swa", keys.count("rope.dimension_count", headDim));
+  // Layers with a window have no sizes of their own.
+  keys.expectNone([
+    ["attention.key_length_swa", headDim],
+    ["attention.value_length_swa", valueDim],
+    ["rope.dimension_count_swa", keys.count("rope.dimension_count", headDim)],
+  ]);
 
   const causal = keys.flag("attention.causal") ?? architecture.causal ?? true;
   const width = windowOf(keys, architecture, layer);

@@ -98,7 +98,8 @@ export async function readGgufDecoder(
     ...(rules.positions && {
       positions: { offset: 0, rows: expectMatrix(where, file, `${NAMES.positions}.weight`)[0] as number },
     }),
-    ...(has(TYPES) && encoders && { types: rowsOfTypes(where, file) }),
+    // A single type may be a vector.
+    ...(has(TYPES) && encoders && { types: tensors.get(`${TYPES}.weight`)!.shape.at(-2) ?? 1 }),
   };
   if (maxSeqLen !== undefined) expectPositions(where, positionsOf(embed), maxSeqLen);
   const logitScale = keys.factor("logit_scale") ?? rules.logitScale ?? 1;
@@ -185,13 +186,6 @@ function attentionTensors(
     readHeads: (tensors, prefix) => headWeights(where, tensors, prefix),
     readLatents: (tensors, prefix) => latentWeights(where, tensors, prefix),
   };
-}
-
-/** Rows of the table of types. A single one may be a vector. */
-function rowsOfTypes(where: string, file: Header): number {
-  const name = `${TYPES}.weight`;
-  if (file.tensors.get(name)?.shape.length === 1) return 1;
-  return expectMatrix(where, file, name)[0] as number;
 }
 
 function expectMatrix(where: string, { tensors }: Header, name: string): readonly number[] {

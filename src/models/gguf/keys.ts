@@ -46,8 +46,6 @@ export interface Keys {
   factor(key: string): number | undefined;
   flag(key: string): boolean | undefined;
   fail(key: string, rule: string, got: unknown): never;
-  /** Throws unless the key is absent or has `value`, that of the key without "_swa": layers with a window have no sizes of their own. */
-  expectSame(key: string, value: number): void;
   /** Throws unless each of these keys is absent or has a number that means "none". */
   expectNone(unsupported: readonly Unsupported[]): void;
 }
@@ -82,10 +80,6 @@ export function keysOf(where: string, metadata: ReadonlyMap<string, GgufValue>, 
     flag(key) {
       const value = raw(key);
       return value === undefined || typeof value === "boolean" ? value : fail(key, "true or false", value);
-    },
-    expectSame(key, value) {
-      if (raw(key) === undefined || whole(key, 0) === value) return;
-      fail(key, `${value}, that of "${key.replace("_swa", "")}", since others are unsupported`, raw(key));
     },
     expectNone(unsupported) {
       for (const [key, ...none] of unsupported) {

@@ -41,13 +41,10 @@ const NORM_EPS = 1e-6;
 /** Rules that other layers may have: the key, and the numbers that mean "none". */
 const OF_OTHERS = [
   ["attention.causal", 1],
-  ["attention.key_length_swa"],
   ["attention.max_alibi_bias", 0],
   ["attention.scale", 0],
   ["attention.sliding_window", 0],
-  ["attention.value_length_swa"],
   ["attn_logit_softcapping", 0],
-  ["rope.dimension_count_swa"],
 ] as const;
 
 /** wkvUp, and its parts in newer files: [numHeads, kvLoraRank, nopeDim] and [numHeads, valueDim, kvLoraRank]. */
@@ -215,7 +212,7 @@ function readRope(keys: Keys, keyDim: number, ropeDim: number): { rope: RopeConf
  */
 function joinUp(where: string, name: string, k: StoredTensor, v: StoredTensor): StoredTensor {
   // Those of one head may be matrices.
-  const [nopeDim = 0, rank = 0, numHeads = 1] = [...k.shape].reverse();
+  const [numHeads, rank, nopeDim] = [1, ...k.shape].slice(-3) as [number, number, number];
   const valueDim = v.shape.at(-2) as number;
   const perHead = nopeDim + valueDim;
   const dtype = k.dtype === v.dtype && (k.dtype === "F16" || k.dtype === "BF16") ? k.dtype : "F32";

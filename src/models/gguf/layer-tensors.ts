@@ -51,7 +51,7 @@ export function expectTensors(
   const none = files > 1 ? `no such tensor in this one of ${files} files` : "no such tensor";
   for (const [part, shape] of [...required, ...optional.filter(([part]) => file.tensors.has(prefix + part))]) {
     const found = file.tensors.get(prefix + part)?.shape;
-    if (found === undefined || !isSameShape(found, shape))
+    if (!isSameShape(found, shape))
       throw refusal(where, prefix + part, `shape ${shapeText(shape)}`, found ? shapeText(found) : none);
   }
   const known = [...required, ...optional].map(([part]) => prefix + part);
