@@ -34,49 +34,80 @@ export function dotProductOf(mode: number): DotProduct {
 
 /** Rounds of a call of repeat_dots, which takes some microseconds. */
 const ROUNDS = 2000;
-/** A sample takes at least this long and one step of the clock. */
-const SAMPLE_MS = 0.25;
+/** A sample takes at least this long and one step of the clock: so short that the system interrupts few of them. */
+const SAMPLE_MS = 0.05;
 /** A clock that does not move in so many calls stands still. */
 const MOST_CALLS = 1000;
-/** So many pairs of samples are taken, in which engines optimise so small a function; fewer where they take longer. */
-const PAIRS = 8;
-const LONGEST_MS = 10;
+/** Engines optimise so small a function within this time. */
+const LEAST_MS = 4;
+/** Samples are taken until one way is faster by this factor, but not much longer than this. */
+const DECISIVE = 1.25;
+const LONGEST_MS = 50;
+/** A pair of samples that is this much faster is of code that was optimised, or the first that nothing interrupted. */
+const OPTIMISED = 8 / 7;
+/** So many pairs that are not confirm the fastest one. */
+const SETTLED = 3;
+/** Where no way is that much faster, so many loads look again. */
+const MOST_PROBES = 5;
 
 /**
- * Finds the fastest paths by timing: WebAssembly does not reveal whether the CPU multiplies four bytes in one
+ * Returns what finds the fastest paths by timing: WebAssembly does not reveal whether the CPU multiplies four bytes in one
  * instruction. Where it does, that is the fastest way for activations of 14 bits, too. Takes four to five milliseconds, more
- * where the clock is coarse. Where it stands still during a task, as on Cloudflare Workers, the paths of other CPUs are
- * taken.
+ * where the clock is coarse or other programs use the CPU. Unless it is decisively faster, and where the clock stands still
+ * during a task, as on Cloudflare Workers, the paths of other CPUs are taken; the next calls then time again.
  */
-export function findDotModes({ kernels, memory, relaxed }: Instance): DotModes {
-  if (!relaxed) return { exact: I16_PAIRS, fast: I16_PAIRS + FAST };
-  const at = memory.allocate("kernels", 9 * 16);
-  memory.u8(at, 9 * 16).fill(0);
-  const [out, zeros] = [pointer.u8(at), pointer.u8(at + 16)];
-  const rate = (rounds: number) => callsPerMs(() => kernels.repeat_dots(out, zeros, zeros, rounds, 0, ROUNDS));
-  let [direct, emulated] = [0, 0];
-  const start = performance.now();
-  for (let i = 0; i < PAIRS && performance.now() - start < LONGEST_MS; i++) {
-    const one = rate(ROUNDS);
-    // Where the clock stands still, one look is enough.
-    const three = one && rate(0);
-    if (three === 0) break;
-    direct = Math.max(direct, one);
-    emulated = Math.max(emulated, three);
-  }
-  memory.free(at);
-  return direct > emulated ? { exact: I8, fast: I8 + FAST } : { exact: I16_PAIRS, fast: I8_EMULATED + FAST };
+export function createDotModes(): (instance: Instance) => DotModes {
+  let ratio = 1;
+  let probes = 0;
+  return (instance) => {
+    if (instance.relaxed && ratio === 1 && probes++ < MOST_PROBES) ratio = compareDots(instance);
+    const exact = ratio > 1 ? I8 : I16_PAIRS;
+    const fast = ratio > 1 || !instance.relaxed ? exact : I8_EMULATED;
+    return { exact, fast: fast + FAST };
+  };
 }
 
-/** Counts calls from one step of the clock to another; 0 where the clock stands still. */
-function callsPerMs(call: () => void): number {
-  const begin = performance.now();
-  let start = begin;
-  for (let i = 0, first = 0; i < MOST_CALLS || start !== begin; i++) {
-    call();
-    const now = performance.now();
-    if (start === begin) [start, first] = [now, i];
-    else if (now - start >= SAMPLE_MS) return (i - first) / (now - start);
+/**
+ * How many times as fast as three instructions the engine's product of bytes is, in the fastest pair of samples, because interruptions
+ * only make samples slower. 1 if that is not decisive, 0 where the clock stands still.
+ */
+function compareDots({ kernels, memory }: Instance): number {
+  const zeros = pointer.u8(memory.allocate("kernels", 8 * 16));
+  memory.u8(zeros, 8 * 16).fill(0);
+  /** Counts calls from one step of the clock to another; 0 where the clock stands still. Sums of zeros are zeros again. */
+  const callsPerMs = (rounds: number) => {
+    const begin = performance.now();
+    let start = begin;
+    let first = 0;
+    for (let i = 0; i < MOST_CALLS || start !== begin; i++) {
+      kernels.repeat_dots(zeros, zeros, zeros, rounds, 0, ROUNDS);
+      const now = performance.now();
+      if (start === begin) {
+        start = now;
+        first = i;
+      } else if (now - start >= SAMPLE_MS) return (i - first) / (now - start);
+    }
+    return 0;
+  };
+  let best = 0;
+  let found = 1;
+  let settled = 0;
+  let ratio = 1;
+  const start = performance.now();
+  while (ratio === 1 && performance.now() < start + LONGEST_MS) {
+    const direct = callsPerMs(ROUNDS);
+    // Where the clock stands still, one look is enough.
+    const emulated = direct && callsPerMs(0);
+    const speed = direct * emulated;
+    settled = speed > OPTIMISED * best ? 0 : settled + 1;
+    if (speed > best) {
+      best = speed;
+      found = direct / emulated;
+    }
+    if (speed === 0) ratio = 0;
+    else if (settled >= SETTLED && performance.now() > start + LEAST_MS && Math.max(found, 1 / found) > DECISIVE)
+      ratio = found;
   }
-  return 0;
+  memory.free(zeros);
+  return ratio;
 }

@@ -4,7 +4,7 @@ import { expectMade, type Handle, makeHandle, type Releasable } from "../util/li
 import type { KernelTable } from "./abi.ts";
 import type { ModuleSource } from "./compile.ts";
 import { type Instance, type KernelGroup, MARKS } from "./instantiate.ts";
-import { type DotModes, findDotModes } from "./int-dot.ts";
+import { createDotModes, type DotModes } from "./int-dot.ts";
 import type { LinearMemory } from "./memory.ts";
 import {
   type Build,
@@ -60,7 +60,7 @@ export interface Kernels extends Releasable, Handle {
   readonly memoryBytes: number;
   /** Whether `release()` was called. */
   readonly released: boolean;
-  /** @internal The modes of the fastest integer products of this engine, timed when first read. */
+  /** @internal The modes of the fastest integer products of this engine, timed when read, until that was decisive. */
   readonly dotModes: DotModes;
   /** @internal */
   readonly table: KernelTable;
@@ -150,7 +150,7 @@ export function wrapKernels({ instance: started, reason, fused }: Started, given
   let instance: Instance | undefined = started;
   let runner: KernelRunner | undefined = given;
   let { threads } = given;
-  let dotModes: DotModes | undefined;
+  const findDotModes = createDotModes();
   const alive = () => {
     if (!instance) throw new HeadwiseError("RELEASED", "kernels: used after release");
     return instance;
@@ -182,8 +182,7 @@ export function wrapKernels({ instance: started, reason, fused }: Started, given
       return alive().memory.byteLength;
     },
     get dotModes() {
-      dotModes ??= findDotModes(alive());
-      return dotModes;
+      return findDotModes(alive());
     },
     get table() {
       alive();

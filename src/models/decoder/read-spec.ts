@@ -184,10 +184,10 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
 
 /** The token that a decoder with an encoder begins with. */
 function startIn(file: Fields): Pick<ModelSpec, "startId"> {
-  const startId = file.raw("decoder_start_token_id");
-  if (startId === undefined) return {};
+  const startId = file.raw("decoder_start_token_id") as number | undefined;
   const most = file.count("vocab_size") - 1;
-  if (typeof startId === "number" && Number.isInteger(startId) && startId >= 0 && startId <= most) return { startId };
+  if (startId === undefined) return {};
+  if (Number.isInteger(startId) && startId >= 0 && startId <= most) return { startId };
   throw file.refusal("decoder_start_token_id", `an integer from 0 to ${most}`, startId);
 }
 
