@@ -38,21 +38,18 @@ const ROUNDS = 2000;
 const SAMPLE_MS = 0.05;
 /** A clock that does not move in so many calls stands still. */
 const MOST_CALLS = 1000;
-/** Engines optimise so small a function within this time. */
-const LEAST_MS = 4;
 /** Samples are taken until one way is faster by this factor, but not much longer than this. */
 const DECISIVE = 1.25;
-const LONGEST_MS = 50;
-/** A pair of samples that is this much faster is of code that was optimised, or the first that nothing interrupted. */
+const LONGEST_MS = 150;
+/** Code that becomes this much faster was optimised: mostly before so many pairs of samples were taken. */
 const OPTIMISED = 8 / 7;
-/** So many pairs that are not confirm the fastest one. */
-const SETTLED = 3;
+const SETTLED = 12;
 /** Where no way is that much faster, so many loads look again. */
-const MOST_PROBES = 5;
+const MOST_PROBES = 4;
 
 /**
  * Returns what finds the fastest paths by timing: WebAssembly does not reveal whether the CPU multiplies four bytes in one
- * instruction. Where it does, that is the fastest way for activations of 14 bits, too. Takes four to five milliseconds, more
+ * instruction. Where it does, that is the fastest way for activations of 14 bits, too. Takes a few milliseconds, more
  * where the clock is coarse or other programs use the CPU. Unless it is decisively faster, and where the clock stands still
  * during a task, as on Cloudflare Workers, the paths of other CPUs are taken; the next calls then time again.
  */
@@ -68,8 +65,8 @@ export function createDotModes(): (instance: Instance) => DotModes {
 }
 
 /**
- * How many times as fast as three instructions the engine's product of bytes is, in the fastest pair of samples, because interruptions
- * only make samples slower. 1 if that is not decisive, 0 where the clock stands still.
+ * How many times as fast as three instructions the engine's product of bytes is: by the fastest samples, because interruptions only
+ * make samples slower. 1 if that is not decisive, 0 where the clock stands still.
  */
 function compareDots({ kernels, memory }: Instance): number {
   const zeros = pointer.u8(memory.allocate("kernels", 8 * 16));
@@ -89,24 +86,23 @@ function compareDots({ kernels, memory }: Instance): number {
     }
     return 0;
   };
-  let best = 0;
-  let found = 1;
+  let direct = 0;
+  let emulated = 0;
   let settled = 0;
   let ratio = 1;
   const start = performance.now();
   while (ratio === 1 && performance.now() < start + LONGEST_MS) {
-    const direct = callsPerMs(ROUNDS);
+    const one = callsPerMs(ROUNDS);
     // Where the clock stands still, one look is enough.
-    const emulated = direct && callsPerMs(0);
-    const speed = direct * emulated;
-    settled = speed > OPTIMISED * best ? 0 : settled + 1;
-    if (speed > best) {
-      best = speed;
-      found = direct / emulated;
-    }
-    if (speed === 0) ratio = 0;
-    else if (settled >= SETTLED && performance.now() > start + LEAST_MS && Math.max(found, 1 / found) > DECISIVE)
-      ratio = found;
+    const three = one && callsPerMs(0);
+    // What was measured of the other before is of slower code.
+    if (one > OPTIMISED * direct || three > OPTIMISED * emulated) direct = emulated = settled = 0;
+    else settled++;
+    direct = Math.max(direct, one);
+    emulated = Math.max(emulated, three);
+    if (three === 0) ratio = 0;
+    else if (settled >= SETTLED && (direct > DECISIVE * emulated || emulated > DECISIVE * direct))
+      ratio = direct / emulated;
   }
   memory.free(zeros);
   return ratio;

@@ -49,7 +49,7 @@ describe.each([0.000_01, 0.005, 0.1, 1])("a clock of steps of %d ms", (step) => 
   ])("finds products of %s", (_, direct, emulated, modes) => {
     const { instance, time } = withClock(step, { direct, emulated });
     expect(createDotModes()(instance)).toEqual(modes);
-    expect(time(), "ms").toBeLessThan(25);
+    expect(time(), "ms").toBeLessThan(60);
   });
 });
 
@@ -86,7 +86,7 @@ describe("where other programs use the CPU", () => {
   });
 
   test("what was not optimised when it was first timed is timed again, until it is", () => {
-    const { instance, calls } = withClock(0.000_01, busy(one, 120, 1));
+    const { instance, calls } = withClock(0.000_01, busy(one, 400, 1));
     const modesOf = createDotModes();
     const found = Array.from({ length: 12 }, () => [modesOf(instance), calls()] as const);
     expect(found[0]?.[0]).toEqual(PAIRS);
@@ -103,7 +103,7 @@ describe("where other programs use the CPU", () => {
     for (const [modes] of counts) expect(modes).toEqual(PAIRS);
     expect(counts[1]?.[1]).toBeGreaterThan(counts[0]?.[1] as number);
     expect(counts[5]?.[1]).toBe(counts[19]?.[1]);
-    expect(time(), "ms").toBeLessThan(300);
+    expect(time(), "ms").toBeLessThan(700);
   });
 });
 
