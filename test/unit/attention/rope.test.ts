@@ -253,16 +253,8 @@ describe("checkRope", () => {
     ["rope.theta expected a finite number > 0, got Infinity", RangeError, { theta: Infinity }],
     ["rope.theta expected a finite number >= 1, got 0.5", RangeError, { theta: 0.5 }],
     ['rope.theta expected a finite number > 0, got "10000"', TypeError, { theta: "10000" }],
-    [
-      'rope.pairing expected "half" or "interleaved" (no default), got undefined',
-      RangeError,
-      { pairing: undefined },
-    ],
-    [
-      'rope.pairing expected "half" or "interleaved" (no default), got "neox"',
-      RangeError,
-      { pairing: "neox" },
-    ],
+    ['rope.pairing expected "half" or "interleaved" (no default), got undefined', RangeError, { pairing: undefined }],
+    ['rope.pairing expected "half" or "interleaved" (no default), got "neox"', RangeError, { pairing: "neox" }],
     ["rope.dim expected an even integer from 2 to headDim (64), got 0", RangeError, { dim: 0 }],
     ["rope.dim expected an even integer from 2 to headDim (64), got 7", RangeError, { dim: 7 }],
     ["rope.dim expected an even integer from 2 to headDim (64), got 66", RangeError, { dim: 66 }],
