@@ -116,6 +116,7 @@ async function measure(sources: string, processes: number, faults: readonly Faul
   const files = new Set(faults.flatMap(({ file }) => filesOf.get(folderOf(file)) as string[]));
   const reaching = faults.map((): Reaching => ({ tests: [], before: [] }));
   const all: Timed[] = [];
+  const early = new Set<number>();
   await inTurns(sources, processes, [...files], async (file, process) => {
     const reply = await process.ask({ kind: "measure", file });
     if (typeof reply === "string" || reply.kind !== "measured") throw new Error(`${file}: ${JSON.stringify(reply)}`);
@@ -126,12 +127,14 @@ async function measure(sources: string, processes: number, faults: readonly Faul
       for (const n of reached)
         if (proves(file, faults[n - 1] as Fault)) (reaching[n - 1] as Reaching).tests.push(timed[index] as Timed);
     }
-    for (const n of reply.before)
+    for (const n of reply.before) {
+      early.add(n);
       if (proves(file, faults[n - 1] as Fault)) (reaching[n - 1] as Reaching).before.push(...timed);
+    }
   });
   for (const [i, { tests, before }] of reaching.entries()) {
     // Modules are loaded once in a process: any test may depend on what only their loading reaches.
-    if (tests.length === 0 && before.length > 0)
+    if (tests.length === 0 && early.has(i + 1))
       before.splice(0, before.length, ...all.filter(({ file }) => proves(file, faults[i] as Fault)));
     for (const list of [tests, before]) list.sort((a, b) => a.ms - b.ms);
   }
