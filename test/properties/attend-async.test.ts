@@ -287,7 +287,7 @@ test("wrong options reject with their rule and value", async () => {
     [
       { slicems: 3 },
       TypeError,
-      'options expected only signal, onProgress, sliceMs, batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, out, path, got "slicems"',
+      'options expected only signal, onProgress, sliceMs, batch, cache, append, keys, values, kvLengths, align, keep, drop, bias, positions, out, path, got "slicems": use sliceMs',
     ],
     [{ sliceMs: 0 }, RangeError, "sliceMs expected a finite number > 0, got 0"],
     [{ sliceMs: "8" }, TypeError, 'sliceMs expected a finite number > 0, got "8"'],

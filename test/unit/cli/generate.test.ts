@@ -59,13 +59,13 @@ describe("generate with text", () => {
     "%s: prints the seed that was drawn, which gives the same output",
     (...prompt) => {
       const drawn = [...prompt, "--tokens", "20", "--temperature", "1", "--deterministic"];
-      const { stdout } = run(...drawn);
-      const seed = /^seed {11}(\d+)$/m.exec(stdout)?.[1] as string;
+      const { stdout, stderr } = run(...drawn);
+      const seed = /^seed {11}(\d+)$/m.exec(stderr)?.[1] as string;
       const again = JSON.parse(run(...drawn, "--seed", seed, "--json").stdout);
       const ids = again.ids ?? again.tokens.map(({ id }: { readonly id: number }) => id);
       expect(again.seed).toBe(Number(seed));
       expect(stdout.trim().split("\n")[0]?.match(/\d+/g)).toEqual(ids.map(String));
-      expect(run(...prompt, "--tokens", "2").stdout).not.toContain("seed");
+      expect(run(...prompt, "--tokens", "2").stderr).not.toContain("seed");
     },
   );
 

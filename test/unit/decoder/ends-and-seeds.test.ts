@@ -37,10 +37,10 @@ test("a job whose token is one of its stopIds ends with that id, and others go o
   };
   const [plain] = (await read([[]])) as [{ ids: number[]; end: unknown }];
   expect(plain.ids).toHaveLength(4);
-  expect(plain.end).toEqual({ reason: "length" });
+  expect(plain.end).toEqual({ reason: "length", seed: 3 });
   const stop = plain.ids.find((id) => id !== plain.ids[0]) as number;
   const before = plain.ids.slice(0, plain.ids.indexOf(stop));
-  expect(await read([[stop], []])).toEqual([{ ids: before, end: { reason: "stop", stopId: stop } }, plain]);
+  expect(await read([[stop], []])).toEqual([{ ids: before, end: { reason: "stop", stopId: stop, seed: 3 } }, plain]);
 });
 
 test("the random numbers of a seed are those of every version", () => {

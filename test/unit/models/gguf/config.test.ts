@@ -499,7 +499,7 @@ describe("what is refused", () => {
       "an infinite theta",
       keys("llama", { "rope.freq_base": f32(Number.POSITIVE_INFINITY) }),
       tensors(),
-      'key "llama.rope.freq_base" expected a finite number > 0, got Infinity',
+      'key "llama.rope.freq_base" expected a finite float32 number > 0, got Infinity',
     ],
     [
       "a flag that is a number",
