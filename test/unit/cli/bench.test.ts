@@ -4,6 +4,7 @@ import { describe, expect, test, vi } from "vitest";
 import type * as Bench from "../../../src/cli/bench.ts";
 import { HeadwiseError } from "../../../src/util/errors.ts";
 import { manifest, runCli } from "../../support/cli.ts";
+import { FASTER_CLOCK } from "../../support/clock.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { importWith } from "../../support/replace-module.ts";
 
@@ -23,7 +24,7 @@ describe("bench", () => {
   });
 
   test("times each build with each number of threads", () => {
-    const { status, stdout } = runCli(["bench", "--shape", "linear", "--threads", "2", "--json"]);
+    const { status, stdout } = runCli(["bench", "--shape", "linear", "--threads", "2", "--json"], FASTER_CLOCK);
     expect(status).toBe(0);
     const { headwise, rows } = JSON.parse(stdout) as { headwise: string; rows: Record<string, number | string>[] };
     expect(headwise).toBe(version);
@@ -47,7 +48,7 @@ describe("bench", () => {
       "--import",
       `data:text/javascript,${encodeURIComponent(`import { createRequire } from "node:module"; const require = createRequire("file:///"); ${one}`)}`,
     ];
-    const { stdout } = runCli(["bench", "--shape", "linear"], flags);
+    const { stdout } = runCli(["bench", "--shape", "linear"], [...flags, ...FASTER_CLOCK]);
     const [title, , head] = stdout.split("\n");
     expect(title).toContain(", 1 processor, ");
     const headings = (head as string).split(/ {2,}/);
@@ -55,7 +56,7 @@ describe("bench", () => {
   });
 
   test("prints a table", () => {
-    const { stdout } = runCli(["bench", "--shape", "gpt2", "--threads", "1", "--weights", "q8"]);
+    const { stdout } = runCli(["bench", "--shape", "gpt2", "--threads", "1", "--weights", "q8"], FASTER_CLOCK);
     const [title, , head, ...rows] = stdout.trimEnd().split("\n");
     expect(title).toMatch(new RegExp(`^headwise ${version}, Node .*, \\d+ processors?, .* GiB, weights q8$`));
     expect(title).not.toMatch(/\b1 processors/);

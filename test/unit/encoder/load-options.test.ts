@@ -16,9 +16,12 @@ import { createFolderStore, type HeadwiseError, type ModelSource } from "../../.
 import { WEIGHT_FORMATS } from "../../../src/linear/formats.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { serveFolder, urlOf } from "../../support/range-server.ts";
+import { shortenWaits } from "../../support/short-waits.ts";
 import { encoderFolder, TINY_ENCODERS, type TinyEncoder } from "../../support/tiny-encoders.ts";
 import { tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
 import { seq2seqFolder, sourceFor, TINY_SEQ2SEQ, type TinySeq2Seq } from "../../support/tiny-seq2seq.ts";
+
+shortenWaits();
 
 let kernels: Kernels;
 beforeAll(async () => {

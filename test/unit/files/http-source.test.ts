@@ -6,6 +6,9 @@ import { urlSource } from "../../../src/entries/weights.ts";
 import type { RangeFetch } from "../../../src/files/http-source.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { serve, urlOf } from "../../support/range-server.ts";
+import { shortenWaits } from "../../support/short-waits.ts";
+
+shortenWaits();
 
 afterEach(() => {
   vi.useRealTimers();

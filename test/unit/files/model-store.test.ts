@@ -23,8 +23,11 @@ import {
 import { browserPieces, folderPieces } from "../../../src/platform/piece-stores.ts";
 import { fakeCaches, fakeOpfs } from "../../support/browser-storage.ts";
 import { kernelsOf } from "../../support/layers.ts";
+import { shortenWaits } from "../../support/short-waits.ts";
 import { tinyGguf } from "../../support/tiny-gguf.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
+
+shortenWaits();
 
 const PIECE = 2 ** 22;
 const URL_OF = "https://example.com/model.gguf";
