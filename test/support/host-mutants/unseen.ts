@@ -168,4 +168,10 @@ export const UNSEEN: readonly Unseen[] = [
     to: "...{ where, batch: 0, qLen, newKeys: qLen, past, rows, keyRows: rows, positions, keyPositions: positions, target },",
     reason: "tokens of a session have its cache, and only calls without one read the batch",
   },
+  {
+    file: "text/gguf/byte-level.ts",
+    from: "return String.fromCharCode(isShown ? byte : 256 + others++);",
+    to: "return String.fromCharCode(true ? byte : 256 + others++);",
+    reason: "what stands for bytes without a token is then set where all have one, and stands for none",
+  },
 ];

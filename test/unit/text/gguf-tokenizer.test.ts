@@ -96,12 +96,14 @@ test("special tokens are text only where asked for", async () => {
   expect([decode(ids), decode(ids, { keepSpecial: true })]).toEqual(["ab<tool>", "a<|im_end|>b<tool>"]);
 });
 
-test("a vocabulary may lack bytes, as Falcon's lacks those of controls: a text that has them is refused", async () => {
+test("a vocabulary may lack bytes, as Falcon's lacks those of controls: they are unknown, or a text that has them is refused", async () => {
   const { encode } = await read({ tokens: replaced(tokens.indexOf("\u0103"), "other") });
   expect(Array.from(encode("a<|im_end|>"))).toEqual([97, 657]);
   expect(() => encode("a\u0003")).toThrow(
     new RangeError('encode: text expected characters that the vocabulary has tokens for, got "a\\u0003"'),
   );
+  const known = await read({ tokens: replaced(tokens.indexOf("\u0103"), "other"), unknown_token_id: 98 });
+  expect(Array.from(known.encode("a\u0003"))).toEqual([97, 98]);
 });
 
 test("tokens that the vocabulary does not have are named, and wrong arguments", async () => {

@@ -320,6 +320,11 @@ describe("the rules of an architecture", () => {
       { causal: true, scale: 0.0078125, rope: interleaved },
     ],
     [
+      "granite's scale of 0, which is none",
+      () => rulesOf("granite", { "attention.scale": f32(0) }),
+      { causal: true, rope: interleaved },
+    ],
+    [
       "granite that does not rotate",
       () => rulesOf("granite", { "rope.scaling.finetuned": bool(false) }),
       { causal: true },
