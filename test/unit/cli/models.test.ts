@@ -11,6 +11,7 @@ import { loadKernels } from "../../../src/entries/index.ts";
 import { createSession, forward, loadModel, models } from "../../../src/entries/models.ts";
 import { HeadwiseError } from "../../../src/util/errors.ts";
 import { runCli } from "../../support/cli.ts";
+import { FASTER_CLOCK } from "../../support/clock.ts";
 import { importWith } from "../../support/replace-module.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
 
@@ -64,7 +65,7 @@ describe("run --ids", () => {
 
 describe("bench FOLDER", () => {
   test("times a prompt and a token in each format, beside reading the weights", () => {
-    const { status, stdout } = runCli(["bench", folder, "--json"]);
+    const { status, stdout } = runCli(["bench", folder, "--json"], FASTER_CLOCK);
     expect(status).toBe(0);
     const { type, tokens, rows, leftOut } = JSON.parse(stdout);
     expect([type, tokens, leftOut]).toEqual(["qwen3_moe", 128, []]);
@@ -78,7 +79,7 @@ describe("bench FOLDER", () => {
   });
 
   test("prints a table of one format", () => {
-    const lines = runCli(["bench", folder, "--weights", "q8"]).stdout.trimEnd().split("\n");
+    const lines = runCli(["bench", folder, "--weights", "q8"], FASTER_CLOCK).stdout.trimEnd().split("\n");
     expect(lines).toHaveLength(6);
     expect(lines[2]).toMatch(/^qwen3_moe, 2 layers, prompt of 128 tokens, build \w+, threads 1$/);
     expect(lines.at(-1)).toMatch(/^q8 .* %$/);

@@ -22,7 +22,10 @@ import type { HeadwiseError } from "../../../src/util/errors.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { modulesOf } from "../../support/modules.ts";
 import { serveFolder, urlOf } from "../../support/range-server.ts";
+import { shortenWaits } from "../../support/short-waits.ts";
 import { TINY, type TinyName, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
+
+shortenWaits();
 
 let kernels: Kernels;
 beforeAll(async () => {

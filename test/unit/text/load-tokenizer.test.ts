@@ -11,7 +11,10 @@ import { createStore } from "../../../src/entries/models.ts";
 import { loadTokenizer } from "../../../src/entries/text.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { serveFolder, urlOf } from "../../support/range-server.ts";
+import { shortenWaits } from "../../support/short-waits.ts";
 import { readTextVectors } from "../../support/vocabulary.ts";
+
+shortenWaits();
 
 const { tokenizer, cases } = readTextVectors("byte-level");
 const [sample, ids] = cases[3] as (typeof cases)[number];
