@@ -120,7 +120,7 @@ export class FileChecks {
       for (const { finish } of this.#files.splice(0)) await finish();
     };
     if (failure === undefined) return finishAll();
-    const isOfFiles = !(failure instanceof HeadwiseError) || failure.code === "BAD_FILE";
+    const isOfFiles = failure instanceof HeadwiseError && failure.code === "BAD_FILE";
     if (isOfFiles && !this.#isExplained) await finishAll().catch(() => {});
     if (this.#mismatch) throw this.#mismatch;
   }

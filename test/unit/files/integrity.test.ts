@@ -11,7 +11,7 @@ import { gguf as ggufReader } from "../../../src/decoder/gguf.ts";
 import { type LoadModelOptions, loadModel } from "../../../src/decoder/load-model.ts";
 import { createSession } from "../../../src/decoder/session.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
-import { createStore } from "../../../src/entries/models.ts";
+import { createStore, HeadwiseError } from "../../../src/entries/models.ts";
 import { loadTokenizer } from "../../../src/entries/text.ts";
 import type { ByteSource } from "../../../src/files/byte-source.ts";
 import { FileChecks } from "../../../src/files/integrity.ts";
@@ -200,6 +200,24 @@ describe("a file that is followed", () => {
       for (const index of order) await read(index * PIECE, PIECE);
       await checks.verify();
     }
+  });
+
+  test.each<[string, unknown, number]>([
+    ["to its end after a failure that it may explain", new HeadwiseError("BAD_FILE", "load: no tensors"), 21],
+    ["no further after one of memory", new HeadwiseError("OUT_OF_MEMORY", "load: full"), 1],
+    ["no further after one of the program that loads it", new Error("enough"), 1],
+  ])("is read %s", async (_, failure, want) => {
+    let reads = 0;
+    const { checks, read } = await open({
+      size: bytes.length,
+      read: async (at, length) => {
+        reads++;
+        return bytes.subarray(at, at + length);
+      },
+    });
+    await read(0, 1);
+    await checks.verify(failure);
+    expect(reads).toBe(want);
   });
 
   test("must be the same when a piece is read again", async () => {
