@@ -140,6 +140,32 @@ describe("loadModel with integrity", () => {
     instead.clear();
   });
 
+  /** Loads a file whose last piece lies far behind all tensors, so that it is read in the end, and calls `onLast` then. */
+  async function loadUntil(onLast: () => void, used: Kernels, signal?: AbortSignal) {
+    const padded = new Uint8Array(6 * PIECE + whole.length);
+    padded.set(whole);
+    const source: ByteSource = {
+      size: padded.length,
+      async read(at, length) {
+        if (at + length === padded.length) onLast();
+        return padded.subarray(at, at + length);
+      },
+    };
+    return loadModel(used, source, { gguf: ggufReader, integrity: sha256(padded), signal });
+  }
+
+  test("a signal ends loading while the rest of a file is read, and frees all", async () => {
+    const before = kernels.usedBytes;
+    const stop = new AbortController();
+    await expect(loadUntil(() => stop.abort(new Error("enough")), kernels, stop.signal)).rejects.toThrow("enough");
+    expect(kernels.usedBytes).toBe(before);
+  });
+
+  test("kernels that are released while the rest of a file is read end it", async () => {
+    const own = await kernelsOf("simd");
+    await expect(loadUntil(() => own.release(), own)).rejects.toMatchObject({ code: "RELEASED" });
+  });
+
   test("options of another form, and files without a digest, are refused by name", async () => {
     const rule = 'a SHA-256, as 64 hex digits or as "sha256-" and base64';
     const ofEach: readonly (readonly [unknown, string])[] = [
