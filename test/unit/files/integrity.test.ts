@@ -5,7 +5,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import type { Server } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { forward } from "../../../src/decoder/forward.ts";
 import { gguf as ggufReader } from "../../../src/decoder/gguf.ts";
 import { type LoadModelOptions, loadModel } from "../../../src/decoder/load-model.ts";
@@ -244,6 +244,18 @@ describe("a file that is followed", () => {
     await read(0, 1);
     await checks.verify(failure);
     expect(reads).toBe(want);
+  });
+
+  test("has the digest of each piece computed once, also of those that are read in the end", async () => {
+    const digest = vi.spyOn(crypto.subtle, "digest");
+    const { checks, read } = await open({
+      size: bytes.length,
+      read: async (at, length) => bytes.subarray(at, at + length),
+    });
+    await read(3 * PIECE, 1);
+    await checks.verify();
+    expect(digest).toHaveBeenCalledTimes(21);
+    digest.mockRestore();
   });
 
   test("must be the same when a piece is read again", async () => {
