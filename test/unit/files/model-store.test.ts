@@ -374,6 +374,16 @@ describe("a source of a store", () => {
     expect([left(), failures]).toEqual([0, []]);
   });
 
+  test("of an older entry with a size that is never kept, nothing else is removed", async () => {
+    const pieces = memoryPieces();
+    const key = "309ec7940da4ee58-entry";
+    const entry = { url: URL_OF, size: 2 ** 36 + 1, mark: '"1"' };
+    pieces.kept.set(key, new TextEncoder().encode(JSON.stringify(entry)));
+    const remove = vi.spyOn(pieces, "remove");
+    await open(listening(pieces).store, fileServer(1000));
+    expect(remove.mock.calls).toEqual([[key]]);
+  });
+
   test("remove forgets a URL and no other", async () => {
     const server = fileServer(PIECE + 1);
     const pieces = memoryPieces();
