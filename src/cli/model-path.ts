@@ -19,12 +19,7 @@ const ENCODERS = new Set([ENCODER_FAMILIES, GGUF_ENCODERS].flatMap((types) => Ob
 export async function expectModelPath(command: string, model: string): Promise<void> {
   const fail = (got: string, remedy = "") =>
     new FileError(`${command}: MODEL expected a folder, a GGUF file or the URL of one, got ${model}, ${got}${remedy}`);
-  // In a folder that exists, it is a file that does not.
-  const isLocal = await stat(dirname(model)).then(
-    (found) => found.isDirectory() && dirname(model) !== ".",
-    () => false,
-  );
-  const hub = isLocal ? "" : hubHint(model);
+  const hub = await hubHint(model);
   if (/^(https?|file):/.test(model)) {
     if (hub) throw fail("a page", hub);
     return;

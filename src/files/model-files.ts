@@ -104,7 +104,7 @@ export async function openModelFiles(
     const found = await findChecked(name);
     if (found !== undefined) return toSource(where, found);
     const at = typeof place === "string" || tagOf(place) === "URL" ? ` in ${describe(String(place))}` : "";
-    const hint = name === "config.json" && typeof place === "string" ? hubHint(place) : "";
+    const hint = name === "config.json" && typeof place === "string" ? await hubHint(place) : "";
     throw new HeadwiseError("BAD_FILE", `${where}: source expected a file ${describe(name)}${at}, got none${hint}`);
   };
   try {

@@ -10,6 +10,15 @@ export interface LocalFile {
 
 interface FileSystem {
   open(path: string | URL): Promise<LocalFile>;
+  stat(path: string): Promise<{ isDirectory(): boolean }>;
+}
+
+/** Whether the host has a folder of this path. */
+export async function isLocalFolder(path: string): Promise<boolean> {
+  const found = await builtinModule<FileSystem>("node:fs/promises")
+    ?.stat(path)
+    .catch(() => undefined);
+  return found?.isDirectory() ?? false;
 }
 
 /** Opens a file of a folder on the host's file system; undefined if there is none of this name. Throws on hosts without one. */

@@ -83,7 +83,7 @@ export async function loadTokenizer(source: ModelSource, options: LoadTokenizerO
   const texts = found;
   const text = texts.get(TOKENIZER);
   if (text === undefined) {
-    const hub = texts.size === 0 && typeof source === "string" ? hubHint(source) : "";
+    const hub = texts.size === 0 && typeof source === "string" ? await hubHint(source) : "";
     const hint =
       hub || "; a model without it, such as one with tokenizer.model alone, is read from its GGUF by readGgufTokenizer";
     throw new HeadwiseError("BAD_FILE", `${where}: source expected a file "${TOKENIZER}", got none${hint}`);

@@ -190,7 +190,7 @@ test("a file that is no config.json, an encoder, and a file that is missing are 
     /got "bert", an encoder or a model with one, of which headwise\/encoders/,
   );
   expect(said("model/config.jsn")).toMatch(/got model\/config\.jsn, which does not exist$/m);
-  expect(said("HuggingFaceTB/SmolLM2-135M")).toMatch(/Hugging Face has the URL/);
+  expect(said("HuggingFaceTB/SmolLM2-135M")).toMatch(/Hugging Face would have the URL/);
 });
 
 test("more tokens than the model states are described with a warning", () => {

@@ -144,8 +144,11 @@ describe("a path that is no model", () => {
   test.each([
     ["nope", "which does not exist"],
     ["nope.gguf", "which does not exist"],
-    ["some-one/a.model", `which does not exist: a model of that name on Hugging Face has the URL ${hub}`],
-    ["https://huggingface.co/some-one/a.model", `a page: a model of that name on Hugging Face has the URL ${hub}`],
+    ["some-one/a.model", `which does not exist: a model of that name on Hugging Face would have the URL ${hub}`],
+    [
+      "https://huggingface.co/some-one/a.model",
+      `a page: a model of that name on Hugging Face would have the URL ${hub}`,
+    ],
   ])("%s", (model, what) => {
     for (const [command = "", ...args] of [["generate", "a"], ["embed", "a"], ["run", "--ids", "1"], ["bench"]])
       expect(runCli([command, model, ...args])).toMatchObject({

@@ -101,7 +101,7 @@ describe("config.json", () => {
 
   test("the name of a model on Hugging Face, and its page, are answered with the URL of its files", async () => {
     const hint =
-      ": a model of that name on Hugging Face has the URL https://huggingface.co/some-one/a.model/resolve/main/";
+      ": a model of that name on Hugging Face would have the URL https://huggingface.co/some-one/a.model/resolve/main/";
     const load = (source: string | URL) => expect(loadModel(kernels, source)).rejects;
     await load("some-one/a.model").toThrow(
       `loadModel: source expected a file "config.json" in "some-one/a.model", got none${hint}`,
@@ -114,6 +114,17 @@ describe("config.json", () => {
     );
     await load("/some-one/a.model").toThrow(/ in "\/some-one\/a\.model", got none$/);
     await load("a.model").toThrow(/ in "a\.model", got none$/);
+  });
+
+  test("a folder of the host without a model, or one that is not in it, is not taken for such a name", async () => {
+    for (const source of ["docs/guide", "docs/gide"]) {
+      await expect(loadModel(kernels, source)).rejects.toThrow(
+        new RegExp(`^loadModel: source expected a file "config\\.json" in "${source}", got none$`),
+      );
+      await expect(loadTokenizer(source)).rejects.toThrow(
+        'loadTokenizer: source expected a file "tokenizer.json", got none; a model without it',
+      );
+    }
   });
 
   test.each([
