@@ -101,10 +101,11 @@ export async function openModelFiles(
   });
   const findChecked = checks?.following(find, held) ?? find;
   const open: OpenFile = async (name) => {
-    const found = await findChecked(name);
+    // In a page the name of a model on the hub is a URL, whose server does not have it.
+    const hint = name === "config.json" && typeof source === "string" ? await hubHint(source) : "";
+    const found = await findChecked(name, hint !== "");
     if (found !== undefined) return toSource(where, found);
     const at = typeof place === "string" || tagOf(place) === "URL" ? ` in ${describe(String(place))}` : "";
-    const hint = name === "config.json" && typeof place === "string" ? await hubHint(place) : "";
     throw new HeadwiseError("BAD_FILE", `${where}: source expected a file ${describe(name)}${at}, got none${hint}`);
   };
   try {

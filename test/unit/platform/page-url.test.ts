@@ -87,4 +87,23 @@ describe("in a page", () => {
     await expect(openModelFiles("loadModel", source, openGguf, undefined, { open })).rejects.toThrow("no answer");
     expect(asked[0]).toBe(url);
   });
+
+  test.each([
+    [
+      "some-one/a.model",
+      ": a model of that name on Hugging Face would have the URL https://huggingface.co/some-one/a.model/resolve/main/",
+    ],
+    ["./some-one/a.model", undefined],
+  ])("a model at %s, which the server does not have, is answered with %s", async (source, hint) => {
+    enterPage();
+    vi.stubGlobal("fetch", async () => new Response("", { status: 404 }));
+    const at = "https://example.com/app/some-one/a.model";
+    await expect(openModelFiles("loadModel", source, undefined)).rejects.toThrow(
+      hint === undefined
+        ? `loadModel: url "${at}/config.json" expected 206 for a range, got 404`
+        : `loadModel: source expected a file "config.json" in "${at}", got none${hint}`,
+    );
+    vi.stubGlobal("fetch", async () => new Response("", { status: 410 }));
+    await expect(openModelFiles("loadModel", source, undefined)).rejects.toThrow(/206 for a range, got 410$/);
+  });
 });
