@@ -101,7 +101,7 @@ async function writeWhole<T>(
   produce: (write: (bytes: Uint8Array) => Promise<void>) => Promise<T>,
 ): Promise<T> {
   // In the same folder, since a rename works within one file system only.
-  const unfinished = `${path}.${process.pid}.part`;
+  const unfinished = `${path}.${process.pid}.${crypto.randomUUID().slice(0, 8)}.part`;
   removeStale(path);
   const interrupted = (signal: NodeJS.Signals) => {
     rmSync(unfinished, { force: true });
@@ -131,16 +131,20 @@ async function writeWhole<T>(
   }
 }
 
-/** Removes what runs that were killed have left of the file at `path`: the parts of processes that do not live. */
+/** How long nothing was written to a part whose process is not known to live: it may live on another machine. */
+const STALE_MS = 10 * 60 * 1000;
+
+/** Removes what runs that were killed have left of the file at `path`: parts that grow no more, of processes that do not live. */
 function removeStale(path: string): void {
-  const [folder, start, end] = [dirname(path), `${basename(path)}.`, ".part"];
+  const [folder, start] = [dirname(path), `${basename(path)}.`];
   try {
     for (const name of readdirSync(folder)) {
-      const pid = name.startsWith(start) && name.endsWith(end) ? name.slice(start.length, -end.length) : "";
-      if (/^\d+$/.test(pid) && !isOther(Number(pid))) rmSync(join(folder, name), { force: true });
+      const pid = name.startsWith(start) && /^(\d+)(?:\.[\da-f]{8})?\.part$/.exec(name.slice(start.length))?.[1];
+      if (!pid || isOther(Number(pid)) || Date.now() - statSync(join(folder, name)).mtimeMs < STALE_MS) continue;
+      rmSync(join(folder, name), { force: true });
     }
   } catch {
-    // A folder that cannot be listed may be written nevertheless.
+    // A folder that cannot be listed may be written nevertheless, and another run may remove the same parts.
   }
 }
 

@@ -11,6 +11,7 @@ import {
   rmSync,
   statSync,
   symlinkSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -373,12 +374,20 @@ test("what killed runs left of OUT is removed by the next run, and nothing of ot
   killed.kill("SIGKILL");
   await ended;
   const input = write("small.safetensors", { "a.weight": tensor(2, 32) });
+  // A young one may be written by a process of another machine that shares the folder.
+  const young = `stale.safetensors.${killed.pid}.abcdef01.part`;
   const kept = [
+    young,
     `stale.safetensors.${process.pid}.part`,
     `other.safetensors.${killed.pid}.part`,
     "stale.safetensors.part",
   ];
-  for (const name of [...kept, `stale.safetensors.${killed.pid}.part`]) writeFileSync(at(name), "");
+  const killedParts = [`stale.safetensors.${killed.pid}.part`, `stale.safetensors.${killed.pid}.abcdef02.part`];
+  const then = Date.now() / 1000 - 11 * 60;
+  for (const name of [...kept, ...killedParts]) {
+    writeFileSync(at(name), "");
+    if (name !== young) utimesSync(at(name), then, then);
+  }
   expect(run("quantize", input, at("stale.safetensors"), "--weights", "q8").status).toBe(0);
   expect(
     readdirSync(folder)
