@@ -80,8 +80,8 @@ export function exportPages(cache: KvCache, since = 0): CachePage[] {
  * @param pages All pages that hold the first `length` tokens, in ascending order. An iterable is read one page at a time. A
  * cache that drops pages behind its window skips those that it would not keep at this length, and holes in their place; it
  * needs at least the pages from token `length - window.left` on, and can be truncated only as far as the pages reach.
- * @param length Tokens to import: those that were exported, or fewer, the first of them. If tokens age, every page must be in the stage that it is
- * in at this length.
+ * @param length Tokens to import: those that were exported, or fewer, the first of them. If tokens age, every page must be in the
+ * stage that it is in at this length.
  * @throws TypeError or RangeError naming the argument, whatever `pages` throws, HeadwiseError `RELEASED`, or `IN_USE` while an
  * `attendAsync` uses the cache. A cache that was empty is then empty again.
  * @example
