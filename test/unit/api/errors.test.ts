@@ -916,13 +916,9 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => importPages(empty, [page], 4),
         RangeError,
-        "pages[0].bytes expected a page that holds 4 tokens, got one of 3",
+        "length expected at most 3, the tokens that the pages hold, got 4",
       ],
-      [
-        () => importPages(empty, changed(8, 129), 3),
-        RangeError,
-        "pages[0].bytes expected a page that holds 3 tokens, got one of 129",
-      ],
+      [() => importPages(empty, changed(8, 129), 3), RangeError, "pages[0].bytes expected at most 128 tokens, got 129"],
     ],
     splitHeads: [
       [() => splitHeads(kernels, t(3, 10), 3), RangeError, "d_model (10) must be divisible by n_heads (3)"],
