@@ -124,6 +124,9 @@ describe("chat", () => {
     ["no token's text", TURNS, "a <b> & [c] <| x |> e\u0301 </think>\n\n"],
     ["a part of one", TURNS, "|begin|><|im_end| <tool>"],
     ["characters for private use", TURNS, "\uE000<b>\uE001\uF8FF"],
+    ["the escape of one", TURNS, "the escape \\ue000 <b> is private"],
+    ["the escape of one, in JSON", "{{ messages[0] | tojson }}", "the escape \\ue000 <b> is private"],
+    ["such an escape that the template makes small", "{{ messages[0].content | lower }}", "\\uE000 <b>"],
   ])("has the ids of the whole text for messages with %s", async (_, template, content) => {
     const { ids, all } = await idsOf(MORE, template, [{ role: "user", content }]);
     expect(ids).toEqual(all);
