@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { loadSeq2Seq, readSource, type Seq2Seq } from "../../../src/entries/encoders.ts";
 import { loadKernels } from "../../../src/entries/index.ts";
 import { forward, type GenerateOptions, generate, generateMany, models } from "../../../src/entries/models.ts";
+import { generateText } from "../../../src/entries/text.ts";
 import type { Kernels } from "../../../src/wasm/kernels.ts";
 import { seq2seqFolder, sourceFor, TINY_SEQ2SEQ } from "../../support/tiny-seq2seq.ts";
 
@@ -121,6 +122,20 @@ describe("generate with Whisper", () => {
       for await (const { id } of generate(slow, ids, { maxTokens: 1 })) behind.push(id);
     expect(behind.slice(0, 3)).toEqual([last, last, last]);
     expect(behind[3]).not.toBe(last);
+  });
+
+  test("text on a session that has read a part of the prompt begins behind the whole of it, as on a new one", async () => {
+    const numbers = { encode: () => [], decode: (ids: readonly number[]) => ids.map((id) => `${id} `).join("") };
+    const [first = 0] = plain;
+    using model = await load({ begin_suppress_tokens: [first] });
+    using session = await readSource(model, sourceFor("whisper", 20), { maxSeqLen: 64 });
+    const wanted = await write(model, START);
+    expect(wanted).not.toEqual(plain);
+    for (const reused of [0, START.length - 1]) {
+      const all = generateText(session, numbers, START, { maxTokens: TOKENS });
+      for await (const _ of all);
+      expect(await all.end).toMatchObject({ ids: wanted, reusedTokens: reused });
+    }
   });
 });
 
