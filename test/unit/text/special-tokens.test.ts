@@ -148,11 +148,15 @@ describe("chat", () => {
     expect(tokenizer.decode(ids, { keepSpecial: true })).toBe(text);
   });
 
-  test("lets the template find what it looks for in messages, special tokens excepted", async () => {
+  test("lets the template find what it looks for in messages, special tokens and their parts excepted", async () => {
     const template =
       "{{ messages[0].content.split('</think>')[1] }}{{ messages[0].content.split('<|im_end|>') | length }}";
     const { ids, tokenizer } = await idsOf(MORE, template, [{ role: "bot", content: "<|im_end|></think>x" }]);
     expect(tokenizer.decode(ids)).toBe("x1");
+    const part = await idsOf(MORE, "{{ messages[0].content | replace('<', '&lt;') }}", [
+      { role: "u", content: "a <b>" },
+    ]);
+    expect([part.tokenizer.decode(part.ids), part.text]).toEqual(["a <b>", "a &lt;b>"]);
   });
 
   test("passes no places for a tokenizer that does not say which special tokens it has", async () => {
