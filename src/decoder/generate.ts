@@ -12,7 +12,6 @@ import {
   SAMPLING_OPTIONS,
   type Sampling,
   type SamplingOptions,
-  withRules,
 } from "./sampling.ts";
 import { expectSession, type Session } from "./session.ts";
 import { checkDrafts, type Drafter, type DraftOptions, forgettable } from "./speculate.ts";
@@ -159,7 +158,8 @@ export async function* generateTokens(
   const drafts = checkDrafts(where, session, given.draft);
   const pace = createPace(slices);
   const first = checkModelCall(where, session, listIds(), "last");
-  const sampling = withRules(asked, session.model.spec.tokenRules?.(promptLength ?? first.ids.length));
+  const tokenRules = session.model.spec.tokenRules?.(promptLength ?? first.ids.length);
+  const sampling = { ...asked, tokenRules };
   let next = first.ids;
   let changes = session.changes.count;
   for (let count = 0, { past } = first; ; ) {

@@ -105,6 +105,15 @@ describe("generate with Whisper", () => {
     expect(await write(other, START)).toEqual(await choose(other, START, (id) => id !== first));
   });
 
+  test("where all tokens are suppressed, the error blames logitsProcessors only if there are some", async () => {
+    using model = await load({ suppress_tokens: Array.from({ length: 67 }, (_, id) => id) });
+    const text = (cause: string) =>
+      `generate: logits at position 2 expected one above -Infinity${cause}, got -Infinity as the largest`;
+    await expect(write(model, START)).rejects.toThrow(new RangeError(text("")));
+    const some = { logitsProcessors: [() => undefined] };
+    await expect(write(model, START, some)).rejects.toThrow(new RangeError(text(" after logitsProcessors")));
+  });
+
   test("a session that goes on where it stopped does not begin again, and begins behind what is forced", async () => {
     const last = plain.at(-1) as number;
     using model = await load({ begin_suppress_tokens: [last] });
