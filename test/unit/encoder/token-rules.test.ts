@@ -149,12 +149,19 @@ describe("generate with Whisper", () => {
 });
 
 test.each([
-  [{ suppress_tokens: [1, -1] }, "loadSeq2Seq: suppress_tokens expected a list of token ids, got -1"],
-  [{ begin_suppress_tokens: 5 }, "loadSeq2Seq: begin_suppress_tokens expected an array, got 5"],
+  [[1], "generation_config.json: JSON expected an object, got Array"],
+  [{ suppress_tokens: [1, -1] }, "generation_config.json: suppress_tokens expected a list of token ids, got -1"],
+  [{ begin_suppress_tokens: 5 }, "generation_config.json: begin_suppress_tokens expected an array, got 5"],
   [
     { forced_decoder_ids: [[1, 67]] },
-    'loadSeq2Seq: forced_decoder_ids expected pairs of a position and an id below 67, got "[1, 67]"',
+    'generation_config.json: forced_decoder_ids expected pairs of a position and an id below 67, got "[1, 67]"',
   ],
-])("%j is refused", async (generation, message) => {
-  await expect(load({}, generation)).rejects.toMatchObject({ code: "BAD_FILE", message });
+])("%j is refused by the name of the file and the field", async (generation, message) => {
+  await expect(load({}, generation)).rejects.toMatchObject({ code: "BAD_FILE", message: `loadSeq2Seq: ${message}` });
+});
+
+test("fields of config.json are refused by its name", async () => {
+  await expect(load({ suppress_tokens: 5 })).rejects.toThrow(
+    "loadSeq2Seq: config.json: suppress_tokens expected an array, got 5",
+  );
 });
