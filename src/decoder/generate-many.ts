@@ -9,7 +9,7 @@ import { createJobQueue } from "./job-queue.ts";
 import type { Model } from "./model.ts";
 import { createPace } from "./pace.ts";
 import { expectReady, forgetTokens, type ModelCall, runCalls } from "./pass.ts";
-import { type Choice, chooseToken, SAMPLING_OPTIONS, withRules } from "./sampling.ts";
+import { type Choice, chooseToken, SAMPLING_OPTIONS } from "./sampling.ts";
 import { expectSession, type Session } from "./session.ts";
 import { forgettable } from "./speculate.ts";
 
@@ -165,7 +165,7 @@ function startJob<Job extends GenerationJob>(
     throw new RangeError(`${where}: session expected one of the same model as the first job, got another`);
   if (running.some((other) => other.session === session))
     throw new HeadwiseError("IN_USE", `${where}: session expected one that no other job is using`);
-  const sampling = withRules(rules.sampling, session.model.spec.tokenRules?.(ids.length));
+  const sampling = { ...rules.sampling, tokenRules: session.model.spec.tokenRules?.(ids.length) };
   return { where, job, session, past, changes: session.changes.count, unread: ids, count: 0, ...rules, sampling };
 }
 

@@ -5,6 +5,7 @@ import { type ModelFiles, type ModelSource, readTexts } from "../files/model-fil
 import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
 import { TWO_HALVES } from "../models/encoder/halves.ts";
+import { GENERATION } from "../models/hf/config-fields.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { loadMore } from "./load-more.ts";
 import { openSafetensorsFiles } from "./open-files.ts";
@@ -86,7 +87,6 @@ export async function loadSeq2Seq(
   });
 }
 
-const GENERATION = "generation_config.json";
 /** `openSafetensorsFiles` has refused GGUF. */
 const readNoGguf = async () => ({ metadata: new Map() });
 
