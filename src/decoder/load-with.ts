@@ -137,6 +137,7 @@ export async function loadWith(
     const model = await packModel(where, kernels, decoder, reader, formats, fast, loadMore);
     try {
       await files.verify();
+      expectActive();
     } catch (error) {
       model.release();
       throw error;

@@ -38,6 +38,12 @@ export interface HttpSource extends ByteSource {
 
 type Version = Pick<HttpSource, "size" | "mark">;
 
+/** An answer, and all bytes of the file if it has them. */
+interface Answer {
+  readonly response: Response;
+  readonly whole?: Uint8Array;
+}
+
 /** Why there is no answer, or not all of one, with the milliseconds after which the server wants to be asked again. */
 interface Failure {
   readonly rule: string;
@@ -60,7 +66,7 @@ const markOf = ({ headers }: Response) => headers.get("ETag") ?? headers.get("La
  * A source that reads ranges of a resource over HTTP. Ranges that the first request covered are not requested again. A request
  * that fails, or is answered by 429 or by 500 and more, is made again, at most three times; an answer that breaks off is continued
  * by a request for the bytes that are missing. The cause of a refused answer has its `status`. A server that gives no ranges
- * answers the first request with the whole file, which is kept if it is not too large.
+ * answers the first request with the whole file, which is kept if it is not too large, and asked for again if it breaks off.
  */
 export async function createHttpSource(
   where: string,
@@ -72,7 +78,7 @@ export async function createHttpSource(
   const fail = (rule: string, got: string, cause?: unknown): HeadwiseError =>
     new HeadwiseError("BAD_FILE", `${name} expected ${rule}, got ${got}`, { cause });
 
-  const connect = async (offset: number, length: number): Promise<{ readonly response: Response } | Failure> => {
+  const connect = async (offset: number, length: number): Promise<Answer | Failure> => {
     let response: Response;
     try {
       // Only Range: CORS allows it without a preflight request, unlike If-Range.
@@ -124,19 +130,20 @@ export async function createHttpSource(
     return { ...version, end };
   };
 
-  /** All bytes of an answer with the whole file; undefined if it is another answer, empty, or too large. */
-  const readWhole = async (answer: Response): Promise<Uint8Array | undefined> => {
-    const stated = answer?.headers?.get?.("Content-Length");
-    if (answer?.status !== 200 || stated === "0" || Number(stated) > MOST_WHOLE) return undefined;
+  /** An answer with all of its bytes if they are the whole file, not empty, and not too large; a failure if it breaks off. */
+  const readWhole = async (response: Response): Promise<Answer | Failure> => {
+    const stated = response?.headers?.get?.("Content-Length");
+    if (response?.status !== 200 || stated === "0" || Number(stated) > MOST_WHOLE) return { response };
     // Servers of applications answer so for every name that they do not have.
-    if (answer.headers.get("Content-Type")?.startsWith("text/html")) {
-      await answer.body?.cancel().catch(() => {});
+    if (response.headers.get("Content-Type")?.startsWith("text/html")) {
+      await response.body?.cancel().catch(() => {});
       throw fail("a file", "a page (text/html)", { status: 404 });
     }
-    const { bytes, cause } = await collect(answer);
-    if (cause !== undefined) throw fail("the whole file", `${bytes.length} bytes, then ${reasonOf(cause)}`, cause);
+    const { bytes, cause } = await collect(response);
+    if (cause !== undefined)
+      return { rule: "the whole file", got: `${bytes.length} bytes, then ${reasonOf(cause)}`, cause, after: 0 };
     if (bytes.length === 0) throw fail("a file with bytes in it", "an empty file");
-    return bytes.length <= MOST_WHOLE ? bytes : undefined;
+    return bytes.length <= MOST_WHOLE ? { response, whole: bytes } : { response };
   };
 
   /** The bytes [offset, offset + length), or up to the end of the file if its size is not `known` yet. */
@@ -149,11 +156,11 @@ export async function createHttpSource(
     let [version, bytes, at]: [Version | undefined, Uint8Array | undefined, number] = [known, undefined, 0];
     for (let requests = 1, vain = 0; ; requests++, vain++) {
       const [from, missing] = [offset + at, (bytes?.length ?? length) - at];
-      const answer = await connect(from, missing);
+      const asked = await connect(from, missing);
+      const answer = version === undefined && "response" in asked ? await readWhole(asked.response) : asked;
       let [came, failure] = [0, answer as Failure];
       if ("response" in answer) {
-        const { response } = answer;
-        const whole = version === undefined ? await readWhole(response) : undefined;
+        const { response, whole } = answer;
         if (whole) return { size: whole.length, mark: markOf(response), bytes: whole };
         const { end, ...stated } = await checkAnswer(response, from, missing, version);
         version = stated;

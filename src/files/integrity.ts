@@ -94,7 +94,9 @@ export class FileChecks {
       held.ahead = true;
       while (next * PIECE < source.size) {
         const [index, begin] = [next, next * PIECE];
-        await see(index, await ahead.read(begin, Math.min(PIECE, source.size - begin)));
+        const bytes = await ahead.read(begin, Math.min(PIECE, source.size - begin));
+        // Unlike one that was read just now, a piece that was held all along may have lost its place in `early`.
+        if (next === index) await see(index, bytes);
       }
       const got = toHex(hash.digest());
       if (got !== want) throw await this.#refuse(name, `SHA-256 ${want} (options.integrity)`, got);
@@ -120,7 +122,7 @@ export class FileChecks {
       for (const { finish } of this.#files.splice(0)) await finish();
     };
     if (failure === undefined) return finishAll();
-    const isOfFiles = !(failure instanceof HeadwiseError) || failure.code === "BAD_FILE";
+    const isOfFiles = failure instanceof HeadwiseError && failure.code === "BAD_FILE";
     if (isOfFiles && !this.#isExplained) await finishAll().catch(() => {});
     if (this.#mismatch) throw this.#mismatch;
   }

@@ -32,8 +32,8 @@ export interface StoreOptions {
   /**
    * Whether the size and the ETag (or else Last-Modified) of a kept file are compared with the server's when it is opened: one
    * request of 64 KB, or of the whole file from a server that gives no ranges. A file that has changed is read anew; if the server
-   * sends neither ETag nor Last-Modified, only the size tells. If it does not answer, or with a status from 500 on, what is kept is
-   * used. False: the server is asked only for what is not kept, and again for a file that it did not have, such as
+   * sends neither ETag nor Last-Modified, only the size tells. If it does not answer, or with 429 or a status from 500 on, what is
+   * kept is used. False: the server is asked only for what is not kept, and again for a file that it did not have, such as
    * model.safetensors.index.json: it may have come since. Default true.
    */
   readonly validate?: boolean | undefined;
@@ -131,8 +131,8 @@ function storeIn(where: string, pieces: PieceStore, options: StoreOptions): Mode
       live = await connectUrl(url, urlOptions, kept && 0);
     } catch (error) {
       const status = (Object(Object(error).cause) as { status?: number }).status;
-      const isAway =
-        !(Object(urlOptions) as UrlSourceOptions).signal?.aborted && (status === undefined || status >= 500);
+      const isBusy = status === undefined || status === 429 || status >= 500;
+      const isAway = isBusy && !(Object(urlOptions) as UrlSourceOptions).signal?.aborted;
       if (!(error instanceof HeadwiseError) || !kept || !isAway) {
         if ((status === 403 || status === 404) && !kept) await shelf.setEntry({ url: text, status });
         throw error;

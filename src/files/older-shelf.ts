@@ -2,13 +2,13 @@
 
 import type { PieceStore } from "../platform/piece-stores.ts";
 
-/** Removes what was kept of a URL, in pieces of so many bytes. */
-export async function removeOlder(pieces: PieceStore, url: string, pieceBytes: number): Promise<void> {
+/** Removes what was kept of a URL, in pieces of so many bytes, if the file had at most `most`. */
+export async function removeOlder(pieces: PieceStore, url: string, pieceBytes: number, most: number): Promise<void> {
   const key = `${digest(url)}-entry`;
   const entry = fieldsOf(await pieces.read(key));
   if (entry.url !== url) return;
   await pieces.remove(key);
-  if (!Number.isSafeInteger(entry.size)) return;
+  if (!Number.isSafeInteger(entry.size) || (entry.size as number) > most) return;
   const version = digest(`${entry.size} ${entry.mark}`);
   for (let index = 0; index * pieceBytes < (entry.size as number); index++)
     await pieces.remove(`${digest(url)}-${version}-${index}`);

@@ -45,7 +45,7 @@ export class Shelf {
   /** What is kept of a URL. What an older version of the package kept of it is removed. */
   async entry(url: string): Promise<Entry | undefined> {
     const bytes = await this.#read(entryKey(url));
-    if (bytes === undefined) await this.#attempt("removed", () => removeOlder(this.#pieces, url, PIECE));
+    if (bytes === undefined) await this.#attempt("removed", () => removeOlder(this.#pieces, url, PIECE, MOST_KEPT));
     try {
       const entry = JSON.parse(new TextDecoder().decode(bytes)) as Entry;
       const isEntry = "size" in entry ? isSize(entry.size) : Number.isSafeInteger(entry.status);

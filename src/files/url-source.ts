@@ -25,8 +25,9 @@ export interface UrlSourceOptions {
  * ETag or Last-Modified). Where an answer is refused, the cause has its `status`. A server that gives no ranges answers with the
  * whole file: of at most 64 MB it is kept, a larger one is refused; fetch it yourself and pass a Blob. A request that fails, or is
  * answered by 429 or by a status from 500 on, is made again up to three times, after 0.2, 0.4 and 0.8 seconds, or when the server
- * says (Retry-After) if that is within 10. An answer that breaks off is continued from the byte where it stopped; after four in a
- * row of less than 16 KB and less than half of what was missing, the error has the number of bytes that came.
+ * says (Retry-After) if that is within 10. An answer that breaks off is continued from the byte where it stopped, one with the whole
+ * file from the beginning; after four in a row with the whole file, or of less than 16 KB and less than half of what was missing,
+ * the error has the number of bytes that came.
  * @example
  * import { openSafetensors, urlSource, writeSafetensors } from "headwise/weights";
  * const bytes = writeSafetensors({ w: { data: Float32Array.of(1, 2), shape: [2] } });

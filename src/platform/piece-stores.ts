@@ -32,15 +32,31 @@ interface FileSystem {
   writeFile(path: string | URL, bytes: Uint8Array, options: { readonly flush: true }): Promise<void>;
   rename(from: string | URL, to: string | URL): Promise<void>;
   rm(path: string | URL, options: { readonly force: true }): Promise<void>;
+  readdir(path: string | URL): Promise<readonly string[]>;
+  stat(path: string | URL): Promise<{ readonly mtimeMs: number }>;
 }
 
-/** Files of a folder; undefined on hosts without a file system. A file gets its name once it is whole. */
+/** The name of a file that did not become a piece yet. */
+const PART = /^[\da-z-]+\.[\da-f-]{36}\.part$/i;
+const DAY_MS = 24 * 60 * 60 * 1000;
+
+/**
+ * Files of a folder; undefined on hosts without a file system. A file gets its name once it is whole; the first write removes
+ * those that programs which were killed left unfinished more than a day ago.
+ */
 export function folderPieces(folder: string | URL): PieceStore | undefined {
   const system = builtinModule<FileSystem>("node:fs/promises");
   if (system === undefined) return undefined;
   const base = typeof folder === "string" ? folder.replace(/[/\\]?$/, "/") : new URL(folder);
   if (base instanceof URL) base.pathname = base.pathname.replace(/\/?$/, "/");
   const pathOf = (name: string) => (typeof base === "string" ? base + name : new URL(name, base));
+  const removeStale = async () => {
+    for (const name of await system.readdir(base)) {
+      if (!PART.test(name) || Date.now() - (await system.stat(pathOf(name))).mtimeMs < DAY_MS) continue;
+      await system.rm(pathOf(name), { force: true });
+    }
+  };
+  let removed: Promise<void> | undefined;
   return {
     async read(key) {
       const { buffer, byteOffset, length } = (await system.readFile(pathOf(key)).catch(orNone)) ?? {};
@@ -48,6 +64,9 @@ export function folderPieces(folder: string | URL): PieceStore | undefined {
     },
     async write(key, bytes) {
       await system.mkdir(base, { recursive: true });
+      // A folder that cannot be listed may be written nevertheless, and another program may remove the same files.
+      removed ??= removeStale().catch(() => {});
+      await removed;
       const part = pathOf(`${key}.${crypto.randomUUID()}.part`);
       try {
         // Flushed, since a file system may rename a file before its bytes are on the disk, and then lose power.

@@ -84,18 +84,36 @@ describe("urlSource", () => {
     expect(sent).toBeLessThan(70);
   });
 
-  test("an answer with the whole file that breaks off says how much came", async () => {
-    let pulls = 0;
-    const body = new ReadableStream({
-      pull(controller) {
-        if (pulls++ === 0) controller.enqueue(bytes.slice(0, 1000));
-        else controller.error(new TypeError("connection lost"));
-      },
-    });
-    const broken: RangeFetch = async () => new Response(body);
-    expect(await badFileOf(() => urlSource(url, { fetch: broken }))).toContain(
-      "expected the whole file, got 1000 bytes, then",
+  /** A server of whole files, whose first `breaks` answers break off. */
+  const breaking = (breaks: number) => {
+    const state = { requests: 0, fetch: undefined as unknown as RangeFetch };
+    state.fetch = async () => {
+      if (state.requests++ >= breaks) return new Response(bytes);
+      let pulls = 0;
+      const body = new ReadableStream({
+        pull(controller) {
+          if (pulls++ === 0) controller.enqueue(bytes.slice(0, 1000));
+          else controller.error(new TypeError("connection lost"));
+        },
+      });
+      return new Response(body);
+    };
+    return state;
+  };
+
+  test("an answer with the whole file that breaks off is asked for again, up to three times", async () => {
+    const state = breaking(3);
+    const source = await urlSource(url, { fetch: state.fetch });
+    expect(await source.read(100_000, 50)).toEqual(bytes.slice(100_000, 100_050));
+    expect(state.requests).toBe(4);
+  });
+
+  test("one that breaks off once more says how much came", async () => {
+    const state = breaking(9);
+    expect(await badFileOf(() => urlSource(url, { fetch: state.fetch }))).toBe(
+      `urlSource: url "${url}" expected the whole file, got 1000 bytes, then TypeError: connection lost`,
     );
+    expect(state.requests).toBe(4);
   });
 
   test("a page instead of a file is refused, as servers of applications answer for every missing name", async () => {

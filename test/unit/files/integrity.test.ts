@@ -5,13 +5,13 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import type { Server } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { forward } from "../../../src/decoder/forward.ts";
 import { gguf as ggufReader } from "../../../src/decoder/gguf.ts";
 import { type LoadModelOptions, loadModel } from "../../../src/decoder/load-model.ts";
 import { createSession } from "../../../src/decoder/session.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
-import { createStore } from "../../../src/entries/models.ts";
+import { createStore, HeadwiseError } from "../../../src/entries/models.ts";
 import { loadTokenizer } from "../../../src/entries/text.ts";
 import type { ByteSource } from "../../../src/files/byte-source.ts";
 import { FileChecks } from "../../../src/files/integrity.ts";
@@ -140,6 +140,32 @@ describe("loadModel with integrity", () => {
     instead.clear();
   });
 
+  /** Loads a file whose last piece lies far behind all tensors, so that it is read in the end, and calls `onLast` then. */
+  async function loadUntil(onLast: () => void, used: Kernels, signal?: AbortSignal) {
+    const padded = new Uint8Array(6 * PIECE + whole.length);
+    padded.set(whole);
+    const source: ByteSource = {
+      size: padded.length,
+      async read(at, length) {
+        if (at + length === padded.length) onLast();
+        return padded.subarray(at, at + length);
+      },
+    };
+    return loadModel(used, source, { gguf: ggufReader, integrity: sha256(padded), signal });
+  }
+
+  test("a signal ends loading while the rest of a file is read, and frees all", async () => {
+    const before = kernels.usedBytes;
+    const stop = new AbortController();
+    await expect(loadUntil(() => stop.abort(new Error("enough")), kernels, stop.signal)).rejects.toThrow("enough");
+    expect(kernels.usedBytes).toBe(before);
+  });
+
+  test("kernels that are released while the rest of a file is read end it", async () => {
+    const own = await kernelsOf("simd");
+    await expect(loadUntil(() => own.release(), own)).rejects.toMatchObject({ code: "RELEASED" });
+  });
+
   test("options of another form, and files without a digest, are refused by name", async () => {
     const rule = 'a SHA-256, as 64 hex digits or as "sha256-" and base64';
     const ofEach: readonly (readonly [unknown, string])[] = [
@@ -200,6 +226,36 @@ describe("a file that is followed", () => {
       for (const index of order) await read(index * PIECE, PIECE);
       await checks.verify();
     }
+  });
+
+  test.each<[string, unknown, number]>([
+    ["to its end after a failure that it may explain", new HeadwiseError("BAD_FILE", "load: no tensors"), 21],
+    ["no further after one of memory", new HeadwiseError("OUT_OF_MEMORY", "load: full"), 1],
+    ["no further after one of the program that loads it", new Error("enough"), 1],
+  ])("is read %s", async (_, failure, want) => {
+    let reads = 0;
+    const { checks, read } = await open({
+      size: bytes.length,
+      read: async (at, length) => {
+        reads++;
+        return bytes.subarray(at, at + length);
+      },
+    });
+    await read(0, 1);
+    await checks.verify(failure);
+    expect(reads).toBe(want);
+  });
+
+  test("has the digest of each piece computed once, also of those that are read in the end", async () => {
+    const digest = vi.spyOn(crypto.subtle, "digest");
+    const { checks, read } = await open({
+      size: bytes.length,
+      read: async (at, length) => bytes.subarray(at, at + length),
+    });
+    await read(3 * PIECE, 1);
+    await checks.verify();
+    expect(digest).toHaveBeenCalledTimes(21);
+    digest.mockRestore();
   });
 
   test("must be the same when a piece is read again", async () => {

@@ -154,12 +154,14 @@ describe("a source of a store", () => {
     expect(await again.read(2 * PIECE, 1)).toEqual(server.bytes.slice(2 * PIECE, 2 * PIECE + 1));
   });
 
-  test("an answer of 500 or more leaves what is kept, and 404 is an error", async () => {
+  test("an answer of 429, or of 500 or more, leaves what is kept, and 404 is an error", async () => {
     const server = fileServer(1000);
     const { store } = listening(memoryPieces());
     await (await open(store, server)).read(0, 1000);
-    server.status = 503;
-    expect((await (await open(store, server)).read(0, 1000)).length).toBe(1000);
+    for (const status of [429, 500, 503]) {
+      server.status = status;
+      expect((await (await open(store, server)).read(0, 1000)).length).toBe(1000);
+    }
     server.status = 404;
     await expect(open(store, server)).rejects.toThrow("expected 206 for a range, got 404");
     server.status = 206;
@@ -370,6 +372,16 @@ describe("a source of a store", () => {
     await store.remove(URL_OF);
     await open(store, fileServer(1000));
     expect([left(), failures]).toEqual([0, []]);
+  });
+
+  test("of an older entry with a size that is never kept, nothing else is removed", async () => {
+    const pieces = memoryPieces();
+    const key = "309ec7940da4ee58-entry";
+    const entry = { url: URL_OF, size: 2 ** 36 + 1, mark: '"1"' };
+    pieces.kept.set(key, new TextEncoder().encode(JSON.stringify(entry)));
+    const remove = vi.spyOn(pieces, "remove");
+    await open(listening(pieces).store, fileServer(1000));
+    expect(remove.mock.calls).toEqual([[key]]);
   });
 
   test("remove forgets a URL and no other", async () => {

@@ -1,6 +1,6 @@
 // Folders, private file systems and caches as places for pieces.
 
-import files, { mkdtemp, open, readdir, rm, writeFile } from "node:fs/promises";
+import files, { mkdtemp, open, readdir, rm, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -70,6 +70,32 @@ test("a folder's piece is on the disk before it has its name", async () => {
   await folderPieces(folder)?.write("e-1", bytes);
   expect(sync).toHaveBeenCalledOnce();
   expect(sync.mock.invocationCallOrder[0]).toBeLessThan(rename.mock.invocationCallOrder[0] as number);
+  vi.restoreAllMocks();
+});
+
+test("the first write into a folder removes parts of pieces that were left more than a day ago, and nothing else", async () => {
+  const own = await mkdtemp(join(folder, "parts-"));
+  const part = (key: string) => `${key}.${crypto.randomUUID()}.part`;
+  const [stale, young, ...others] = [part("a-1"), part("a-2"), "a-3", "mine.part", `${part("a-4")}.txt`];
+  const age = async (name: string, hours: number) => {
+    await writeFile(join(own, name), bytes);
+    const then = Date.now() / 1000 - 3600 * hours;
+    await utimes(join(own, name), then, then);
+  };
+  for (const name of [stale as string, ...others]) await age(name, 25);
+  await age(young as string, 23);
+  const pieces = folderPieces(own) as PieceStore;
+  expect(await pieces.read("a-3")).toEqual(bytes);
+  expect(await readdir(own)).toHaveLength(5);
+  await pieces.write("b-1", bytes);
+  expect((await readdir(own)).sort()).toEqual([young as string, ...others, "b-1"].sort());
+});
+
+test("a folder that cannot be listed may be written", async () => {
+  vi.spyOn(files, "readdir").mockRejectedValueOnce(new Error("no permission"));
+  const pieces = folderPieces(join(folder, "unlisted")) as PieceStore;
+  await pieces.write("a-1", bytes);
+  expect(await pieces.read("a-1")).toEqual(bytes);
   vi.restoreAllMocks();
 });
 
