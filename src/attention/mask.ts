@@ -135,7 +135,7 @@ function broadcast(where: string, name: string, { data, shape }: BooleanMask | T
   if (!fits(full)) fail(`a shape that broadcasts to ${shapeText(most)}${alsoFits ? `, such as ${other}` : ""}`);
   // With one sequence, both readings are the same.
   if (alsoFits && (bySequence[0] as number) > 1)
-    fail(`${shapeText(full)} (${rank === 2 ? "query" : "head"}) or ${other} (sequence)`);
+    fail(`${shapeText(full)} (by ${rank === 2 ? "query" : "head"}) or ${other} (by sequence)`);
   return full;
 }
 

@@ -80,8 +80,8 @@ export function exportPages(cache: KvCache, since = 0): CachePage[] {
  * @param pages All pages that hold the first `length` tokens, in ascending order. An iterable is read one page at a time. A
  * cache that drops pages behind its window skips those that it would not keep at this length, and holes in their place; it
  * needs at least the pages from token `length - window.left` on, and can be truncated only as far as the pages reach.
- * @param length Tokens to import: those that were exported, or fewer, the first of them. If tokens age, every page must be in the stage that it is
- * in at this length.
+ * @param length Tokens to import: those that were exported, or fewer, the first of them. If tokens age, every page must be in the
+ * stage that it is in at this length.
  * @throws TypeError or RangeError naming the argument, whatever `pages` throws, HeadwiseError `RELEASED`, or `IN_USE` while an
  * `attendAsync` uses the cache. A cache that was empty is then empty again.
  * @example
@@ -100,8 +100,14 @@ export function importPages(cache: KvCache, pages: Iterable<CachePage>, length: 
   fillCache("importPages", cache, pages, length);
 }
 
-/** `importPages`; errors name `where`. */
-export function fillCache(where: string, cache: KvCache, pages: Iterable<CachePage>, length: number): void {
+/** `importPages`; errors name `where`. With the `ids` of a session as its length, pages behind those of `length` are not read. */
+export function fillCache(
+  where: string,
+  cache: KvCache,
+  pages: Iterable<CachePage>,
+  length: number,
+  name: "length" | "ids.length" = "length",
+): void {
   // Read once and before the checks, because reading may run code of the caller's.
   const iterate = typeof pages === "object" ? pages?.[Symbol.iterator] : undefined;
   expectUsable(where, cache);
@@ -123,6 +129,7 @@ export function fillCache(where: string, cache: KvCache, pages: Iterable<CachePa
   try {
     for (const page of { [Symbol.iterator]: () => iterate.call(pages) }) {
       expectUsable(where, cache);
+      if (index === count && name === "ids.length") break;
       if (index === count) refuseCount("more");
       const atFirst = index === first;
       if (atFirst && kept > 0 && page === undefined) continue;
@@ -134,7 +141,11 @@ export function fillCache(where: string, cache: KvCache, pages: Iterable<CachePa
         if (given.index > first && given.index <= Math.min(needed, count - 1)) first = index = given.index;
       }
       const code = codeAt(kernels, cache.pages, index, length);
-      const bytes = checkPage(where, cache, index, code, given, tokensIn(index, length));
+      const [bytes, held] = checkPage(where, cache, index, code, given);
+      if (index * PAGE + held < length && held < PAGE) {
+        const rule = `at most ${index * PAGE + held}, the tokens that the pages hold`;
+        throw new RangeError(`${where}: ${name} expected ${rule}, got ${length}`);
+      }
       adoptPages(kernels, cache.pages, index, code);
       copyIn(cache, index, bytes);
       index++;
@@ -192,8 +203,8 @@ function copyIn({ kernels, pages, batch }: KvCache, index: number, bytes: Uint8A
 }
 
 /**
- * Throws unless `page` is page `index` of a cache like this one, with the formats that it has there, and holds `tokens` or more.
- * Returns its bytes.
+ * Throws unless `page` is page `index` of a cache like this one, with the formats that it has there. Returns its bytes, and how
+ * many tokens it holds.
  */
 function checkPage(
   where: string,
@@ -201,8 +212,7 @@ function checkPage(
   index: number,
   code: PageCode,
   page: CachePage,
-  tokens: number,
-): Uint8Array {
+): [bytes: Uint8Array, held: number] {
   const name = `pages[${index}]`;
   if (page.index !== index)
     throw new RangeError(`${where}: ${name}.index expected ${index}, got ${describe(page.index)}`);
@@ -226,9 +236,8 @@ function checkPage(
   if (bytes.length !== length)
     throw new RangeError(`${where}: ${name}.bytes expected ${length} bytes, got ${bytes.length}`);
   const held = word(TOKENS_WORD);
-  if (held < tokens || held > PAGE)
-    throw new RangeError(`${where}: ${name}.bytes expected a page that holds ${tokens} tokens, got one of ${held}`);
-  return bytes;
+  if (held > PAGE) throw new RangeError(`${where}: ${name}.bytes expected at most ${PAGE} tokens, got ${held}`);
+  return [bytes, held];
 }
 
 /** Zeroes the slots of the last page behind the last token, which hold earlier content of that memory. */

@@ -16,7 +16,8 @@ headwise generate MODEL --ids LIST [options]
 
 Loads the decoder MODEL, a folder (config.json, and model.safetensors or its index) or a GGUF file, or at
 a URL, and generates the text that follows PROMPT, or the tokens that follow LIST. PROMPT "-" is standard input.
-Prints them as they come, and on stderr what was loaded and the tokens a second. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
+Prints them as they come, and on stderr what was loaded and the tokens a second. Text needs the model's
+tokenizer, and the package @huggingface/tokenizers.
 
   --chat              answer PROMPT, by the model's template (package @huggingface/jinja)
   --template FILE     with --chat, a Jinja template instead of the model's

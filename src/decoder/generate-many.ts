@@ -9,7 +9,7 @@ import { createJobQueue } from "./job-queue.ts";
 import type { Model } from "./model.ts";
 import { createPace } from "./pace.ts";
 import { expectReady, forgetTokens, type ModelCall, runCalls } from "./pass.ts";
-import { type Choice, chooseToken, SAMPLING_OPTIONS, withRules } from "./sampling.ts";
+import { type Choice, chooseToken, SAMPLING_OPTIONS } from "./sampling.ts";
 import { expectSession, type Session } from "./session.ts";
 import { forgettable } from "./speculate.ts";
 
@@ -74,8 +74,8 @@ interface Running<Job> extends ReturnType<typeof checkGeneration> {
  *
  * A job that fails ends alone, with the reason "error"; the others go on. Its session keeps the tokens that were read.
  * @param jobs Jobs, or an asynchronous source of them that may give more while others run.
- * @throws TypeError or RangeError for `jobs` and `options`, HeadwiseError `OUT_OF_MEMORY` of a step, what the source throws, or the signal's
- * reason, also while no job is there. What was generated until then stays in the sessions.
+ * @throws TypeError or RangeError for `jobs` and `options`, HeadwiseError `OUT_OF_MEMORY` of a step, what the source throws, or
+ * the signal's reason, also while no job is there. What was generated until then stays in the sessions.
  */
 export async function* generateMany<Job extends GenerationJob>(
   jobs: Iterable<Job> | AsyncIterable<Job>,
@@ -165,7 +165,7 @@ function startJob<Job extends GenerationJob>(
     throw new RangeError(`${where}: session expected one of the same model as the first job, got another`);
   if (running.some((other) => other.session === session))
     throw new HeadwiseError("IN_USE", `${where}: session expected one that no other job is using`);
-  const sampling = withRules(rules.sampling, session.model.spec.tokenRules?.(ids.length));
+  const sampling = { ...rules.sampling, tokenRules: session.model.spec.tokenRules?.(ids.length) };
   return { where, job, session, past, changes: session.changes.count, unread: ids, count: 0, ...rules, sampling };
 }
 

@@ -12,7 +12,6 @@ import {
   SAMPLING_OPTIONS,
   type Sampling,
   type SamplingOptions,
-  withRules,
 } from "./sampling.ts";
 import { expectSession, type Session } from "./session.ts";
 import { checkDrafts, type Drafter, type DraftOptions, forgettable } from "./speculate.ts";
@@ -138,13 +137,17 @@ export function generate(session: Session, ids: TokenIds, options: GenerateOptio
   );
 }
 
-/** The tokens of `generate`; errors name `where`. The ids are asked for when the options are checked. Sets `begun`. */
+/**
+ * The tokens of `generate`; errors name `where`. The ids are asked for when the options are checked. Sets `begun`. `promptLength`:
+ * tokens of a prompt of which the session may have read some before. Default as many as the ids.
+ */
 export async function* generateTokens(
   where: string,
   session: Session,
   listIds: () => TokenIds,
   options: GenerateOptions,
   begun: Begun,
+  promptLength?: number,
 ): AsyncGenerator<GeneratedToken, GenerationEnd, void> {
   expectSession(where, session);
   const given = readOptions(where, options, GENERATE_OPTIONS);
@@ -155,7 +158,8 @@ export async function* generateTokens(
   const drafts = checkDrafts(where, session, given.draft);
   const pace = createPace(slices);
   const first = checkModelCall(where, session, listIds(), "last");
-  const sampling = withRules(asked, session.model.spec.tokenRules?.(first.ids.length));
+  const tokenRules = session.model.spec.tokenRules?.(promptLength ?? first.ids.length);
+  const sampling = { ...asked, tokenRules };
   let next = first.ids;
   let changes = session.changes.count;
   for (let count = 0, { past } = first; ; ) {

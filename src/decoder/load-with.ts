@@ -30,8 +30,8 @@ import { WeightReader } from "./weight-reader.ts";
 export interface LoadModelOptions {
   /**
    * Formats of the matrices: one for all, or one each for attention, MLPs (experts among them), and the table of tokens, which
-   * is often the head too. Default those that they are stored in, the blocks of GGUF's types without loss (`PackedFormat`), and float32
-   * instead of 16-bit floats for kernels that were loaded without `quantized`.
+   * is often the head too. Default those that they are stored in, the blocks of GGUF's types without loss (`PackedFormat`), and
+   * float32 instead of 16-bit floats for kernels that were loaded without `quantized`.
    */
   readonly weights?: WeightFormat | ModelFormats | undefined;
   /**

@@ -61,6 +61,8 @@ export const SAMPLING_OPTIONS: readonly (keyof SamplingOptions)[] = [
 
 /** Checked SamplingOptions. */
 export interface Sampling extends Required<SamplingOptions> {
+  /** What the model's files say about its tokens, which runs before other processors. */
+  readonly tokenRules?: LogitsProcessor | undefined;
   /** The call, for messages. */
   readonly where: string;
 }
@@ -91,11 +93,6 @@ export function checkSampling(where: string, options: SamplingOptions): Sampling
   };
 }
 
-/** With the rules of the model before other processors. */
-export function withRules(sampling: Sampling, rules: LogitsProcessor | undefined): Sampling {
-  return rules ? { ...sampling, logitsProcessors: [rules, ...sampling.logitsProcessors] } : sampling;
-}
-
 function checkProcessors(where: string, given: readonly LogitsProcessor[]): readonly LogitsProcessor[] {
   if (!Array.isArray(given)) throw wrongValue(where, "logitsProcessors", "an array of functions", given, "object");
   for (const [i, processor] of given.entries()) expectFunction(where, `logitsProcessors[${i}]`, processor);
@@ -121,7 +118,8 @@ export function chooseToken(
 ): Choice {
   const { largest, sum } = row.sums();
   const logTotal = largest + ln(sum);
-  const { repetitionPenalty: penalty, logitsProcessors: processors, temperature } = sampling;
+  const { repetitionPenalty: penalty, logitsProcessors, tokenRules, temperature } = sampling;
+  const processors = tokenRules ? [tokenRules, ...logitsProcessors] : logitsProcessors;
   const raw = penalty !== 1 || processors.length > 0 ? row.logits().slice() : undefined;
   const ids = raw ? listIds() : [];
   if (penalty !== 1) penalise(row.logits(), ids, penalty);
@@ -148,7 +146,7 @@ function isGreedy(largest: number, temperature: number): boolean {
 }
 
 function noToken({ where, logitsProcessors }: Sampling, position: number, largest: number): RangeError {
-  const rule = largest === Number.NEGATIVE_INFINITY ? "one above -Infinity" : "numbers below Infinity";
+  const rule = largest === Number.NEGATIVE_INFINITY ? "one above -Infinity" : "finite numbers or -Infinity";
   const cause = logitsProcessors.length > 0 ? " after logitsProcessors" : "";
   return new RangeError(
     `${where}: logits at position ${position} expected ${rule}${cause}, got ${largest} as the largest`,

@@ -40,8 +40,10 @@ export function exportSession(session: Session, since = 0): CachePage[][] {
  *
  * The header of each page is checked, also for how many tokens the page holds, but not the numbers after it: store pages where no
  * write is left half done, together with the model that they belong to and the tokens that they hold.
- * @param pages For each layer all pages that hold the tokens, in ascending order. Pages of iterables are read one at a time.
- * @param ids The tokens that the session has read then: all that were exported, or the first of them. More are refused.
+ * @param pages For each layer all pages that hold the tokens, in ascending order. Pages of iterables are read one at a time, and
+ * those behind the last token are not read.
+ * @param ids The tokens that the session has read then: all that were exported, or the first of them. More are refused. Behind a
+ * generation these are `session.length` tokens: its last one has not been read.
  * @throws TypeError or RangeError naming the argument, whatever `pages` throws, HeadwiseError `RELEASED`, or `IN_USE` while
  * another call uses the session. A session that was empty is then empty again.
  * @example
@@ -69,7 +71,7 @@ export function importSession(session: Session, pages: Iterable<Iterable<CachePa
   expectInt(where, "ids.length", tokens.length, 0, maxSeqLen);
   try {
     for (const [layer, cache] of caches.entries())
-      fillCache(`${where}: layer ${layer}`, cache, layers[layer] as Iterable<CachePage>, tokens.length);
+      fillCache(`${where}: layer ${layer}`, cache, layers[layer] as Iterable<CachePage>, tokens.length, "ids.length");
     expectSession(where, session);
     if (caches.some(({ length }) => length !== tokens.length) || session.tokens.length > 0)
       throw new HeadwiseError("IN_USE", `${where}: session expected one that reading pages does not change`);

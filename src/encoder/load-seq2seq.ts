@@ -5,6 +5,7 @@ import { type ModelFiles, type ModelSource, readTexts } from "../files/model-fil
 import { resolveHead } from "../models/decoder/check-tensors.ts";
 import { type Decoder, readDecoder } from "../models/decoder/read-spec.ts";
 import { TWO_HALVES } from "../models/encoder/halves.ts";
+import { GENERATION } from "../models/hf/config-fields.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { loadMore } from "./load-more.ts";
 import { openSafetensorsFiles } from "./open-files.ts";
@@ -46,9 +47,10 @@ const OPTIONS = [
 ] as const;
 
 /**
- * Loads a model with two halves: T5, BART, Whisper. Like `loadModel`, it reads config.json and the tensors of safetensors files one after the
- * other, and packs each as it comes. Both halves share one table of tokens. Of Whisper it reads which tokens are suppressed, always
- * or at the beginning, and which are forced, of generation_config.json or else config.json: `generate` follows that.
+ * Loads a model with two halves: T5, BART, Whisper. Like `loadModel`, it reads config.json and the tensors of safetensors files
+ * one after the other, and packs each as it comes. Both halves share one table of tokens. Of Whisper it reads which tokens are
+ * suppressed, always or at the beginning, and which are forced, of generation_config.json or else config.json: `generate` follows
+ * that.
  * @param source The path of a folder (on hosts with a file system) or its URL; the files; or a function that opens a file by name.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
  * `NO_QUANTIZED`, or the signal's reason. All memory is freed then.
@@ -85,7 +87,6 @@ export async function loadSeq2Seq(
   });
 }
 
-const GENERATION = "generation_config.json";
 /** `openSafetensorsFiles` has refused GGUF. */
 const readNoGguf = async () => ({ metadata: new Map() });
 

@@ -7,7 +7,7 @@ import { parseJson } from "../util/json.ts";
 
 /** Reads the rules of a model with `vocabSize` tokens from the text of a file of this name; undefined for one without any. */
 export function readTokenRules(where: string, name: string, json: string, vocabSize: number): TokenRules | undefined {
-  const file = fieldsOf(name, parseJson(where, name, json), where);
+  const file = fieldsOf("JSON", parseJson(where, name, json), `${where}: ${name}`);
   const always = readList(file, "suppress_tokens");
   const atBegin = readList(file, "begin_suppress_tokens");
   const forced = readForced(file, vocabSize);

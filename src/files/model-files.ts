@@ -22,9 +22,9 @@ import { urlSource } from "./url-source.ts";
 
 /**
  * Where a model's files are: the path of a folder (on hosts with a file system) or the URL of one, ending in "/" or not, whose
- * query, if it has one, is that of each file; in pages and workers, a string without a scheme is relative to their address; the files themselves; or a function that opens a file by its name, and gives
- * undefined for one that does not exist. Of a GGUF file, its path or URL, which ends in ".gguf", or what holds its bytes; of one in
- * parts, the path or URL of any of them, or a list of all.
+ * query, if it has one, is that of each file; in pages and workers, a string without a scheme is relative to their address; the
+ * files themselves; or a function that opens a file by its name, and gives undefined for one that does not exist. Of a GGUF file,
+ * its path or URL, which ends in ".gguf", or what holds its bytes; of one in parts, the path or URL of any of them, or a list of all.
  */
 export type ModelSource =
   | string

@@ -10,15 +10,16 @@ export interface UrlSourceOptions {
   /** Called instead of the global `fetch`, for instance to add headers or a signal. */
   readonly fetch?: RangeFetch | undefined;
   /**
-   * Ends requests, those of `read` too, and waiting for another one: they reject with `BAD_FILE`, whose cause is what `fetch` rejects with. Without one, a server
-   * that sends nothing more and does not close the connection is waited for.
+   * Ends requests, those of `read` too, and waiting for another one: they reject with `BAD_FILE`, whose cause is what `fetch`
+   * rejects with. Without one, a server that sends nothing more and does not close the connection is waited for.
    */
   readonly signal?: Global<"AbortSignal"> | undefined;
 }
 
 /**
  * A source that reads a URL by HTTP range requests, so that one layer of a large file costs its own bytes only. In pages and
- * workers the URL may be relative to their address. The first request reads 64 KB. A page can read from other origins only if they allow it by CORS and expose `Content-Range`.
+ * workers the URL may be relative to their address. The first request reads 64 KB. A page can read from other origins only if they
+ * allow it by CORS and expose `Content-Range`.
  * @throws TypeError naming the argument. HeadwiseError `BAD_FILE`, here or when bytes are read, if the server cannot be
  * reached, answers with a status other than 206 or 200, or has an empty file; and if the file changes between two requests (size,
  * ETag or Last-Modified). Where an answer is refused, the cause has its `status`. A server that gives no ranges answers with the

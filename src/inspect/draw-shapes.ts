@@ -52,8 +52,8 @@ export function drawShapes(sizes: ShapeSizes, options: DrawOptions = {}): string
 }
 
 /**
- * Mixing before splitting: each number of q mixes all numbers of x, by a column of W; only then q is cut into heads. So a head sees all
- * of x, whatever its columns are.
+ * Mixing before splitting: each number of q mixes all numbers of x, by a column of W; only then q is cut into heads. So a head
+ * sees all of x, whatever its columns are.
  * @throws TypeError or RangeError naming the argument.
  * @example
  * import { drawSplit } from "headwise/inspect";
@@ -73,8 +73,8 @@ export function drawSplit(sizes: LayerSizes, options: DrawOptions = {}): string 
 }
 
 /**
- * The projections of a layer: a bar for each, as wide as its rows, cut into heads, with the number of its weights. Keys and values that
- * query heads share are shorter.
+ * The projections of a layer: a bar for each, as wide as its rows, cut into heads, with the number of its weights. Keys and values
+ * that query heads share are shorter.
  * @throws TypeError or RangeError naming the argument.
  * @example
  * import { drawProjections } from "headwise/inspect";

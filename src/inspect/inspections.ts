@@ -14,7 +14,7 @@ import type { LabelledText } from "./detection-texts.ts";
 import { explainScore, type ScoreExplanation, type ScorePlace } from "./explain-score.ts";
 import { type ForwardWithOptions, type ForwardWithResult, forwardWithSteps, passCost } from "./forward-with.ts";
 import { type LogitAttrs, type LogitPlace, logitAttrs } from "./logit-attrs.ts";
-import { type LogitLensOptions, type LogitLensResult, logitLens } from "./logit-lens.ts";
+import { type LogitLensOptions, type LogitLensResult, logitLensSteps } from "./logit-lens.ts";
 import { type PatchResult, patchSiteSteps, type SitesRequest } from "./patching.ts";
 import { type PathsRequest, patchPathSteps } from "./paths.ts";
 
@@ -78,7 +78,14 @@ const RUNNERS: { readonly [Name in InspectionName]: Runner<Name> } = {
   explainScore: onRun(explainScore),
   logitAttrs: onRun(logitAttrs),
   decomposeResid: onRun(decomposeResid),
-  logitLens: onRun(logitLens),
+  logitLens: onSession(
+    function* (session, ids, options: LogitLensOptions) {
+      using captured = yield* captureSteps(session, ids, true);
+      return yield* logitLensSteps(captured, options);
+    },
+    // Each row goes through the head, as a token does.
+    ({ layers }, length) => layers * length,
+  ),
   *detectHeads(model, { texts, ...options }) {
     const costs = Array.from(listOf(texts), (text) => passCost(listOf(Object(text).tokens ?? text).length));
     yield costs.reduce((sum, cost) => sum + cost, 0);
@@ -94,11 +101,14 @@ const RUNNERS: { readonly [Name in InspectionName]: Runner<Name> } = {
 
 export const INSPECTIONS: readonly InspectionName[] = Object.keys(RUNNERS) as InspectionName[];
 
-/** Runs a function of a session and its tokens on a new session, which has room for these. */
-function onSession<Options, Results>(run: (session: Session, ids: TokenIds, options: Options) => Steps<Results>) {
+/** Runs a function of a session and its tokens on a new session, which has room for these. `more` is what it costs besides its pass. */
+function onSession<Options, Results>(
+  run: (session: Session, ids: TokenIds, options: Options) => Steps<Results>,
+  more: (model: Model, length: number) => number = () => 0,
+) {
   return function* (model: Model, { ids, format, ...options }: OnSession<Options>): Steps<Results> {
     const { length } = listOf(ids);
-    yield passCost(length);
+    yield passCost(length) + more(model, length);
     using session = createSession(model, { maxSeqLen: Math.max(1, length), format });
     return yield* run(session, ids, options as Options);
   };

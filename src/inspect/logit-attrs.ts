@@ -25,9 +25,9 @@ export interface LogitAttrs {
 }
 
 /**
- * Direct logit attribution: a logit, or the difference of two, split by what wrote to the last residual: embedding, each head, each MLP,
- * biases. The final norm has the scale of the actual row, with which it is linear; a factor on logits is part of it. A softcap
- * on logits is not: with softcap c the model's logit is c·tanh(logit / c).
+ * Direct logit attribution: a logit, or the difference of two, split by what wrote to the last residual: embedding, each head,
+ * each MLP, biases. The final norm has the scale of the actual row, with which it is linear; a factor on logits is part of it. A
+ * softcap on logits is not: with softcap c the model's logit is c·tanh(logit / c).
  * @throws TypeError or RangeError naming the argument. HeadwiseError `RELEASED`.
  * @example
  * import { loadKernels } from "headwise";

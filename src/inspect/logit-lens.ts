@@ -2,9 +2,10 @@ import { MOST_TOP } from "../decoder/scratch.ts";
 import { createFloats, type Tensor } from "../tensor/tensor.ts";
 import { expectInt, expectOneOf, readFields } from "../util/arguments.ts";
 import { ln } from "../util/math.ts";
+import { finish, type Steps } from "../util/steps.ts";
 import { type CapturedRun, expectRun, rowAt } from "./captured-run.ts";
 import { readTokens } from "./edits.ts";
-import { unembed } from "./unembed.ts";
+import { unembedSteps } from "./unembed.ts";
 
 /** Options of `logitLens`. */
 export interface LogitLensOptions {
@@ -42,6 +43,11 @@ export interface LogitLensResult {
  * kernels.release();
  */
 export function logitLens(run: CapturedRun, options: LogitLensOptions = {}): LogitLensResult {
+  return finish(logitLensSteps(run, options));
+}
+
+/** `logitLens` in steps, each of which yields how many rows went through the head. */
+export function* logitLensSteps(run: CapturedRun, options: LogitLensOptions = {}): Steps<LogitLensResult> {
   const where = "logitLens";
   const given = readFields(where, "options", options, ["at", "tokens", "top"]);
   expectRun(where, run);
@@ -66,7 +72,7 @@ export function logitLens(run: CapturedRun, options: LogitLensOptions = {}): Log
   const logits = { data: createFloats(where, "logits", rows.length * width), shape: [...shape, width] };
   const logSumExp = { data: createFloats(where, "logSumExp", rows.length), shape };
   const ids = new Int32Array(rows.length * top);
-  unembed(where, model, rows, (row) => {
+  yield* unembedSteps(where, model, rows, (row) => {
     const { largest, sum } = row.sums();
     logSumExp.data[row.output] = largest + ln(sum);
     const found = top ? row.top(top) : { values: row.logits(), ids: [] };

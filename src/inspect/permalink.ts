@@ -13,8 +13,8 @@ const MOST_CHARACTERS = 2 ** 24;
 const CHECKSUM = 4;
 
 /**
- * A record as text of letters, digits, "-" and "_", for the part of an address behind #. Floats keep their bits, at five characters and
- * a third each: a patch from another text is shorter by that text's ids (`patchSites`) than by captured rows.
+ * A record as text of letters, digits, "-" and "_", for the part of an address behind #. Floats keep their bits, at five
+ * characters and a third each: a patch from another text is shorter by that text's ids (`patchSites`) than by captured rows.
  * @throws TypeError or RangeError naming the argument, also for a record of more than 2^24 characters.
  * @example
  * import { encodeRecord, type InspectionRecord } from "headwise/inspect";

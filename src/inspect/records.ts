@@ -64,8 +64,8 @@ export interface Replayed<Name extends InspectionName = InspectionName> extends 
 export interface ReplayOptions {
   /**
    * The most tokens that all passes of the inspection read together, those of a pass of n > 256 tokens counted n/256 times, since they
-   * read each other. Default 65,536: 256 passes of 256 tokens, or one of 4,096, seconds on a model of some million weights. A record may
-   * come from anyone, and a short one may ask for hours.
+   * read each other. Default 65,536: 256 passes of 256 tokens, or one of 4,096, seconds on a model of some million weights. A
+   * record may come from anyone, and a short one may ask for hours.
    */
   readonly maxTokens?: number | undefined;
 }
@@ -106,8 +106,8 @@ export async function inspect<Name extends InspectionName>(
 /**
  * Repeats what a record names: on the same model in the same formats, with kernels of the same build.
  * @returns The results with a record of them, and `same`: whether they have the bits that were recorded.
- * @throws TypeError or RangeError naming the argument: for a record that is none, for another model, format or build, and for one whose
- * passes read more than `maxTokens`.
+ * @throws TypeError or RangeError naming the argument: for a record that is none, for another model, format or build, and for one
+ * whose passes read more than `maxTokens`.
  * @example
  * import { loadKernels } from "headwise";
  * import { inspect, replay } from "headwise/inspect";

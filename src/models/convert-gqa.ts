@@ -62,8 +62,8 @@ export interface ConvertToGqaOptions {
  * propose the mean, and compare it with the first, each followed by some training. Key and value projections become float32.
  * The input is not changed.
  *
- * The method "svd" also changes the matrices keys and values are multiplied with. For the keys A_i·x of the heads i of a group it finds
- * B and T_i for which the T_i·B are nearest to the A_i in the Frobenius norm: a truncated singular value decomposition of the
+ * The method "svd" also changes the matrices keys and values are multiplied with. For the keys A_i·x of the heads i of a group it
+ * finds B and T_i for which the T_i·B are nearest to the A_i in the Frobenius norm: a truncated singular value decomposition of the
  * stacked A_i. B becomes the shared key projection, and the queries of head i are multiplied by the transpose of T_i, so that
  * scores are those of keys T_i·B·x. Values are treated in the same way, with the columns of wo that belong to a head in place of
  * its queries. Biases count as the weights of one more input. Where RoPE rotates queries and keys, T_i must commute with it: it is

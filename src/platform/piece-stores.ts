@@ -4,7 +4,8 @@ import { builtinModule } from "./builtin.ts";
 
 /**
  * Keeps pieces of files by key. Keys consist of letters, digits and "-", and are at most 64 characters long. What is kept has up
- * to 4 MiB and 32 bytes: a piece, and the SHA-256 by which damage is noticed when it is read. Two programs may use the same store at once: they write the same bytes under the same key.
+ * to 4 MiB and 32 bytes: a piece, and the SHA-256 by which damage is noticed when it is read. Two programs may use the same store
+ * at once: they write the same bytes under the same key.
  * @example
  * import { createStore, type PieceStore } from "headwise/models";
  * const kept = new Map<string, Uint8Array>();

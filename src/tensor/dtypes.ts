@@ -90,9 +90,14 @@ export function shapeText(shape: readonly number[]): string {
   return `[${shape.slice(0, 8).join(", ")}${shape.length > 8 ? ", …" : ""}]`;
 }
 
-/** Whether shapes are the same but for dimensions of 1 at their beginning: programs that write GGUF files leave these out. */
-export function isSameShape(a: readonly number[] | undefined, b: readonly number[]): boolean {
-  return `${a}`.replace(/^(1,)+/, "") === `${b}`.replace(/^(1,)+/, "");
+/**
+ * Whether a tensor has this shape, of which it may lack dimensions of 1 at the beginning: programs that write GGUF files leave these
+ * out. It has none besides.
+ */
+export function hasShape(own: readonly number[] | undefined, shape: readonly number[]): boolean {
+  return (
+    own !== undefined && `${[...Array<number>(Math.max(0, shape.length - own.length)).fill(1), ...own]}` === `${shape}`
+  );
 }
 
 /** The dtypes that weight matrices may have, which `toFloats` converts to float32. */

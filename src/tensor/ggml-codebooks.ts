@@ -1,7 +1,8 @@
 // The codebooks of GGUF's formats of one to three bits: what their indices stand for, from ggml (ggml-common.h).
 
 /**
- * Entries of 16 bits, in ascending order, as base64 of the differences between neighbours: a byte each, of which 255 adds the next one.
+ * Entries of 16 bits, in ascending order, as base64 of the differences between neighbours: a byte each, of which 255 adds the next
+ * one.
  */
 const CODEBOOKS: Readonly<Record<CodebookName, string>> = {
   /** 2048 entries of 8 digits of 2 bits: -1, 0 and 1. */

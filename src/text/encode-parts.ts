@@ -9,6 +9,7 @@ const SPACE = "\u2581";
 const LONGEST_PIECE = 2 ** 14;
 
 interface Added {
+  readonly id?: unknown;
   readonly content?: unknown;
   readonly special?: unknown;
   readonly normalized?: unknown;
@@ -20,26 +21,43 @@ interface Json {
   readonly model?: { readonly type?: unknown; readonly vocab?: unknown };
 }
 
-/** The texts of special tokens, and those among them that are looked for in normalized text. */
+/** The texts of special tokens. */
 export interface Specials {
   readonly texts: readonly string[];
+  /** Those that are looked for in normalized text. */
   readonly normalized: readonly string[];
+  /** Those that tokenizer.json calls special, which the library leaves out of text. */
+  readonly skipped: readonly string[];
 }
 
 /**
- * The special tokens: those that tokenizer.json calls special, and those that look like it, such as "<|im_start|>", which some files
- * do not call so.
+ * The special tokens: those that the files call special, those that look like it, such as "<|im_start|>", which some files do not call
+ * so, and those that end a generation or have a name such as `eos_token` (`named`).
  */
-export function specialsOf(json: object): Specials {
+export function specialsOf(
+  json: object,
+  config: object,
+  endIds: readonly unknown[],
+  named: readonly string[],
+): Specials {
   const { added_tokens: added } = json as Json;
-  const isSpecial = ({ content, special }: Added) =>
-    special === true || /^<[|\uFF5C].*[|\uFF5C]>$/s.test(content as string);
-  const tokens = (Array.isArray(added) ? added : [])
-    .filter(({ content }) => typeof content === "string" && content.length > 1)
-    .filter(isSpecial);
+  const { added_tokens_decoder: decoder } = config as { readonly added_tokens_decoder?: unknown };
+  const isCalled = (token: unknown): token is Added => Object(token).special === true;
+  const called = Object.values(Object(decoder)).filter(isCalled);
+  const known = new Set([...named, ...called.map(({ content }) => content), ...endIds]);
+  const tokens = (Array.isArray(added) ? (added as readonly Added[]) : []).filter(
+    ({ content }) => typeof content === "string",
+  );
+  const isSpecial = ({ id, content, special }: Added) =>
+    special === true || known.has(content) || known.has(id) || /^<[|\uFF5C].*[|\uFF5C]>$/s.test(content as string);
+  const specials = tokens.filter((token) => isSpecial(token) && (token.content as string).length > 1);
   const textsOf = (some: readonly Added[]) => [...new Set(some.map(({ content }) => content as string))];
   const isNormalized = ({ normalized, special }: Added) => normalized ?? !special;
-  return { texts: textsOf(tokens), normalized: textsOf(tokens.filter(isNormalized)) };
+  return {
+    texts: textsOf(specials),
+    normalized: textsOf(specials.filter(isNormalized)),
+    skipped: textsOf(tokens.filter(({ special }) => special)),
+  };
 }
 
 /**

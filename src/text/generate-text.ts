@@ -156,7 +156,7 @@ export async function prepareText(
     reused = reuse(where, session, prompt);
     return prompt.slice(reused);
   };
-  const tokens = generateTokens(where, session, unread, given, begun);
+  const tokens = generateTokens(where, session, unread, given, begun, prompt.length);
   return {
     ...{ tokens, stream, stops, promptTokens: prompt.length, reusedTokens: () => reused },
     async close() {

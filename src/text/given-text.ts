@@ -113,13 +113,18 @@ function textsOf(value: unknown): string[] {
   return Object.entries(value).flatMap(([key, each]) => [key, ...textsOf(each)]);
 }
 
-/** Characters for private use that `text` does not have: `count` of them. */
+/** Characters for private use that `text` has neither as they are nor as an escape of JSON, such as "\ue000": `count` of them. */
 export function findFree(where: string, text: string, count: number): [string, ...string[]] {
-  const used = new Set(text.match(/[\uE000-\uF8FF]/g));
+  // Templates may change the case of an escape, or join its parts: what is behind the backslash counts.
+  const escaped = text.match(/u(e[\da-f]{3}|f[0-8][\da-f]{2})/gi) ?? [];
+  const used = new Set([
+    ...(text.match(/[\uE000-\uF8FF]/g) ?? []),
+    ...escaped.map((found) => String.fromCharCode(Number.parseInt(found.slice(1), 16))),
+  ]);
   const free: string[] = [];
   for (let code = 0xe000; code <= 0xf8ff && free.length < count; code++)
     if (!used.has(String.fromCharCode(code))) free.push(String.fromCharCode(code));
   if (free.length === count) return free as [string, ...string[]];
-  const rule = `at most ${6400 - count} of the 6400 characters for private use`;
+  const rule = `at most ${6400 - count} of the 6400 characters for private use, as they are or as escapes`;
   throw new RangeError(`${where}: text expected ${rule}, got ${used.size}`);
 }

@@ -39,11 +39,11 @@ export function makeTokenizer(
   };
   const made = attempt(where, () => new library.Tokenizer(json, config));
   divideLongTexts(made, json);
-  const specials = specialsOf(json);
-  const { added_tokens: added } = json as { readonly added_tokens?: unknown };
-  const special = (Array.isArray(added) ? added : []).filter((token) => Object(token).special);
-  const keepMarks = attempt(where, () => createMarkKeeper(made, new Set(special.map(({ content }) => content))));
-  const endIds = ends.map((end) => (typeof end === "string" ? made.token_to_id(end) : end));
+  const endIds = ends
+    .map((end) => (typeof end === "string" ? made.token_to_id(end) : end))
+    .filter((id) => id !== undefined);
+  const specials = specialsOf(json, config, endIds, Object.values(specialTokens));
+  const keepMarks = attempt(where, () => createMarkKeeper(made, new Set(specials.skipped)));
   return Object.freeze<Tokenizer>({
     encode(text, options = {}) {
       if (typeof text !== "string") throw new TypeError(`encode: text expected a string, got ${describe(text)}`);
@@ -75,7 +75,7 @@ export function makeTokenizer(
       return attempt("decode", () => made.decode(keepMarks(ids, keepSpecial), how));
     },
     vocabSize,
-    endIds: [...new Set(endIds.filter((id) => id !== undefined))],
+    endIds: [...new Set(endIds)],
     ...(chatTemplate === undefined ? {} : { chatTemplate }),
     specialTexts: specials.texts,
     specialTokens,

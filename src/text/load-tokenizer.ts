@@ -3,6 +3,7 @@ import { type GgufFile, readGgufMetadata } from "../files/gguf/gguf.ts";
 import { hubHint } from "../files/hub-name.ts";
 import { type ModelSource, readTexts } from "../files/model-files.ts";
 import type { ModelStore } from "../files/model-store.ts";
+import { GENERATION } from "../models/hf/config-fields.ts";
 import { expectFunction, expectSignal, readFields } from "../util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
 import type { Global } from "../util/global.ts";
@@ -41,8 +42,8 @@ export interface LoadTokenizerOptions extends TokenizerOptions {
 type Fields = Readonly<Record<string, unknown>>;
 
 const [TOKENIZER, CONFIG, TEMPLATE] = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] as const;
-/** Files with the ids that end a generation. */
-const [GENERATION, MODEL] = ["generation_config.json", "config.json"] as const;
+/** Like generation_config.json, it has ids that end a generation. */
+const MODEL = "config.json";
 
 /**
  * Loads the tokenizer of a model's folder: tokenizer.json, and what there is of tokenizer_config.json, chat_template.jinja,

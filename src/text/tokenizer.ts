@@ -32,8 +32,8 @@ export interface Tokenizer {
   /** The Jinja template of conversations. */
   readonly chatTemplate?: string | undefined;
   /**
-   * Texts that `encode` takes for special tokens. With them, `chat` passes `plain`, so that they are text where they occur in messages;
-   * without, they stand for the tokens there too.
+   * Texts that `encode` takes for special tokens. With them, `chat` passes `plain`, so that they are text where they occur in
+   * messages; without, they stand for the tokens there too.
    */
   readonly specialTexts?: readonly string[] | undefined;
   /** Texts of special tokens by the names that chat templates have for them, such as `bos_token`. */

@@ -49,9 +49,10 @@ const MOST_PROBES = 4;
 
 /**
  * Returns what finds the fastest paths by timing: WebAssembly does not reveal whether the CPU multiplies four bytes in one
- * instruction. Where it does, that is the fastest way for activations of 14 bits, too. Takes a few milliseconds, more
- * where the clock is coarse or other programs use the CPU. Unless it is decisively faster, and where the clock stands still
- * during a task, as on Cloudflare Workers, the paths of other CPUs are taken; the next calls then time again.
+ * instruction. Where it does, that is the fastest way for activations of 14 bits, too. Takes a few milliseconds, and up to
+ * 150 where the clock is coarse or other programs use the CPU. Where neither way is decisively faster, the paths of other CPUs are
+ * taken, and the next calls time again, three at most. So they are where the clock stands still during a task, as on Cloudflare
+ * Workers, where nothing is timed again.
  */
 export function createDotModes(): (instance: Instance) => DotModes {
   let ratio = 1;

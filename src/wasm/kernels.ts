@@ -60,7 +60,7 @@ export interface Kernels extends Releasable, Handle {
   readonly memoryBytes: number;
   /** Whether `release()` was called. */
   readonly released: boolean;
-  /** @internal The modes of the fastest integer products of this engine, timed when read, until that was decisive. */
+  /** @internal The modes of the fastest integer products of this engine, timed when read, until that was decisive, four times at most. */
   readonly dotModes: DotModes;
   /** @internal */
   readonly table: KernelTable;

@@ -1,6 +1,6 @@
 // The tensors that a decoder must have, by name and shape, and one report of all that a file lacks or has too many of.
 
-import { isSameShape, shapeText } from "../../tensor/dtypes.ts";
+import { hasShape, shapeText } from "../../tensor/dtypes.ts";
 import type { MatrixLayout } from "../../tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../util/errors.ts";
 import type { MlpNames } from "./family.ts";
@@ -65,7 +65,7 @@ export function checkTensors<T extends TensorFacts>(
   const unexpected = [...tensors.keys()].filter((name) => !known.has(name) && !isIgnored(name));
   const mismatched = [...known].flatMap(([name, shape]) => {
     const own = tensors.get(name)?.shape;
-    return own === undefined || isSameShape(own, shape)
+    return own === undefined || hasShape(own, shape)
       ? []
       : [`${name} expected ${shapeText(shape)}, got ${shapeText(own)}`];
   });

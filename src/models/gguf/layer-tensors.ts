@@ -1,5 +1,5 @@
 import type { GgufFile } from "../../files/gguf/gguf.ts";
-import { isSameShape, shapeText } from "../../tensor/dtypes.ts";
+import { hasShape, shapeText } from "../../tensor/dtypes.ts";
 import { describe, HeadwiseError, tagOf } from "../../util/errors.ts";
 import type { NamedShapes } from "../decoder/attention-tensors.ts";
 
@@ -51,7 +51,7 @@ export function expectTensors(
   const none = files > 1 ? `no such tensor in this one of ${files} files` : "no such tensor";
   for (const [part, shape] of [...required, ...optional.filter(([part]) => file.tensors.has(prefix + part))]) {
     const found = file.tensors.get(prefix + part)?.shape;
-    if (!isSameShape(found, shape))
+    if (!hasShape(found, shape))
       throw refusal(where, prefix + part, `shape ${shapeText(shape)}`, found ? shapeText(found) : none);
   }
   const known = [...required, ...optional].map(([part]) => prefix + part);

@@ -5,6 +5,9 @@ import { FACTOR_RULE, isFactor, isPositive, POSITIVE_RULE } from "../numbers.ts"
 /** The public function, for messages. */
 export const WHERE = "fromHfConfig";
 
+/** The file beside config.json that says how a model generates. */
+export const GENERATION = "generation_config.json";
+
 /** What is wrong with a field of config.json; `why` explains the value, `where` names the public function. */
 export function refusal(name: string, rule: string, got: unknown, why = "", where: string = WHERE): HeadwiseError {
   return new HeadwiseError("BAD_FILE", `${where}: ${name} expected ${rule}, got ${describe(got)}${why}`);

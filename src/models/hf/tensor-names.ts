@@ -157,7 +157,7 @@ export const FAMILIES: readonly Family[] = /* @__PURE__ */ (() => [
  */
 const UNREAD = new RegExp(
   [
-    "(q|k|query|key)_?(layer)?norm\\. norm_(added_)?[qk]\\. norm_cross\\. [qv]_bias$ pos_bias_[uv]$ linear_pos\\. rel_pos_[hw]$",
+    "(q|k|query|key)_?(layer)?norm\\. [qk]_ln\\. norm_(added_)?[qk]\\. norm_cross\\. (group|spatial)_norm\\. [qv]_bias$ pos_bias_[uv]$ linear_pos\\. rel_pos_[hw]$",
     "relative_position_bias_table$ logit_scale$ temperature$ add_[qkv]_proj\\. to_add_out\\. to_[kv]_ip\\. to_out\\.[1-9]",
   ]
     .join(" ")
@@ -208,6 +208,8 @@ export function findFamily(where: string, names: readonly string[], prefix: stri
 
   const read = [family.weights, family.biases, family.extras].flatMap((group) => Object.values(group ?? {}));
   const modules = read.filter((name) => name.endsWith(".weight")).map((name) => name.slice(0, -"weight".length));
+  // Its attention normalises what it reads.
+  if (read.includes("to_qkv.weight")) modules.push("norm.");
   for (const name of below)
     if (!read.includes(name) && (UNREAD.test(name) || modules.some((module) => name.startsWith(module))))
       fail(`tensor ${describe(root + name)} expected to be absent: ${family.title} would be read without it, got it`);

@@ -32,8 +32,8 @@ const WHERE = "readAttentionWeights";
  * InternLM2 need `numHeads` and `fused` (or `numKvHeads: 1`), because their files do not contain the row order. `fromHfConfig`
  * gives both. `rope.pairing`, where it is given, must be that of the names, if these determine it.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a file that breaks the format, names that
- * are not recognised (the message lists those found) or are those of two families, a missing tensor, shapes that contradict each other, and layers with
- * further tensors that would change the result.
+ * are not recognised (the message lists those found) or are those of two families, a missing tensor, shapes that contradict each
+ * other, and layers with further tensors that would change the result.
  * @example
  * import { readAttentionWeights, writeSafetensors } from "headwise/weights";
  * const square = { data: new Float32Array(16), shape: [4, 4] };

@@ -717,12 +717,12 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => call({ batch: 3, drop: { data: new Uint8Array(9), shape: [3, 3] } }, 108),
         RangeError,
-        "drop expected [1, 1, 3, 3] (query) or [3, 1, 1, 3] (sequence), got [3, 3]",
+        "drop expected [1, 1, 3, 3] (by query) or [3, 1, 1, 3] (by sequence), got [3, 3]",
       ],
       [
         () => call({ batch: 3, bias: { data: f(12), shape: [3, 2, 2] } }, 72),
         RangeError,
-        "bias expected [1, 3, 2, 2] (head) or [3, 1, 2, 2] (sequence), got [3, 2, 2]",
+        "bias expected [1, 3, 2, 2] (by head) or [3, 1, 2, 2] (by sequence), got [3, 2, 2]",
       ],
     ],
     attendWithMaps: [
@@ -916,13 +916,9 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [
         () => importPages(empty, [page], 4),
         RangeError,
-        "pages[0].bytes expected a page that holds 4 tokens, got one of 3",
+        "length expected at most 3, the tokens that the pages hold, got 4",
       ],
-      [
-        () => importPages(empty, changed(8, 129), 3),
-        RangeError,
-        "pages[0].bytes expected a page that holds 3 tokens, got one of 129",
-      ],
+      [() => importPages(empty, changed(8, 129), 3), RangeError, "pages[0].bytes expected at most 128 tokens, got 129"],
     ],
     splitHeads: [
       [() => splitHeads(kernels, t(3, 10), 3), RangeError, "d_model (10) must be divisible by n_heads (3)"],

@@ -169,6 +169,17 @@ describe("tensors", () => {
     );
   });
 
+  test.each([...tinyTensors(TINY.llama).keys()])(
+    "%s with one more dimension of 1 is of another shape",
+    async (name) => {
+      const tensors = tinyTensors(TINY.llama);
+      const { data, shape } = tensors.get(name) as Tensor;
+      tensors.set(name, { data, shape: [1, ...shape] });
+      const said = `1 of another shape: ${name} expected [${shape.join(", ")}], got [1, ${shape.join(", ")}]`;
+      expect(await refusal(TINY.llama, tensors)).toContain(said);
+    },
+  );
+
   test("gains of norms of heads and logits of sinks are required", async () => {
     const sinks = tinyTensors(TINY.gpt_oss);
     sinks.delete("model.layers.0.self_attn.sinks");

@@ -135,7 +135,7 @@ test.each([0, 0.5, 1])(
       for (const options of [{}, { topK: 2 }, { topP: 0.5 }, { repetitionPenalty: 2 }])
         expect(choosing(bad, options)).toThrow(
           new RangeError(
-            `generate: logits at position 0 expected numbers below Infinity after logitsProcessors, got ${bad} as the largest`,
+            `generate: logits at position 0 expected finite numbers or -Infinity after logitsProcessors, got ${bad} as the largest`,
           ),
         );
     expect(choosing(Number.NEGATIVE_INFINITY)().id).not.toBe(1);

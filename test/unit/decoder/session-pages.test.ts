@@ -88,18 +88,19 @@ test.each(["llama", "gemma2", "deepseek_v3", "t5", "whisper"] as const)(
     using restored = await open();
     for (const count of [11, 60, 128])
       expect(() => importSession(restored, pages, ids.slice(0, count))).toThrow(
-        `importSession: layer 0: pages[0].bytes expected a page that holds ${count} tokens, got one of 10`,
+        `importSession: layer 0: ids.length expected at most 10, the tokens that the pages hold, got ${count}`,
       );
     expect(restored.length).toBe(0);
     // A page that was not exported again when it was full is not one of the longer sequence.
     forward(session, ids.slice(10, 200));
     const stale = exportSession(session).map((all, layer) => [...(pages[layer] ?? []), ...all.slice(1)]);
     expect(() => importSession(restored, stale, ids.slice(0, 200))).toThrow(
-      "importSession: layer 0: pages[0].bytes expected a page that holds 128 tokens, got one of 10",
+      "importSession: layer 0: ids.length expected at most 10, the tokens that the pages hold, got 200",
     );
+    const all = exportSession(session);
     session.truncate(0);
-    for (const count of [9, 10]) {
-      importSession(restored, pages, ids.slice(0, count));
+    for (const count of [9, 10, 128]) {
+      importSession(restored, count > 10 ? all : pages, ids.slice(0, count));
       forward(session, ids.slice(0, count));
       const [logits, expected] = [restored, session].map((each) => forward(each, [3]).logits) as [never, never];
       expect(firstDifference(logits, expected), `${count} tokens`).toBe(-1);

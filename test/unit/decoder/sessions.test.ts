@@ -241,7 +241,7 @@ describe("many at once", () => {
       using session = open();
       const options = { maxTokens: 3, temperature, seed: 1, logitsProcessors: [spoil] };
       await expect(generate(session, idsOf(5), options).next()).rejects.toThrow(
-        `generate: logits at position 5 expected numbers below Infinity after logitsProcessors, got ${bad} as the largest`,
+        `generate: logits at position 5 expected finite numbers or -Infinity after logitsProcessors, got ${bad} as the largest`,
       );
     }
   });

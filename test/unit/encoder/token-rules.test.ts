@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { loadSeq2Seq, readSource, type Seq2Seq } from "../../../src/entries/encoders.ts";
 import { loadKernels } from "../../../src/entries/index.ts";
 import { forward, type GenerateOptions, generate, generateMany, models } from "../../../src/entries/models.ts";
+import { generateText } from "../../../src/entries/text.ts";
 import type { Kernels } from "../../../src/wasm/kernels.ts";
 import { seq2seqFolder, sourceFor, TINY_SEQ2SEQ } from "../../support/tiny-seq2seq.ts";
 
@@ -104,6 +105,15 @@ describe("generate with Whisper", () => {
     expect(await write(other, START)).toEqual(await choose(other, START, (id) => id !== first));
   });
 
+  test("where all tokens are suppressed, the error blames logitsProcessors only if there are some", async () => {
+    using model = await load({ suppress_tokens: Array.from({ length: 67 }, (_, id) => id) });
+    const text = (cause: string) =>
+      `generate: logits at position 2 expected one above -Infinity${cause}, got -Infinity as the largest`;
+    await expect(write(model, START)).rejects.toThrow(new RangeError(text("")));
+    const some = { logitsProcessors: [() => undefined] };
+    await expect(write(model, START, some)).rejects.toThrow(new RangeError(text(" after logitsProcessors")));
+  });
+
   test("a session that goes on where it stopped does not begin again, and begins behind what is forced", async () => {
     const last = plain.at(-1) as number;
     using model = await load({ begin_suppress_tokens: [last] });
@@ -122,15 +132,36 @@ describe("generate with Whisper", () => {
     expect(behind.slice(0, 3)).toEqual([last, last, last]);
     expect(behind[3]).not.toBe(last);
   });
+
+  test("text on a session that has read a part of the prompt begins behind the whole of it, as on a new one", async () => {
+    const numbers = { encode: () => [], decode: (ids: readonly number[]) => ids.map((id) => `${id} `).join("") };
+    const [first = 0] = plain;
+    using model = await load({ begin_suppress_tokens: [first] });
+    using session = await readSource(model, sourceFor("whisper", 20), { maxSeqLen: 64 });
+    const wanted = await write(model, START);
+    expect(wanted).not.toEqual(plain);
+    for (const reused of [0, START.length - 1]) {
+      const all = generateText(session, numbers, START, { maxTokens: TOKENS });
+      for await (const _ of all);
+      expect(await all.end).toMatchObject({ ids: wanted, reusedTokens: reused });
+    }
+  });
 });
 
 test.each([
-  [{ suppress_tokens: [1, -1] }, "loadSeq2Seq: suppress_tokens expected a list of token ids, got -1"],
-  [{ begin_suppress_tokens: 5 }, "loadSeq2Seq: begin_suppress_tokens expected an array, got 5"],
+  [[1], "generation_config.json: JSON expected an object, got Array"],
+  [{ suppress_tokens: [1, -1] }, "generation_config.json: suppress_tokens expected a list of token ids, got -1"],
+  [{ begin_suppress_tokens: 5 }, "generation_config.json: begin_suppress_tokens expected an array, got 5"],
   [
     { forced_decoder_ids: [[1, 67]] },
-    'loadSeq2Seq: forced_decoder_ids expected pairs of a position and an id below 67, got "[1, 67]"',
+    'generation_config.json: forced_decoder_ids expected pairs of a position and an id below 67, got "[1, 67]"',
   ],
-])("%j is refused", async (generation, message) => {
-  await expect(load({}, generation)).rejects.toMatchObject({ code: "BAD_FILE", message });
+])("%j is refused by the name of the file and the field", async (generation, message) => {
+  await expect(load({}, generation)).rejects.toMatchObject({ code: "BAD_FILE", message: `loadSeq2Seq: ${message}` });
+});
+
+test("fields of config.json are refused by its name", async () => {
+  await expect(load({ suppress_tokens: 5 })).rejects.toThrow(
+    "loadSeq2Seq: config.json: suppress_tokens expected an array, got 5",
+  );
 });

@@ -187,6 +187,7 @@ describe("a record that asks for much", () => {
   };
   const sites = Array.from({ length: 2000 }, () => ({ at: "residPre", layer: 0 }));
   const long = Array.from({ length: 400 }, (_, i) => i % 67);
+  const LAYERS = model.layers;
 
   test.each<[InspectionName, object, number]>([
     ["patchSites", { ...texts, sites }, 2002 * 7],
@@ -194,7 +195,7 @@ describe("a record that asks for much", () => {
     ["patchPaths", { ...texts, senders: sites, receivers: "residPost" }, 4002 * 7],
     ["detectHeads", { texts: [ids, { tokens: long }] }, 7 + (400 * 400) / 256],
     ["forward", { ids: long }, 625],
-    ["logitLens", { ids: long }, 625],
+    ["logitLens", { ids: long }, 625 + 400 * LAYERS],
   ])("of %s is refused before a pass", async (name, request, tokens) => {
     const record = await recordOf(name, request);
     await expect(replay(model, record, { maxTokens: tokens - 1 })).rejects.toThrow(

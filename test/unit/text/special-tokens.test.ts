@@ -10,8 +10,12 @@ import { TINY, tinyFolder } from "../../support/tiny-models.ts";
 import { readTextVectors, type TextVectors } from "../../support/vocabulary.ts";
 
 type Json = TextVectors["tokenizer"];
-const load = (json: object) =>
-  loadTokenizer((name) => (name === "tokenizer.json" ? new TextEncoder().encode(JSON.stringify(json)) : undefined));
+const load = (json: object, config: object = {}, generation: object = {}) =>
+  loadTokenizer((name) => {
+    const files = { "tokenizer.json": json, "tokenizer_config.json": config, "generation_config.json": generation };
+    const file = (files as Readonly<Record<string, object>>)[name];
+    return file && new TextEncoder().encode(JSON.stringify(file));
+  });
 
 const BYTES = readTextVectors("byte-level").tokenizer;
 const [BEGIN, END] = [656, 657];
@@ -120,6 +124,9 @@ describe("chat", () => {
     ["no token's text", TURNS, "a <b> & [c] <| x |> e\u0301 </think>\n\n"],
     ["a part of one", TURNS, "|begin|><|im_end| <tool>"],
     ["characters for private use", TURNS, "\uE000<b>\uE001\uF8FF"],
+    ["the escape of one", TURNS, "the escape \\ue000 <b> is private"],
+    ["the escape of one, in JSON", "{{ messages[0] | tojson }}", "the escape \\ue000 <b> is private"],
+    ["such an escape that the template makes small", "{{ messages[0].content | lower }}", "\\uE000 <b>"],
   ])("has the ids of the whole text for messages with %s", async (_, template, content) => {
     const { ids, all } = await idsOf(MORE, template, [{ role: "user", content }]);
     expect(ids).toEqual(all);
@@ -141,11 +148,15 @@ describe("chat", () => {
     expect(tokenizer.decode(ids, { keepSpecial: true })).toBe(text);
   });
 
-  test("lets the template find what it looks for in messages, special tokens excepted", async () => {
+  test("lets the template find what it looks for in messages, special tokens and their parts excepted", async () => {
     const template =
       "{{ messages[0].content.split('</think>')[1] }}{{ messages[0].content.split('<|im_end|>') | length }}";
     const { ids, tokenizer } = await idsOf(MORE, template, [{ role: "bot", content: "<|im_end|></think>x" }]);
     expect(tokenizer.decode(ids)).toBe("x1");
+    const part = await idsOf(MORE, "{{ messages[0].content | replace('<', '&lt;') }}", [
+      { role: "u", content: "a <b>" },
+    ]);
+    expect([part.tokenizer.decode(part.ids), part.text]).toEqual(["a <b>", "a &lt;b>"]);
   });
 
   test("passes no places for a tokenizer that does not say which special tokens it has", async () => {
@@ -189,6 +200,29 @@ describe("encode", () => {
       expect(encode(text)).toEqual(encode(text, { parseSpecial: true }));
     },
   );
+
+  test.each<readonly [string, object, object]>([
+    ["tokenizer_config.json names", { eos_token: "<end_of_turn>" }, {}],
+    ["tokenizer_config.json names, though it ends nothing", { pad_token: { content: "<end_of_turn>" } }, {}],
+    [
+      "tokenizer_config.json calls special",
+      { added_tokens_decoder: { 659: { content: "<end_of_turn>", special: true } } },
+      {},
+    ],
+    ["generation_config.json has end a generation", {}, { eos_token_id: [657, 659] }],
+  ])("of an added token that %s has its text as text", async (_, config, generation) => {
+    const more = ["<end_of_turn>", "<think>"].map((content, i) => ({
+      ...{ ...BYTES.added_tokens[0], id: 659 + i, content, special: false },
+    }));
+    const json = { ...BYTES, added_tokens: [...BYTES.added_tokens, ...more] };
+    const { encode, specialTexts } = await load(json, config, generation);
+    expect(specialTexts).toContain("<end_of_turn>");
+    expect(encode("a<end_of_turn><think>")).toEqual([...encode("a"), 659, 660]);
+    expect(encode("<end_of_turn>", { parseSpecial: false })).not.toContain(659);
+    // Without such a file, or a name, it is a token like any other.
+    expect((await load(json)).specialTexts).not.toContain("<end_of_turn>");
+    expect(encode("<think>", { parseSpecial: false })).toContain(660);
+  });
 
   test("of special tokens that are looked for in normalized text has none that normalizing makes", async () => {
     const added_tokens = BYTES.added_tokens.map((token) => ({ ...token, normalized: true }));

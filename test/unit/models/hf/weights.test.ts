@@ -348,6 +348,9 @@ test.each(NAMES)(
 test("to_qkv and to_out.0 are one matrix of q, k and v in this order", () => {
   const shapes = { "to_qkv.weight": [24, 6], "to_out.0.weight": [6, 8], "to_out.0.bias": [6] };
   expect(read(shapes).wqkv).toEqual(numbered(shapes)["to_qkv.weight"]);
+  expect(refusalOf({ ...shapes, "norm.weight": [6] })).toContain(
+    'tensor "norm.weight" expected to be absent: vit-pytorch',
+  );
 });
 
 test("wq and wk of original files are for interleaved pairs: a configuration for halves is refused", () => {
@@ -388,7 +391,7 @@ test.each([
     "rel_pos_h",
     "relative_position_bias_table",
   ],
-  ...["logit_scale", "temperature", "q_norm.weight"],
+  ...["logit_scale", "temperature", "q_norm.weight", "q_ln.weight", "group_norm.weight", "spatial_norm.conv_y.weight"],
 ])("a layer with %s is refused, since that would not be read", (name) => {
   expect(refusalOf({ ...linears(["to_q", "to_k", "to_v", "to_out.0"]), [name]: [4] })).toBe(
     `readAttentionWeights: tensor "${name}" expected to be absent: diffusers would be read without it, got it`,
