@@ -1,4 +1,4 @@
-import { isLocalFolder } from "../platform/local-files.ts";
+import { isLocal } from "../platform/local-files.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 
 /** The name of a model on Hugging Face, or the address of its page. */
@@ -15,7 +15,7 @@ function hintOf(text: string): string {
 /** `hintOf`, unless the text is a path in a folder of the host, where a mistake in it is likelier. */
 export async function hubHint(text: string): Promise<string> {
   const hint = hintOf(text);
-  return hint && (await isLocalFolder(text.replace(/\/.*/s, ""))) ? "" : hint;
+  return hint && (await isLocal(text.replace(/\/.*/s, ""))) ? "" : hint;
 }
 
 /** Throws if a URL is that of a model's page, which has no files. */

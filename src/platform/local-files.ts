@@ -10,15 +10,13 @@ export interface LocalFile {
 
 interface FileSystem {
   open(path: string | URL): Promise<LocalFile>;
-  stat(path: string): Promise<{ isDirectory(): boolean }>;
+  stat(path: string): Promise<object>;
 }
 
-/** Whether the host has a folder of this path. */
-export async function isLocalFolder(path: string): Promise<boolean> {
-  const found = await builtinModule<FileSystem>("node:fs/promises")
-    ?.stat(path)
-    .catch(() => undefined);
-  return found?.isDirectory() ?? false;
+/** Whether the host has something at this path. */
+export async function isLocal(path: string): Promise<boolean> {
+  const system = builtinModule<FileSystem>("node:fs/promises");
+  return Boolean(await system?.stat(path).catch(() => undefined));
 }
 
 /** Opens a file of a folder on the host's file system; undefined if there is none of this name. Throws on hosts without one. */

@@ -50,11 +50,10 @@ export function folderPieces(folder: string | URL): PieceStore | undefined {
   const base = typeof folder === "string" ? folder.replace(/[/\\]?$/, "/") : new URL(folder);
   if (base instanceof URL) base.pathname = base.pathname.replace(/\/?$/, "/");
   const pathOf = (name: string) => (typeof base === "string" ? base + name : new URL(name, base));
+  const remove = (name: string) => system.rm(pathOf(name), { force: true });
   const removeStale = async () => {
-    for (const name of await system.readdir(base)) {
-      if (!PART.test(name) || Date.now() - (await system.stat(pathOf(name))).mtimeMs < DAY_MS) continue;
-      await system.rm(pathOf(name), { force: true });
-    }
+    for (const name of await system.readdir(base))
+      if (PART.test(name) && Date.now() - (await system.stat(pathOf(name))).mtimeMs > DAY_MS) await remove(name);
   };
   let removed: Promise<void> | undefined;
   return {
@@ -67,17 +66,17 @@ export function folderPieces(folder: string | URL): PieceStore | undefined {
       // A folder that cannot be listed may be written nevertheless, and another program may remove the same files.
       removed ??= removeStale().catch(() => {});
       await removed;
-      const part = pathOf(`${key}.${crypto.randomUUID()}.part`);
+      const part = `${key}.${crypto.randomUUID()}.part`;
       try {
         // Flushed, since a file system may rename a file before its bytes are on the disk, and then lose power.
-        await system.writeFile(part, bytes, { flush: true });
-        await system.rename(part, pathOf(key));
+        await system.writeFile(pathOf(part), bytes, { flush: true });
+        await system.rename(pathOf(part), pathOf(key));
       } catch (error) {
-        await system.rm(part, { force: true });
+        await remove(part);
         throw error;
       }
     },
-    remove: (key) => system.rm(pathOf(key), { force: true }),
+    remove,
   };
 }
 
