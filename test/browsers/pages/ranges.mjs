@@ -8,9 +8,10 @@ const { openSafetensors, readSafetensors, toFloats, urlSource } = weights;
 
 /** Types of the model of this repository, by its URL relative to the page. */
 async function loadRelative(...urls) {
-  using kernels = await headwise.loadKernels({ models: models.models });
+  const kernels = await headwise.loadKernels({ models: models.models });
   const types = [];
   for (const url of urls) types.push((await models.loadModel(kernels, url)).type);
+  kernels.release();
   return types;
 }
 

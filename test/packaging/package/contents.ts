@@ -16,7 +16,7 @@ const ALLOWED = [
   /^dist\/[a-z]+\.(html|css)$/,
 ];
 /** Code is not minified, so most of the unpacked bytes are white space and names. */
-const BUDGET = { packed: 1_120_000, unpacked: 3_700_000, files: 102 };
+const BUDGET = { packed: 1_150_000, unpacked: 3_800_000, files: 103 };
 
 /** Of a source map, and of folders that machines have. */
 const STRAYS = [

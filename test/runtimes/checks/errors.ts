@@ -66,7 +66,7 @@ export async function checkErrors({ headwise, kernels, start, check }: Context):
     "an unknown weight": [
       () => make({}, { bQ: new Float32Array(64) }),
       "TypeError",
-      /^createAttention: weights expected only .*, got "bQ"$/,
+      /^createAttention: weights expected only .*, got "bQ": use bq$/,
     ],
     "no kernels": [
       () => loose.createAttention?.({}, GROUPED, weightsOf(GROUPED, 1)),
