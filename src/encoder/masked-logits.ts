@@ -40,8 +40,8 @@ export interface MaskedLogits {
  * try {
  *   maskedLogits(model, [[2, 7, 1, 3]], { positions: [[1]], top: 5 });
  * } catch (error) {
- * console.log((error as Error).message); // maskedLogits: model expected one whose file has a head for masked tokens, got one
- * without }
+ *   console.log((error as Error).message); // maskedLogits: model expected one whose file has a head for masked tokens, got one without
+ * }
  * kernels.release();
  */
 export function maskedLogits(model: Encoder, batch: Batch, options: MaskedLogitsOptions = {}): MaskedLogits[] {
