@@ -192,7 +192,11 @@ async function attempt(
   const asked = tests.map(({ file, index }) => ({ file, index }));
   const patience = (at: number) => PATIENCE_MS + 20 * (tests[at] as Timed).ms;
   const reply = await process.ask({ kind: "try", fault, tests: asked, fromLoad }, patience);
-  if (typeof reply === "string") return { kind: "tried", by: reply, at: 0, broken: false };
+  if (typeof reply === "string") {
+    // A process may end by what an earlier fault left behind: then the test is repeated.
+    const [, at] = /^the process ends in test (\d+)/.exec(reply) ?? [];
+    return { kind: "tried", by: reply, at: Number(at ?? 0), broken: at !== undefined };
+  }
   if (reply.kind !== "tried") throw new Error(`expected the end of a try, got ${reply.kind}`);
   return reply;
 }
