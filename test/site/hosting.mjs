@@ -50,6 +50,18 @@ const digestAt = (browser, address) =>
     return textOf(page, "#digest");
   });
 
+/** In a page: resolves once the service worker has kept nothing more for a second. */
+async function keptAll() {
+  const count = async () => {
+    const all = await Promise.all((await caches.keys()).map(async (name) => (await caches.open(name)).keys()));
+    return all.flat().length;
+  };
+  for (let before = -1, now = await count(); now !== before; ) {
+    await new Promise((done) => setTimeout(done, 1000));
+    [before, now] = [now, await count()];
+  }
+}
+
 export async function expectPlainHost({ browser, url: strict }) {
   const digest = await digestAt(browser, `${strict}inspector.html${VIEW}`);
   const { url, close } = await servePlainly();
@@ -59,7 +71,10 @@ export async function expectPlainHost({ browser, url: strict }) {
     // The service worker answers from here on, by either name.
     await look(`inspector.html${VIEW}`);
     await look(`inspector${VIEW}`);
-    await visit(browser, url, ready);
+    await visit(browser, url, async (page) => {
+      await ready(page);
+      await page.evaluate(keptAll);
+    });
   } finally {
     await close();
   }
