@@ -54,7 +54,7 @@ function hitsOf(session: Session): [probe: string, hits: number][] {
 /** Mean nats a token of held-out stories. */
 function natsOf(session: Session): number {
   let [nats, count] = [0, 0];
-  for (const story of sampled(heldOut.stories, 40)) {
+  for (const story of sampled(heldOut.stories, 24)) {
     session.truncate(0);
     const tokens = words.encode(story.text);
     const { logits } = forward(session, tokens, { rows: "all" });

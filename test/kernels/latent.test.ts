@@ -225,7 +225,7 @@ describe.each(builds)("attention_latents in the %s build", (build) => {
   }
 
   test("is as near to float64 as its roundings allow, for any size and any rules", () => {
-    for (const seed of sampledSeeds(1, 100, 15)) compareWithTwin(createLatentTrial(createRandom(seed)), `seed ${seed}`);
+    for (const seed of sampledSeeds(1, 100, 9)) compareWithTwin(createLatentTrial(createRandom(seed)), `seed ${seed}`);
   });
 
   test.each([
@@ -259,7 +259,7 @@ describe.each(builds)("attention_latents in the %s build", (build) => {
   });
 
   test("no call boundary, no order, no tile and nothing masked can be seen in the bits, and each is the contract's", () => {
-    expect(checkAttention(instance, 9000, calls(75, 20), build === "relaxed", "latents")).toBeUndefined();
+    expect(checkAttention(instance, 9000, calls(75, 12), build === "relaxed", "latents")).toBeUndefined();
   });
 
   test.each(FORMATS)("rows have the same bits however the heads of a token are cut, on pages of %s", (_, format) => {
