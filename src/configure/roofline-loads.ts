@@ -147,7 +147,9 @@ function productOf(
 ): Load {
   const { floats } = createRandom(outputs);
   // As small as in models: of 16-bit floats, those near 0 are widened more slowly.
-  const data = floats(outputs * inputs).map((value) => value / Math.sqrt(inputs));
+  const data = floats(outputs * inputs);
+  const scale = Math.sqrt(inputs);
+  for (let i = 0; i < data.length; i++) data[i] = (data[i] as number) / scale;
   const { packed, mode } = owned.add(
     createLinear(kernels, { weight: { data, shape: [outputs, inputs] } }, { weights }),
   );

@@ -1,4 +1,4 @@
-// Files that no command can use, as built: each gives an error of one line and exit code 2.
+// Files that no command can use: each gives an error of one line and exit code 2.
 
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { configure, describeModel } from "headwise/configure";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { configurationText } from "../../../src/cli/configure-text.ts";
-import { runCli } from "../../support/cli.ts";
+import { runCli, spawnCli } from "../../support/cli.ts";
 import { FASTER_CLOCK } from "../../support/clock.ts";
 import known from "../configure/known-models.json" with { type: "json" };
 
@@ -97,7 +97,7 @@ describe("a budget", () => {
     timeout: 120_000,
   }, () => {
     const small = ["--parameter-budget", "200k", "--seq-len", "64", "--target", "worker", "--measure", "--json"];
-    const { status, stdout, stderr } = runCli(["configure", ...small], FASTER_CLOCK);
+    const { status, stdout, stderr } = spawnCli(["configure", ...small], FASTER_CLOCK);
     expect([status, stderr]).toEqual([0, ""]);
     const { layer, roofline, speed } = JSON.parse(stdout);
     const { predicted, measured } = layer;

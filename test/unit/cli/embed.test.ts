@@ -1,4 +1,4 @@
-// `headwise embed`, as built: a tiny decoder as an encoder, with a tokenizer of words.
+// `headwise embed`: a tiny decoder as an encoder, with a tokenizer of words.
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

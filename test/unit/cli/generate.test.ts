@@ -1,4 +1,4 @@
-// `headwise generate` with text, as built: a tiny decoder with a tokenizer of words.
+// `headwise generate` with text: a tiny decoder with a tokenizer of words.
 
 import { spawnSync } from "node:child_process";
 import { copyFileSync, cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";

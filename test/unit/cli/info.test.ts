@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import type { Diagnosis } from "../../../src/diagnostics/doctor.ts";
-import { manifest, runCli } from "../../support/cli.ts";
+import { manifest, runCli, spawnCli } from "../../support/cli.ts";
 
 const { version } = manifest;
 
@@ -62,14 +62,14 @@ describe("info", () => {
     const refuse = 'const refuse = () => { throw new WebAssembly.CompileError("no") };';
     const script = `${refuse} WebAssembly.compile = refuse; WebAssembly.Module = class { constructor() { refuse() } };`;
     const flags = ["--import", `data:text/javascript,${encodeURIComponent(script)}`];
-    const { status, stdout, stderr } = runCli(["info", "--json"], flags);
+    const { status, stdout, stderr } = spawnCli(["info", "--json"], flags);
     expect([status, stderr]).toEqual([1, ""]);
     expect(JSON.parse(stdout)).toMatchObject({
       ok: false,
       problem: { code: "NO_CODEGEN", message: expect.stringContaining("forbids compiling wasm from bytes") },
       features: { codegen: false, simd: true },
     });
-    const text = runCli(["info"], flags);
+    const text = spawnCli(["info"], flags);
     expect([text.status, text.stdout.split("\n")[0]]).toEqual([1, `headwise ${version}: FAILED`]);
     expect(text.stdout).toContain("\nfeatures   no codegen, SIMD");
     expect(text.stdout).toContain("\nproblem    loadKernels: this host forbids");

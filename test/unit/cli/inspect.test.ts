@@ -1,4 +1,4 @@
-// `headwise inspect`, as built, on the trained models of the repository: its figures are those of the library.
+// `headwise inspect`, on the trained models of the repository: its figures are those of the library.
 
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -21,7 +21,7 @@ import { createSession, gguf, loadModel, type Model, models } from "../../../src
 import { quantized } from "../../../src/entries/quantized.ts";
 import { loadTokenizer } from "../../../src/entries/text.ts";
 import type { Kernels } from "../../../src/wasm/kernels.ts";
-import { runCli } from "../../support/cli.ts";
+import { runCli, spawnCli } from "../../support/cli.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
 import { wordTokenizer } from "../../support/word-tokenizer.ts";
 
@@ -49,7 +49,9 @@ beforeAll(async () => {
 afterAll(() => kernels.release());
 
 /** Runs the command with the build that the library has here. */
-const run = (model: string, ...args: string[]) => runCli(["inspect", model, ...args, "--deterministic"]);
+// The kernels of statistics lie beside the built command line alone.
+const run = (model: string, ...args: string[]) =>
+  (args.includes("--statistics") ? spawnCli : runCli)(["inspect", model, ...args, "--deterministic"]);
 const ofIds = (...args: string[]) => run(INDUCTION, "--ids", IDS.join(), ...args);
 const ofText = (...args: string[]) => run(STORIES, TEXT, ...args);
 
@@ -195,7 +197,8 @@ describe("maps", () => {
 
   test("have colours if they are asked for, and none in a pipe or with --colour never", () => {
     const coloured = (args: string[], env = {}) =>
-      runCli(["inspect", INDUCTION, "--ids", "81,90,81", "--maps", "1", ...args], [], { COLORTERM: "", ...env }).stdout;
+      spawnCli(["inspect", INDUCTION, "--ids", "81,90,81", "--maps", "1", ...args], [], { COLORTERM: "", ...env })
+        .stdout;
     const truecolor = { COLORTERM: "truecolor" };
     expect(coloured(["--colour", "always"], truecolor)).toContain("\x1b[38;2;");
     expect(coloured(["--colour", "always"])).toContain("\x1b[38;5;");

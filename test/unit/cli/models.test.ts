@@ -1,4 +1,4 @@
-// The commands that run whole decoders, as built.
+// The commands that run whole decoders.
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,7 +10,7 @@ import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
 import { loadKernels } from "../../../src/entries/index.ts";
 import { createSession, forward, loadModel, models } from "../../../src/entries/models.ts";
 import { HeadwiseError } from "../../../src/util/errors.ts";
-import { runCli } from "../../support/cli.ts";
+import { runCli, spawnCli } from "../../support/cli.ts";
 import { FASTER_CLOCK } from "../../support/clock.ts";
 import { importWith } from "../../support/replace-module.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
@@ -65,7 +65,7 @@ describe("run --ids", () => {
 
 describe("bench FOLDER", () => {
   test("times a prompt and a token in each format, beside reading the weights", () => {
-    const { status, stdout } = runCli(["bench", folder, "--json"], FASTER_CLOCK);
+    const { status, stdout } = spawnCli(["bench", folder, "--json"], FASTER_CLOCK);
     expect(status).toBe(0);
     const { type, tokens, rows, leftOut } = JSON.parse(stdout);
     expect([type, tokens, leftOut]).toEqual(["qwen3_moe", 128, []]);
@@ -79,7 +79,7 @@ describe("bench FOLDER", () => {
   });
 
   test("prints a table of one format", () => {
-    const lines = runCli(["bench", folder, "--weights", "q8"], FASTER_CLOCK).stdout.trimEnd().split("\n");
+    const lines = spawnCli(["bench", folder, "--weights", "q8"], FASTER_CLOCK).stdout.trimEnd().split("\n");
     expect(lines).toHaveLength(6);
     expect(lines[2]).toMatch(/^qwen3_moe, 2 layers, prompt of 128 tokens, build \w+, threads 1$/);
     expect(lines.at(-1)).toMatch(/^q8 .* %$/);

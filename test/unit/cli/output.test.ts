@@ -14,7 +14,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { cli, runCli } from "../../support/cli.ts";
+import { cli, spawnCli } from "../../support/cli.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
 import { wordTokenizer } from "../../support/word-tokenizer.ts";
 
@@ -87,17 +87,17 @@ describe("stdout has the result alone", () => {
 
   test("of generate, with the statistics on stderr unless --quiet", () => {
     args[1] = folder;
-    const { stdout, stderr } = runCli(args);
+    const { stdout, stderr } = spawnCli(args);
     expect(stdout).toMatch(/^(\s*w\d+){6}\n$/);
     expect(stderr).toMatch(/^\nmodel .*\nsession .*\nfirst token .*\ndecode .*\nbuild .*\n$/);
-    expect(runCli([...args, "--quiet"])).toMatchObject({ status: 0, stdout, stderr: "" });
+    expect(spawnCli([...args, "--quiet"])).toMatchObject({ status: 0, stdout, stderr: "" });
   });
 
   test("of embed, with the statistics on stderr unless --quiet", () => {
-    const { stdout, stderr } = runCli(["embed", folder, "w5", "w6", "--deterministic"]);
+    const { stdout, stderr } = spawnCli(["embed", folder, "w5", "w6", "--deterministic"]);
     expect(stdout).toMatch(/^w5 .*\nw6 .*\ncosine 1, 2 .*\n$/);
     expect(stderr).toMatch(/^\nmodel .*\nvectors .*\nbuild .*\n$/);
-    expect(runCli(["embed", folder, "w5", "w6", "--deterministic", "--quiet"])).toMatchObject({ stdout, stderr: "" });
+    expect(spawnCli(["embed", folder, "w5", "w6", "--deterministic", "--quiet"])).toMatchObject({ stdout, stderr: "" });
   });
 });
 
@@ -115,7 +115,7 @@ describe('"-" is standard input', () => {
   });
 
   test("for one text of embed", () => {
-    const { status, stderr } = runCli(["embed", folder, "-", "-"]);
+    const { status, stderr } = spawnCli(["embed", folder, "-", "-"]);
     const text = 'headwise embed: expected "-" once, for standard input, got it 2 times (see headwise embed --help)\n';
     expect([status, stderr]).toEqual([2, text]);
   });

@@ -1,4 +1,4 @@
-// `headwise report`, as built.
+// `headwise report`.
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-// `headwise run`, as built: layers of files of each kind.
+// `headwise run`: layers of files of each kind.
 
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
