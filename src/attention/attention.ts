@@ -1,10 +1,10 @@
+import type { PageShape } from "../cache/page-layout.ts";
 import { readFields } from "../util/arguments.ts";
 import { type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
 import type { F32Ptr, NullPtr } from "../wasm/abi.ts";
 import { expectKernels, freeing, type Kernels } from "../wasm/kernels.ts";
 import { type CheckedWeights, checkWeights } from "./check-weights.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
-import type { PageShape } from "./layer-sizes.ts";
 import { type Layer, storeLayer } from "./packed-weights.ts";
 import { createRotary, type Rotary } from "./rope.ts";
 import {

@@ -48,6 +48,3 @@ export function vectorSizes(config: CheckedConfig): Readonly<Record<VectorName, 
     extraValue: numKvHeads * valueDim,
   };
 }
-
-/** The sizes that cache pages depend on, and their kind: undefined for keys and values of heads. */
-export type PageShape = Pick<CheckedConfig, "numKvHeads" | "headDim" | "valueDim"> & { readonly kind?: unknown };

@@ -1,9 +1,9 @@
 // Copies keys and values between rows in linear memory and the pages of a cache.
 
-import type { PageShape } from "../attention/layer-sizes.ts";
 import { CACHE_SHAPE_BYTES, type CacheShapePtr, type F32Ptr, storeCacheShape } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { type Layout, pointer } from "../wasm/memory.ts";
+import type { PageShape } from "./page-layout.ts";
 import { type Pages, pageTable } from "./pages.ts";
 
 /** Floats between neighbouring tokens, and between neighbouring heads, of rows of keys and of values. */

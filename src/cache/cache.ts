@@ -4,6 +4,7 @@ import { seesLater } from "../attention/positions.ts";
 import { readFields } from "../util/arguments.ts";
 import { expectMade } from "../util/lifetime.ts";
 import { expectKernels } from "../wasm/kernels.ts";
+import { checkCacheFormat } from "./formats.ts";
 import {
   CACHE_OPTIONS,
   type CacheOptions,
@@ -12,7 +13,8 @@ import {
   type KvCache,
   makeCache,
 } from "./kv-cache.ts";
-import type { Retention } from "./pages.ts";
+import { createPageLayout, type PageShape } from "./page-layout.ts";
+import { pagesBytes, type Retention } from "./pages.ts";
 
 /**
  * The KV cache of one attention layer: keys and values of `batch` sequences, which always have the same length. All of its
@@ -68,5 +70,20 @@ export function retentionOf(where: string, config: CheckedConfig, truncatable: n
   return {
     left: seesLater(config) ? Number.POSITIVE_INFINITY : config.window.left,
     truncatable: checkTruncatable(where, truncatable),
+  };
+}
+
+/** The cache of a layer: its bytes, and the formats of its pages. */
+export function planCache(
+  where: string,
+  shape: PageShape,
+  config: CheckedConfig,
+  maxSeqLen: number,
+  { format, truncatable }: Pick<CacheOptions, "format" | "truncatable">,
+): { readonly bytes: number; readonly formats: number } {
+  const layout = createPageLayout(shape, checkCacheFormat(where, "format", format, shape));
+  return {
+    bytes: pagesBytes(layout, 1, maxSeqLen, retentionOf(where, config, truncatable)),
+    formats: layout.formats,
   };
 }

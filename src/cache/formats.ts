@@ -1,8 +1,8 @@
 import { PAGE } from "../../assembly/layout.ts";
-import type { PageShape } from "../attention/layer-sizes.ts";
 import { expectFormatLoaded } from "../linear/options.ts";
 import { expectInt, expectOneOf, readFields } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
+import type { PageShape } from "./page-layout.ts";
 import {
   CACHE_FORMATS,
   type CacheFormat,

@@ -1,7 +1,6 @@
 // Keys and values of sequences in pages, whoever projects them.
 
 import { PAGE } from "../../assembly/layout.ts";
-import type { PageShape } from "../attention/layer-sizes.ts";
 import { MOST_HEADS, MOST_SEQUENCES } from "../attention/limits.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { expectInt, readFields } from "../util/arguments.ts";
@@ -10,6 +9,7 @@ import { expectAlive, type Handle, makeHandle, type Releasable } from "../util/l
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { commitPages, dropPages, leastLength, leastPosition, restorePages, startOf } from "./aging.ts";
 import { type CacheStage, checkCacheFormat, describeStages, expectStagesLoaded } from "./formats.ts";
+import type { PageShape } from "./page-layout.ts";
 import { type CacheFormat, type CacheFormats, createPageLayout, type Stage } from "./page-layout.ts";
 import { allocatePages, type Pages, pagesBytes, type Retention } from "./pages.ts";
 import { readPages } from "./read-pages.ts";

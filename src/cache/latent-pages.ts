@@ -1,11 +1,10 @@
 // Pages of latents: latents as the keys of one head, and as its values the keys that are rotated.
 
 import { LATENT_PAGES } from "../../assembly/layout.ts";
-import type { PageShape } from "../attention/layer-sizes.ts";
 import type { CheckedLatentConfig } from "../latent/config.ts";
 import { wholePanels } from "../linear/formats.ts";
 import { expectIntegerDim } from "./formats.ts";
-import type { PageKind } from "./page-layout.ts";
+import type { PageKind, PageShape } from "./page-layout.ts";
 
 export const LATENT_KIND: PageKind = {
   flag: LATENT_PAGES,

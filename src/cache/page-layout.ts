@@ -11,7 +11,6 @@ import {
   PANEL,
   QUAD,
 } from "../../assembly/layout.ts";
-import type { PageShape } from "../attention/layer-sizes.ts";
 import { wholePanels } from "../linear/formats.ts";
 import { aligned } from "../wasm/memory.ts";
 
@@ -54,6 +53,14 @@ export const codeIn = (entry: number): PageCode => entry & CODE_BITS;
 export interface Stage {
   readonly code: PageCode;
   readonly pages: number;
+}
+
+/** The sizes that pages depend on, and what they hold: keys and values of heads where it is undefined. */
+export interface PageShape {
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly valueDim: number;
+  readonly kind?: PageKind | undefined;
 }
 
 /** Everything that depends on the sizes and formats of pages; made once for each cache. */
@@ -99,8 +106,6 @@ export interface PageKind {
   checkFormats(where: string, path: string, formats: CacheFormats, shape: PageShape): void;
 }
 
-const kindOf = (shape: PageShape) => shape.kind as PageKind | undefined;
-
 /** Float32 pages, which keep their format. */
 const FLOAT_STAGES: readonly Stage[] = [
   { code: encodeFormats({ keys: "f32", values: "f32" }), pages: Number.POSITIVE_INFINITY },
@@ -108,7 +113,7 @@ const FLOAT_STAGES: readonly Stage[] = [
 
 export function createPageLayout(shape: PageShape, stages: readonly Stage[] = FLOAT_STAGES): PageLayout {
   const { numKvHeads, headDim, valueDim } = shape;
-  const kind = kindOf(shape);
+  const kind = shape.kind;
   const formats = stages.reduce(
     (bits, { code }) => bits | (1 << keyCode(code)) | (16 << valueCode(code)),
     kind ? kind.flag : 0,
@@ -135,7 +140,7 @@ function partBytes(format: number, components: number): number {
 /** Bytes of a head's keys and of its values, which follow them. */
 function headBytes(shape: PageShape, code: PageCode): { keys: number; values: number } {
   const { headDim, valueDim } = shape;
-  const components = kindOf(shape)?.keyComponents(headDim) ?? headDim;
+  const components = shape.kind?.keyComponents(headDim) ?? headDim;
   return { keys: partBytes(keyCode(code), components), values: partBytes(valueCode(code), wholePanels(valueDim)) };
 }
 

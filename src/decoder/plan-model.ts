@@ -1,7 +1,8 @@
 import { type CheckedConfig, checkConfig } from "../attention/config.ts";
-import type { PageShape } from "../attention/layer-sizes.ts";
 import { layerLayout } from "../attention/packed-weights.ts";
+import { planCache } from "../cache/cache.ts";
 import { latentPageShape } from "../cache/latent-pages.ts";
+import type { PageShape } from "../cache/page-layout.ts";
 import { placeLatentRows } from "../forward/latent/pass.ts";
 import { latentChunkRows } from "../forward/latent/scratch.ts";
 import { placeLayerRows } from "../forward/row-pass.ts";
@@ -24,7 +25,7 @@ import {
 } from "./model-formats.ts";
 import { placeModel } from "./places.ts";
 import { planPass } from "./scratch.ts";
-import { planCache, type SessionOptions } from "./session.ts";
+import type { SessionOptions } from "./session.ts";
 
 /** What to plan a model's memory for. */
 export interface ModelPlanSizes extends SessionOptions {

@@ -1,10 +1,5 @@
-import type { CheckedConfig } from "../attention/config.ts";
-import type { PageShape } from "../attention/layer-sizes.ts";
-import { type Cache, createCache, retentionOf } from "../cache/cache.ts";
-import { checkCacheFormat } from "../cache/formats.ts";
+import { type Cache, createCache, planCache } from "../cache/cache.ts";
 import { type CacheOptions, expectFreeFor, expectTruncatable } from "../cache/kv-cache.ts";
-import { createPageLayout } from "../cache/page-layout.ts";
-import { pagesBytes } from "../cache/pages.ts";
 import type { CallTokens } from "../forward/call.ts";
 import type { LayerCall } from "../forward/layer-steps.ts";
 import { expectPositions, mostTokens } from "../models/decoder/read-spec.ts";
@@ -70,21 +65,6 @@ export interface SessionOptions extends Pick<CacheOptions, "format" | "truncatab
 }
 
 export const SESSION_OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", "format", "truncatable"];
-
-/** The cache of a layer: its bytes, and the formats of its pages. */
-export function planCache(
-  where: string,
-  shape: PageShape,
-  config: CheckedConfig,
-  maxSeqLen: number,
-  { format, truncatable }: SessionOptions,
-): { readonly bytes: number; readonly formats: number } {
-  const layout = createPageLayout(shape, checkCacheFormat(where, "format", format, shape));
-  return {
-    bytes: pagesBytes(layout, 1, maxSeqLen, retentionOf(where, config, truncatable)),
-    formats: layout.formats,
-  };
-}
 
 /**
  * Allocates a session: a cache for each layer.

@@ -1,7 +1,7 @@
 // The scratch of a pass of latent attention.
 
-import type { PageShape } from "../../attention/layer-sizes.ts";
 import { placeRows } from "../../cache/append-gather.ts";
+import type { PageShape } from "../../cache/page-layout.ts";
 import { createPageLayout } from "../../cache/page-layout.ts";
 import { pagesBytes } from "../../cache/pages.ts";
 import type { CheckedLatentConfig } from "../../latent/config.ts";
