@@ -41,7 +41,7 @@ const PARTS = {
 const NULLABLE = "OrNull";
 /** Every module also exports its build, its base of the heap and its stamp, from here. These are not kernels. */
 const MODULE = "assembly/module";
-/** Arguments that a record of the work queue of threads holds (src/threads/work-queue.ts); what needs more takes a struct. */
+/** Arguments that a record of the work queue of threads holds (src/hosts/threads/pool.ts); what needs more takes a struct. */
 const MOST_ARGUMENTS = 8;
 /** Where a kernel that works in scratch has it, so that each thread can be given its own. */
 const SCRATCH = "scratch";

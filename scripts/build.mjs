@@ -107,9 +107,9 @@ for (const { name, source } of workers)
     entryPoints: [source],
     outfile: `build/${name}.txt`,
   });
-await build({ ...common, entryPoints: ["src/wasm/shared-memory.ts", "src/wasm/lower-fma.ts"], outdir: "build" });
+await build({ ...common, entryPoints: ["src/wasm/rewrite.ts"], outdir: "build" });
 // Each module of the simd build is the relaxed one with products that are rounded.
-const { unfuse } = await import("../build/lower-fma.js");
+const { shareMemory, unfuse } = await import("../build/rewrite.js");
 const builds = modules.flatMap(({ target: relaxed }) => {
   const simd = relaxed.replace("relaxed", "simd");
   writeFileSync(`build/${simd}.wasm`, unfuse(readFileSync(`build/${relaxed}.wasm`)));
@@ -202,7 +202,6 @@ for (const { path, text } of parts.flatMap(({ outputFiles }) => outputFiles))
   );
 for (const name of builds) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
 // The same code on memory that threads share.
-const { shareMemory } = await import("../build/shared-memory.js");
 for (const name of ["simd", "relaxed"])
   writeFileSync(`dist/${name}-threads.wasm`, shareMemory(readFileSync(`build/${name}.wasm`)));
 const { version } = JSON.parse(readFileSync("package.json", "utf8"));

@@ -1,4 +1,4 @@
-// How bundles contain `.wasm`: as base64 of its deflated bytes, which src/platform/inflate.ts decompresses. Base64 of plain
+// How bundles contain `.wasm`: as base64 of its deflated bytes, which src/base/platform/host.ts decompresses. Base64 of plain
 // wasm would be 40 % longer once the bundle is compressed for transfer.
 
 import { readFileSync } from "node:fs";
@@ -12,7 +12,7 @@ const deflateSmallest = promisify(zopfli.deflate);
 // Those that its Emscripten runtime added would print all of its source with any error of the build.
 for (const event of ["uncaughtException", "unhandledRejection"]) process.removeAllListeners(event);
 
-/** Relaxed modules only are contained: src/wasm/lower-fma.ts makes those of simd from them. */
+/** Relaxed modules only are contained: src/wasm/rewrite.ts makes those of simd from them. */
 const containedOf = (file) => join(dirname(file), basename(file).replace("simd.wasm", "relaxed.wasm"));
 
 const textOf = (deflated) => Buffer.from(deflated).toString("base64");

@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { gzipSync } from "node:zlib";
 import { type BuildOptions, build } from "esbuild";
-import { escapeHtml } from "../src/util/escape.ts";
+import { escapeHtml } from "../src/base/util/strings.ts";
 import { collectExamples } from "./docs/examples.ts";
 import { type DocumentPage, renderDocuments } from "./docs/pages.ts";
 import { fill, type PageParts, pageHtml } from "./html.ts";

@@ -1,7 +1,7 @@
 // Pages of HTML: the layout around a content, and the menu.
 
 import { readFileSync } from "node:fs";
-import { escapeHtml } from "../src/util/escape.ts";
+import { escapeHtml } from "../src/base/util/strings.ts";
 import { PAGES } from "./pages.ts";
 
 const LAYOUT = readFileSync(new URL("layout.html", import.meta.url), "utf8");

@@ -11,7 +11,7 @@ export function madd(a: v128, b: v128, c: v128): v128 {
 
 /**
  * Whether madd is one instruction. Where it is two, tiles want a register for the product and have fewer rows. A variable:
- * modules hold the tiles of both builds, so that src/wasm/lower-fma.ts can make the one out of the other. Never asked in an
+ * modules hold the tiles of both builds, so that src/wasm/rewrite.ts can make the one out of the other. Never asked in an
  * inner loop.
  */
 export let MADD_FUSES: bool = ASC_FEATURE_RELAXED_SIMD;

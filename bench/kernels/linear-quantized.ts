@@ -11,10 +11,8 @@ import {
   panelBytes,
   panelsOf,
   sumBytes,
-} from "../../src/linear/formats.ts";
-import { linear_q4 } from "../../src/reference/linear_q4.ts";
-import { linear_q8 } from "../../src/reference/linear_q8.ts";
-import { subtract_mins } from "../../src/reference/subtract_mins.ts";
+} from "../../src/layers/linear/formats.ts";
+import { linear_q4, linear_q8, subtract_mins } from "../../src/reference/linear.ts";
 import { LINEAR_SHAPE_BYTES, NULL, storeLinearShape } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
 import type { Build } from "../lib/builds.ts";

@@ -1,7 +1,6 @@
 import { F16_SCRATCH } from "../../assembly/layout.ts";
-import { linearShape, packedFloats, panelsOf } from "../../src/linear/formats.ts";
-import { linear_f32 } from "../../src/reference/linear.ts";
-import { linear_f16 } from "../../src/reference/linear_f16.ts";
+import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats.ts";
+import { linear_f16, linear_f32 } from "../../src/reference/linear.ts";
 import { pack_rows_f32 } from "../../src/reference/pack.ts";
 import { LINEAR_SHAPE_BYTES, NULL, storeLinearShape } from "../../src/wasm/abi.ts";
 import { pointer } from "../../src/wasm/memory.ts";

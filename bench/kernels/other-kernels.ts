@@ -2,7 +2,7 @@
 // arithmetic, the others, which do little but read and write, with reading their input.
 
 import { PAGE } from "../../assembly/layout.ts";
-import { createPageLayout } from "../../src/cache/page-layout.ts";
+import { createPageLayout } from "../../src/layers/state/pages.ts";
 import { reference } from "../../src/reference/index.ts";
 import {
   ATTENTION_SHAPE_BYTES,

@@ -1,12 +1,12 @@
 // Whole decoders with the shapes of real models and random weights: prompts, and single tokens behind 128 and 1024 others, beside
 // reading the same weights.
 
-import { forward } from "../../src/decoder/forward.ts";
-import { loadModel } from "../../src/decoder/load-model.ts";
-import type { Model } from "../../src/decoder/model.ts";
-import { createSession, type Session } from "../../src/decoder/session.ts";
-import { panelBytes, type WeightFormat } from "../../src/linear/formats.ts";
-import { linearFlops } from "../../src/linear/linear.ts";
+import { panelBytes, type WeightFormat } from "../../src/layers/linear/formats.ts";
+import { linearFlops } from "../../src/layers/linear/products.ts";
+import type { Model } from "../../src/models/blocks/model.ts";
+import { forward } from "../../src/models/decoder/forward.ts";
+import { createSession, type Session } from "../../src/models/decoder/session.ts";
+import { loadModel } from "../../src/models/load/load-model.ts";
 import { type Build, loadBuild } from "../lib/builds.ts";
 import type { Region } from "../lib/case.ts";
 import { type Effort, type Load, measure } from "../lib/measure.ts";

@@ -1,8 +1,8 @@
 // A layer of latent attention of the sizes of DeepSeek-V2-Lite: prompts by both paths, in one process and by turns, and
 // decode steps with caches of each format.
 
-import { createLatentAttention, type LatentAttention } from "../../src/api/latent-attention.ts";
 import { attend, type Cache, createCache } from "../../src/entries/core.ts";
+import { createLatentAttention, type LatentAttention } from "../../src/layers/api/latent.ts";
 import { type BuildName, loadBuild } from "../lib/builds.ts";
 import { compare, type Load } from "../lib/measure.ts";
 import { type Column, part } from "../lib/part.ts";

@@ -1,8 +1,8 @@
 // The public function `linear` beside the kernel that it runs, on the same weights, in one process and by turns.
 
 import { createLinear, linear } from "../../src/entries/core.ts";
-import type { Linear } from "../../src/linear/create-linear.ts";
-import { integerRowBytes, isInteger, linearShape } from "../../src/linear/formats.ts";
+import type { Linear } from "../../src/layers/linear/create-linear.ts";
+import { integerRowBytes, isInteger, linearShape } from "../../src/layers/linear/formats.ts";
 import { LINEAR_SHAPE_BYTES, storeLinearShape } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
 import { type Build, type BuildName, loadBuild } from "../lib/builds.ts";

@@ -1,10 +1,10 @@
 // What a token of a whole decoder takes outside its products and its attention (norms, activations, RoPE, the cache, the choice
 // of the next token, and the host): the calls of those kernels alone, by turns with the token.
 
-import { forward } from "../../src/decoder/forward.ts";
-import { loadModel } from "../../src/decoder/load-model.ts";
-import type { Model } from "../../src/decoder/model.ts";
-import { createSession } from "../../src/decoder/session.ts";
+import type { Model } from "../../src/models/blocks/model.ts";
+import { forward } from "../../src/models/decoder/forward.ts";
+import { createSession } from "../../src/models/decoder/session.ts";
+import { loadModel } from "../../src/models/load/load-model.ts";
 import { type Build, loadBuild } from "../lib/builds.ts";
 import { recordCalls } from "../lib/kernel-calls.ts";
 import { compare, type Effort } from "../lib/measure.ts";

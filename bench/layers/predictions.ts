@@ -1,8 +1,8 @@
 // One layer of each variant of attention, small and large: what the configurator predicts, and what the layer takes.
 
-import { PROJECTION_KINDS, type ProjectionKind } from "../../src/configure/choose-attention.ts";
-import { configure } from "../../src/configure/configure.ts";
-import { measureLayer } from "../../src/configure/measure-layer.ts";
+import { PROJECTION_KINDS, type ProjectionKind } from "../../src/tools/configure/choose.ts";
+import { configure } from "../../src/tools/configure/configure.ts";
+import { measureLayer } from "../../src/tools/configure/measure.ts";
 import { loadBuild } from "../lib/builds.ts";
 import { type Column, fasterBuild, part } from "../lib/part.ts";
 

@@ -2,7 +2,7 @@
 // CPU time.
 
 import { createKvCache, type Kernels, type SdpaOptions, scaledDotProductAttention } from "../../src/entries/core.ts";
-import { type StatisticsOptions, scaledDotProductAttentionWithStatistics } from "../../src/inspect/statistics.ts";
+import { type StatisticsOptions, scaledDotProductAttentionWithStatistics } from "../../src/tools/inspect/statistics.ts";
 import { type BuildName, loadBuild } from "../lib/builds.ts";
 import { spreadOf } from "../lib/measure.ts";
 import { part } from "../lib/part.ts";

@@ -3,7 +3,7 @@
 import type { KernelTable } from "../../src/wasm/abi.ts";
 import { type Kernels, wrapKernels } from "../../src/wasm/kernels.ts";
 import type { LinearMemory } from "../../src/wasm/memory.ts";
-import { startOwn } from "../../src/wasm/select-build.ts";
+import { startOwn } from "../../src/wasm/modules.ts";
 import { modulesOf } from "../../test/support/modules.ts";
 import { type PeakLoops, startPeakLoops } from "../peaks/compile.ts";
 

@@ -3,7 +3,7 @@
 // are short, so that most of them fall between two interruptions.
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { median, time } from "../../src/diagnostics/timing.ts";
+import { median, time } from "../../src/tools/diagnostics/timing.ts";
 
 /** Something to time: `run` does `work` units of work (operations or bytes). */
 export interface Load {

@@ -1,4 +1,4 @@
-import { createRandom } from "../../src/diagnostics/random.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 
 /** Fills `data` with numbers in [-1, 1) from a seed: the same on every engine and machine. */
 export function fill(data: Float32Array, seed: number): void {

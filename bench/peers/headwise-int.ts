@@ -2,7 +2,7 @@
 
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import type { Kernels } from "../../src/entries/index.ts";
-import { integerRowBytes, linearShape, panelBytes, panelsOf, sumBytes } from "../../src/linear/formats.ts";
+import { integerRowBytes, linearShape, panelBytes, panelsOf, sumBytes } from "../../src/layers/linear/formats.ts";
 import {
   type F32Ptr,
   LINEAR_SHAPE_BYTES,

@@ -1,6 +1,6 @@
 // Line charts as SVG, for light and dark pages. Lines differ in colour, dash and marker.
 
-import { cssColour, PALETTE } from "../../src/inspect/colours.ts";
+import { cssColour, PALETTE } from "../../src/tools/inspect/colours.ts";
 import { mean } from "./study.ts";
 import { drawSvg, plain } from "./svg.ts";
 

@@ -1,6 +1,6 @@
 // Tables of heads as SVG: a row for each layer, a column for each head, a shade and a number for each value.
 
-import { cssColour, inkOn, rampColour } from "../../src/inspect/colours.ts";
+import { cssColour, inkOn, rampColour } from "../../src/tools/inspect/colours.ts";
 import { drawSvg, plain } from "./svg.ts";
 
 /** One of the tables of a figure: values [layer][head]. */

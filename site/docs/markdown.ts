@@ -3,7 +3,7 @@
 import { dirname, join, posix } from "node:path";
 import GithubSlugger from "github-slugger";
 import { Marked, type Tokens } from "marked";
-import { escapeHtml } from "../../src/util/escape.ts";
+import { escapeHtml } from "../../src/base/util/strings.ts";
 
 /** A part of a document below a heading, for the search. */
 export interface Part {

@@ -1,6 +1,6 @@
 // Colours of values on canvases, from the ramp and the palette of all figures.
 
-import { type Colour, mixColours, PALETTE, rampColour } from "../../src/inspect/colours.ts";
+import { type Colour, mixColours, PALETTE, rampColour } from "../../src/tools/inspect/colours.ts";
 
 /** A pixel as ImageData holds it: red is the first byte. */
 const pixelOf = ([red, green, blue]: Colour): number => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;

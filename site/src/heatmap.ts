@@ -1,6 +1,6 @@
 // An attention map that one can read: a canvas of one pixel a weight, labels, and a cursor that the pointer and the arrow keys move.
 
-import { visible } from "../../src/inspect/visible.ts";
+import { visible } from "../../src/base/util/strings.ts";
 import { paint } from "./colours.ts";
 import { make } from "./dom.ts";
 

@@ -1,6 +1,6 @@
 // The inspector: a text, all heads of a model, and one of them large.
 
-import { visible } from "../../src/inspect/visible.ts";
+import { visible } from "../../src/base/util/strings.ts";
 import type { Attended, HeadAbout } from "../worker/inspect.ts";
 import { afterPause, byId, make, showMessage } from "./dom.ts";
 import { startEngine } from "./engine.ts";

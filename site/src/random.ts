@@ -1,6 +1,6 @@
 // Seeded random numbers, the same in every engine.
 
-import { createRandom } from "../../src/diagnostics/random.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 
 /** `length` numbers, about normal with mean 0 and deviation 1, rounded to float32. */
 export function normals(length: number, seed: number): Float32Array {

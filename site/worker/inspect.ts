@@ -2,7 +2,7 @@
 
 import { detectHeads, sitesOf } from "headwise/inspect";
 import type { Model } from "headwise/models";
-import { largestIds, probabilitiesOf } from "../../src/inspect/probabilities.ts";
+import { largestIds, probabilitiesOf } from "../../src/tools/inspect/logits.ts";
 import { type HeadMaps, mapOf, shrink } from "./inspect-maps.ts";
 import { type Changes, digestOf, PLAIN, type Reading, readText, release } from "./inspect-runs.ts";
 import { type Unknown, unknownIn } from "./inspect-text.ts";

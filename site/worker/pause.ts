@@ -1,6 +1,6 @@
 // Breaks of tasks that take long.
 
-import { yieldToEventLoop } from "../../src/platform/event-loop.ts";
+import { yieldToEventLoop } from "../../src/base/platform/host.ts";
 
 /** Lets the worker take messages of the page, a stop among them, which this throws. */
 export async function pause(signal: AbortSignal): Promise<void> {

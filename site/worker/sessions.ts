@@ -3,7 +3,7 @@
 import { modelDigest } from "headwise/inspect";
 import { createSession, type Model, type Session } from "headwise/models";
 import { type CachePage, exportSession, importSession } from "headwise/sessions";
-import { FloatDigest } from "../../src/diagnostics/float-digest.ts";
+import { FloatDigest } from "../../src/tools/diagnostics/self-test.ts";
 import { loadedModel, onRelease, replaced } from "./load.ts";
 import { keep, kept } from "./storage.ts";
 

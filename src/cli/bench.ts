@@ -1,20 +1,251 @@
+// `headwise bench`: the speed of layers, and of a whole decoder.
+
 import { availableParallelism } from "node:os";
-import { machineText } from "../diagnostics/doctor-text.ts";
-import { type Effort, timeLoads } from "../diagnostics/timing.ts";
-import { WEIGHT_FORMATS, type WeightFormat } from "../linear/formats.ts";
-import { AUTO_MOST } from "../platform/workers.ts";
+import { AUTO_MOST } from "../base/platform/workers.ts";
+import type { Tensor } from "../base/tensor/tensor.ts";
+import { attend } from "../layers/api/attend.ts";
+import { createAttention } from "../layers/attention/attention.ts";
+import type { AttentionConfig } from "../layers/attention/config.ts";
+import type { AttentionWeights } from "../layers/attention/weights.ts";
+import { panelBytes, panelsOf, WEIGHT_FORMATS, type WeightFormat } from "../layers/linear/formats.ts";
+import { createCache } from "../layers/pass/cache.ts";
+import type { Model } from "../models/blocks/model.ts";
+import type { PackedMlp } from "../models/blocks/places.ts";
+import { forward } from "../models/decoder/forward.ts";
+import { createSession } from "../models/decoder/session.ts";
+import { machineText } from "../tools/diagnostics/doctor.ts";
+import { createRandom } from "../tools/diagnostics/random.ts";
+import { startStream } from "../tools/diagnostics/stream.ts";
+import { type Effort, type Load, timeLoads } from "../tools/diagnostics/timing.ts";
+import { createLinearWork } from "../tools/diagnostics/works.ts";
 import type { Kernels } from "../wasm/kernels.ts";
-import type { Build } from "../wasm/select-build.ts";
-import { readArguments, readChoice, readThreads, UsageError } from "./args.ts";
-import { benchModel, modelBenchText } from "./bench-model.ts";
-import { BENCH_SHAPES, type BenchWork } from "./bench-works.ts";
-import { LOAD_OPTIONS, OUTPUT_OPTIONS } from "./common-options.ts";
-import { startKernels } from "./load-kernels.ts";
-import { readLoading } from "./loading.ts";
-import { print } from "./output.ts";
-import { createProgress } from "./progress.ts";
-import { findSurroundings } from "./system-info.ts";
-import { columnsText } from "./text.ts";
+import type { Build } from "../wasm/modules.ts";
+import { LOAD_OPTIONS, OUTPUT_OPTIONS, readArguments, readChoice, readThreads, UsageError } from "./args.ts";
+import { findSurroundings } from "./info.ts";
+import { expectModelPath, type Loading, loadDecoder, readLoading, startDecoderKernels, startKernels } from "./load.ts";
+import { columnsText, createProgress, print } from "./terminal.ts";
+
+/** A work whose memory is freed by `release`. */
+interface PlacedLoad extends Load {
+  release(): void;
+}
+
+/** A fixed piece of work of a benchmark. */
+export interface BenchWork {
+  readonly name: string;
+  /** Tokens of a run. */
+  readonly tokens: number;
+  /** Makes the inputs once, for all kernels that run the work. */
+  prepare(format: WeightFormat): (kernels: Kernels) => PlacedLoad;
+}
+
+/** Works with a common name. */
+interface BenchShape {
+  readonly title: string;
+  readonly works: readonly BenchWork[];
+}
+
+const GPT2: AttentionConfig = { dModel: 768, numHeads: 12, causal: true };
+const LLAMA: AttentionConfig = {
+  dModel: 2048,
+  numHeads: 32,
+  numKvHeads: 8,
+  causal: true,
+  rope: { theta: 500_000, pairing: "half" },
+};
+
+/** What is measured, by the value of --shape. */
+export const BENCH_SHAPES: Readonly<Record<string, BenchShape>> = {
+  linear: {
+    title: "[128, 768] x [768, 768]",
+    works: [{ name: "linear", tokens: 128, prepare: () => (kernels) => createLinearWork(kernels, 128, 768, 768) }],
+  },
+  gpt2: { title: "GPT-2 small, a layer", works: [prefill(GPT2, 128), prefill(GPT2, 512), decode(GPT2, 512)] },
+  llama: { title: "Llama 3.2 1B, a layer", works: [prefill(LLAMA, 128), decode(LLAMA, 1024)] },
+};
+
+function prefill(config: AttentionConfig, tokens: number): BenchWork {
+  return { name: `prefill ${tokens}`, tokens, prepare: (format) => prepare(config, format, 0, tokens) };
+}
+
+function decode(config: AttentionConfig, past: number): BenchWork {
+  return { name: `decode at ${past}`, tokens: 1, prepare: (format) => prepare(config, format, past, 1) };
+}
+
+/** Calls of `tokens` tokens after `past` tokens. */
+function prepare(config: AttentionConfig, format: WeightFormat, past: number, tokens: number) {
+  const weights = seedWeights(config);
+  const { floats } = createRandom(2);
+  const [before, x] = [floats(past * config.dModel), floats(tokens * config.dModel)];
+  return (kernels: Kernels): PlacedLoad => {
+    const attention = createAttention(kernels, config, weights, { weights: format });
+    const { dModel, numHeads, numKvHeads, headDim } = attention.config;
+    const cache = createCache(attention, { maxSeqLen: past + tokens });
+    if (past > 0) attend(attention, before, { cache });
+    // Every query attends the keys up to its own position.
+    const pairs = tokens * past + (tokens * (tokens + 1)) / 2;
+    return {
+      flops: 4 * tokens * dModel * headDim * (numHeads + numKvHeads) + 4 * numHeads * headDim * pairs,
+      run() {
+        attend(attention, x, { cache });
+        cache.truncate(past);
+      },
+      release() {
+        cache.release();
+        attention.release();
+      },
+    };
+  };
+}
+
+function seedWeights({ dModel, numHeads, numKvHeads = numHeads }: AttentionConfig): AttentionWeights {
+  const { floats } = createRandom(1);
+  const matrix = (rows: number, columns: number): Tensor => {
+    // The rows of y then have about the norm of those of x.
+    const scale = Math.sqrt(3 / columns);
+    return { data: floats(rows * columns).map((w) => w * scale), shape: [rows, columns] };
+  };
+  const kvRows = (dModel / numHeads) * numKvHeads;
+  return {
+    wq: matrix(dModel, dModel),
+    wk: matrix(kvRows, dModel),
+    wv: matrix(kvRows, dModel),
+    wo: matrix(dModel, dModel),
+  };
+}
+
+// `headwise bench FOLDER`: the speed of a whole decoder in each format of weights, beside reading them.
+
+/** Time for one format: some seconds, for large models more. */
+const MODEL_EFFORT: Effort = { warmupMs: 60, sampleMs: 10, rounds: 9, mostMs: 4000 };
+/** Tokens of the prompt, and before the decoded token. */
+const TOKENS = 128;
+
+/** The speed in one format. */
+interface ModelRow {
+  readonly weights: WeightFormat;
+  /** Of linear memory. */
+  readonly bytes: number;
+  readonly loadMs: number;
+  readonly prefillTokensPerSecond: number;
+  readonly decodeTokensPerSecond: number;
+  /** Of one thread that does nothing but read the weights of a token. */
+  readonly readingTokensPerSecond: number;
+  /** Decoding relative to reading: the median ratio over rounds. */
+  readonly ofReading: number;
+}
+
+/** The speed in all formats. */
+export interface ModelBench extends Pick<Kernels, "build" | "threads"> {
+  readonly type: string;
+  readonly layers: number;
+  /** Of the prompt, and before the decoded token. */
+  readonly tokens: number;
+  readonly rows: readonly ModelRow[];
+  /** Formats that memory has no room for, and why. */
+  readonly leftOut: readonly { readonly weights: WeightFormat; readonly reason: string }[];
+}
+
+/** Loads a decoder in each format after the other, and times a prompt and a token. */
+export async function benchModel(
+  folder: string,
+  formats: readonly WeightFormat[],
+  threads: number | "auto",
+  loading: Loading,
+  quiet: boolean,
+): Promise<ModelBench> {
+  await expectModelPath("bench", folder);
+  const kernels = await startDecoderKernels(threads, false);
+  const progress = createProgress(quiet ? undefined : process.stderr, () => performance.now());
+  const rows: ModelRow[] = [];
+  const leftOut: ModelBench["leftOut"][number][] = [];
+  let facts = { type: "", layers: 0, tokens: 0 };
+  try {
+    for (const [i, weights] of formats.entries()) {
+      progress.at(i / formats.length, weights);
+      try {
+        const loaded = await loadDecoder("bench", kernels, folder, { weights }, loading);
+        using model = loaded.model;
+        const tokens = Math.max(1, Math.min(TOKENS, (model.maxSeqLen ?? TOKENS + 1) - 1));
+        facts = { type: model.type, layers: model.layers, tokens };
+        rows.push({ weights, bytes: model.bytes, loadMs: loaded.loadMs, ...(await timeModel(model, tokens)) });
+      } catch (error) {
+        const full = [error, (error as Error).cause].find((each) => Object(each).code === "OUT_OF_MEMORY");
+        if (full === undefined) throw error;
+        leftOut.push({ weights, reason: (full as Error).message });
+      }
+    }
+    const { build, threads: used } = kernels;
+    return { ...facts, build, threads: used, rows, leftOut };
+  } finally {
+    progress.end();
+    kernels.release();
+  }
+}
+
+async function timeModel(model: Model, tokens: number) {
+  const prompt = Array.from({ length: tokens }, (_, i) => (i * 7919) % model.vocabSize);
+  using read = createSession(model, { maxSeqLen: tokens + 1 });
+  using prompted = createSession(model, { maxSeqLen: tokens + 1 });
+  forward(read, prompt);
+  const bytes = tokenBytes(model);
+  const decode = {
+    flops: bytes,
+    run() {
+      forward(read, [1 % model.vocabSize], { top: 1 });
+      read.truncate(tokens);
+    },
+  };
+  const prefill = {
+    flops: bytes * tokens,
+    run() {
+      forward(prompted, prompt, { top: 1 });
+      prompted.truncate(0);
+    },
+  };
+  const rates = await timeLoads([startStream(bytes), decode, prefill], MODEL_EFFORT);
+  if (!rates) throw new Error("bench: clock expected to advance while code runs, got one that stands still");
+  const [reading, one, many] = rates as [(typeof rates)[0], (typeof rates)[0], (typeof rates)[0]];
+  return {
+    prefillTokensPerSecond: (1000 * tokens) / many.ms,
+    decodeTokensPerSecond: 1000 / one.ms,
+    readingTokensPerSecond: 1000 / reading.ms,
+    ofReading: one.ratio,
+  };
+}
+
+/** Bytes of weights that a token reads: not the table of tokens, unless it is the head, and the experts that are chosen. */
+function tokenBytes({ bytes, weights }: Model): number {
+  const { embed, positions, head, blocks } = weights;
+  const tables = [head.w === embed.at ? undefined : embed, positions];
+  const ofTables = tables.reduce(
+    (sum, table) => sum + (table ? panelsOf(table.rows) * panelBytes(table.format, table.dim) : 0),
+    0,
+  );
+  const ofExperts = blocks.reduce((sum, { moe }) => {
+    const each = moe?.experts.reduce((all, expert) => all + mlpBytes(expert), 0) ?? 0;
+    return sum + (moe ? each * (1 - moe.topK / moe.experts.length) : 0);
+  }, 0);
+  return Math.round(bytes - ofTables - ofExperts);
+}
+
+function mlpBytes({ inputs, down }: PackedMlp): number {
+  return [...inputs, down].reduce((sum, { format, panels, k }) => sum + panels * panelBytes(format, k), 0);
+}
+
+/** The rows as a table, and the formats that were left out. */
+export function modelBenchText({ type, layers, tokens, build, threads, rows, leftOut }: ModelBench): string {
+  const head = ["weights", "MB", "load ms", "prompt tokens/s", "decode tokens/s", "reading tokens/s", "of reading"];
+  const cells = rows.map((row) => [
+    ...[row.weights, (row.bytes / 1e6).toFixed(1), row.loadMs.toFixed(0), row.prefillTokensPerSecond.toFixed(1)],
+    ...[row.decodeTokensPerSecond.toFixed(1), row.readingTokensPerSecond.toFixed(1)],
+    `${(100 * row.ofReading).toFixed(0)} %`,
+  ]);
+  const lines = leftOut.map(({ weights, reason }) => `${weights} was left out: ${reason}`);
+  const facts = rows.length > 0 ? `${type}, ${layers} layers, prompt of ${tokens} tokens, ` : "";
+  const title = `${facts}build ${build}, threads ${threads.used}`;
+  return [`${title}\n`, columnsText([head, ...cells], 1), ...lines].join("\n");
+}
 
 const HELP = `headwise bench [--shape NAME ...] [--threads N|auto] [--weights FORMAT] [--json]
 headwise bench FOLDER [--threads N|auto] [--weights FORMAT] [--json]

@@ -1,8 +1,8 @@
 // The commands of the command line, and how one is chosen and fails.
 
-import { plainText } from "../util/errors.ts";
+import { plainText } from "../base/util/errors.ts";
 import { FileError, suggestionOf, UsageError } from "./args.ts";
-import { print } from "./output.ts";
+import { print } from "./terminal.ts";
 
 /** What the command line says of its package. */
 interface Manifest {

@@ -1,16 +1,20 @@
-import { gguf } from "../decoder/gguf.ts";
-import { embed as embedTexts, type Pooling } from "../encoder/embed.ts";
-import { loadEncoder } from "../encoder/load-encoder.ts";
-import { readArguments, readChoice, UsageError } from "./args.ts";
-import { helpOf, KERNEL_OPTIONS, LOAD_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
+import { embed as embedTexts, type Pooling } from "../models/encoder/encode.ts";
+import { loadEncoder } from "../models/encoder/load.ts";
+import { gguf } from "../models/load/gguf.ts";
+import {
+  helpOf,
+  KERNEL_OPTIONS,
+  LOAD_OPTIONS,
+  OUTPUT_OPTIONS,
+  readArguments,
+  readChoice,
+  readCommon,
+  UsageError,
+} from "./args.ts";
 import { aboutFile } from "./files.ts";
-import { openTokenizer } from "./generate-text.ts";
-import { startDecoderKernels } from "./load-decoder.ts";
-import { readLoading } from "./loading.ts";
-import { expectModelPath } from "./model-path.ts";
-import { print } from "./output.ts";
-import { readPrompt } from "./prompt.ts";
-import { sizeText } from "./text.ts";
+import { openTokenizer } from "./generate.ts";
+import { expectModelPath, readLoading, startDecoderKernels } from "./load.ts";
+import { print, readPrompt, sizeText } from "./terminal.ts";
 
 const HELP = `headwise embed MODEL TEXT... [options]
 

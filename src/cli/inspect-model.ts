@@ -1,20 +1,24 @@
 // What `headwise inspect` asks of a model. Every result is that of a recorded inspection, so that others can repeat it.
 
-import type { CacheFormat } from "../cache/page-layout.ts";
-import type { Model } from "../decoder/model.ts";
-import type { PackedBlock } from "../decoder/packed.ts";
-import { type DetectedHead, type KindScore, marginOf } from "../inspect/detect-heads.ts";
-import { HEAD_KINDS, type ReferencePair } from "../inspect/detection-texts.ts";
-import { MOST_TOKENS as MOST_DETECTED } from "../inspect/detectors.ts";
-import type { Edit } from "../inspect/edits.ts";
-import type { ScoreExplanation } from "../inspect/explain-score.ts";
-import type { InspectionName, Inspections } from "../inspect/inspections.ts";
-import { KIND_ORDER } from "../inspect/kind-order.ts";
-import { largestIds, probabilitiesOf } from "../inspect/probabilities.ts";
-import { type InspectionRecord, inspect } from "../inspect/records.ts";
-import type { AttentionStatistics } from "../inspect/statistics.ts";
-import { mostTokens } from "../models/decoder/read-spec.ts";
-import type { Tensor } from "../tensor/tensor.ts";
+import type { Tensor } from "../base/tensor/tensor.ts";
+import type { CacheFormat } from "../layers/state/pages.ts";
+import type { Model } from "../models/blocks/model.ts";
+import type { PackedBlock } from "../models/blocks/places.ts";
+import { mostTokens } from "../models/spec/read-spec.ts";
+import type { ScoreExplanation } from "../tools/inspect/decompose.ts";
+import {
+  type DetectedHead,
+  HEAD_KINDS,
+  KIND_ORDER,
+  type KindScore,
+  marginOf,
+  type ReferencePair,
+} from "../tools/inspect/detect-heads.ts";
+import { MOST_TOKENS as MOST_DETECTED } from "../tools/inspect/detectors.ts";
+import { largestIds, probabilitiesOf } from "../tools/inspect/logits.ts";
+import { type InspectionName, type InspectionRecord, type Inspections, inspect } from "../tools/inspect/records.ts";
+import type { Edit } from "../tools/inspect/sites.ts";
+import type { AttentionStatistics } from "../tools/inspect/statistics.ts";
 import { UsageError } from "./args.ts";
 
 /** Tokens of the longest text. */
@@ -58,7 +62,7 @@ export interface RankedHead extends DetectedHead {
 }
 
 /** Means over the queries of a head. */
-export interface HeadStatistics {
+interface HeadStatistics {
   readonly logSumExp: number;
   /** In nats. */
   readonly entropy: number;
@@ -70,13 +74,13 @@ export interface HeadStatistics {
 }
 
 /** The map of a head: weights [tokens, tokens] of the first tokens of the text. */
-export interface DrawnMap extends HeadPlace {
+interface DrawnMap extends HeadPlace {
   readonly weights: Float32Array;
   readonly tokens: number;
 }
 
 /** A next token. */
-export interface NextToken {
+interface NextToken {
   readonly id: number;
   readonly probability: number;
   /** Its probability without the heads that are left out. */

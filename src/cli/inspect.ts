@@ -1,20 +1,115 @@
 // `headwise inspect`: what the heads of a decoder do in a text, where they look, why, and what changes without some.
 
+import { WEIGHT_FORMATS, type WeightFormat } from "../layers/linear/formats.ts";
+import type { CacheFormat } from "../layers/state/pages.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { readArguments, readChoice, readCount, UsageError } from "./args.ts";
-import { FORMAT_OPTIONS, helpOf, KERNEL_OPTIONS, LOAD_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
-import { openTokenizer } from "./generate-text.ts";
-import { keysThatFit } from "./heat-map.ts";
+import { decodeRecord } from "../tools/inspect/permalink.ts";
+import { type AnyRecord, replay } from "../tools/inspect/records.ts";
+import {
+  type CommonChoices,
+  FORMAT_OPTIONS,
+  helpOf,
+  KERNEL_OPTIONS,
+  LOAD_OPTIONS,
+  OUTPUT_OPTIONS,
+  readArguments,
+  readChoice,
+  readCommon,
+  readCount,
+  UsageError,
+} from "./args.ts";
+import { openTokenizer } from "./generate.ts";
 import { checkText, type HeadPlace, type InspectWork, inspectModel, MOST_TOKENS } from "./inspect-model.ts";
-import { inspectionJson, inspectionText, labelsOf } from "./inspect-text.ts";
-import { inspectorAddress } from "./inspector-address.ts";
-import { loadDecoder, readIds, startDecoderKernels } from "./load-decoder.ts";
-import { readLoading } from "./loading.ts";
-import { expectModelPath, refuseEncoder } from "./model-path.ts";
-import { print } from "./output.ts";
-import { readPrompt } from "./prompt.ts";
-import { replayLink } from "./replay-link.ts";
-import { COLOUR_CHOICES, coloursOf, columnsOf, standardOutput } from "./terminal.ts";
+import { inspectionJson, inspectionText, keysThatFit, labelsOf } from "./inspect-text.ts";
+import {
+  expectModelPath,
+  type Loading,
+  loadDecoder,
+  readIds,
+  readLoading,
+  refuseEncoder,
+  startDecoderKernels,
+} from "./load.ts";
+import { COLOUR_CHOICES, coloursOf, columnsOf, print, readPrompt, standardOutput } from "./terminal.ts";
+
+// The address of what `headwise inspect` shows, on the inspector page of the site (`npm run site`).
+
+/** What the address says. */
+export interface PageView {
+  readonly path: string;
+  readonly text: string;
+  /** The head that is large. */
+  readonly place: HeadPlace | undefined;
+  readonly work: Pick<InspectWork, "why" | "without">;
+  readonly weights: WeightFormat | undefined;
+  readonly cache: CacheFormat | undefined;
+  readonly deterministic: boolean;
+}
+
+/** Formats of weights that the page can switch to. */
+const PAGE_WEIGHTS: readonly string[] = ["f32", "q8", "q4"];
+
+/** The address, relative to that of the site. A page cannot open files by a path: it names the model only if that has a URL. */
+export function inspectorAddress({ path, text, place, work, weights, cache, deterministic }: PageView): string {
+  const fields = {
+    model: /^https?:/.test(path) ? path : undefined,
+    ...{ text, layer: place?.layer, head: place?.head, ...work.why },
+    edits: work.without.map(({ layer, head }) => `${layer}.${head}*0`).join(),
+    weights: PAGE_WEIGHTS.find((format) => format === weights),
+    cache,
+    deterministic: deterministic ? "yes" : undefined,
+  };
+  const given = Object.entries(fields).flatMap(([name, value]) =>
+    value === undefined || value === "" ? [] : [[name, String(value)] as [string, string]],
+  );
+  return `inspector.html#${new URLSearchParams(given)}`;
+}
+
+// `headwise inspect MODEL --replay LINK`: repeats what a link of `--link` names, and compares the bits.
+
+/** The options that count beside the link. Weights are those of the record unless others are asked for. */
+type ReplayOptions = Pick<CommonChoices, "weights" | "activations" | "threads"> & {
+  readonly json: boolean;
+  readonly loading: Loading;
+};
+
+/** Prints whether the results have the recorded bits; if not, the process exits with 1. */
+export async function replayLink(
+  command: string,
+  path: string,
+  link: string,
+  { weights, activations, threads, json, loading }: ReplayOptions,
+): Promise<void> {
+  const record = readLink(command, link);
+  const { formats, kernels: recorded, request } = record;
+  await expectModelPath(command, path);
+  const kernels = await startDecoderKernels(threads, recorded.build === "simd", "statistics" in request);
+  try {
+    const options = { weights: weights ?? WEIGHT_FORMATS.find((format) => format === formats), activations };
+    const { model } = await loadDecoder(command, kernels, path, options, loading);
+    // Whoever runs a command can end it.
+    const { same, record: found } = await replay(model, record, { maxTokens: Number.MAX_SAFE_INTEGER }).catch(
+      (error: unknown) => {
+        // Another model, format or build than the record names.
+        throw error instanceof RangeError ? new UsageError(`${command}: ${error.message}`) : error;
+      },
+    );
+    const [name, bits, wanted] = [record.inspect, found.results, record.results];
+    const text = `${name}  ${same ? "the same bits" : `other bits than recorded: expected ${wanted}, got`} ${bits}`;
+    print(json ? JSON.stringify({ inspect: name, same, recorded: wanted, found: bits }, null, 2) : text);
+    if (!same) process.exitCode = 1;
+  } finally {
+    kernels.release();
+  }
+}
+
+function readLink(command: string, link: string): AnyRecord {
+  try {
+    return decodeRecord(link);
+  } catch {
+    throw new UsageError(`${command}: --replay expected a link that --link prints for a result, got ${link}`);
+  }
+}
 
 const HELP = `headwise inspect MODEL TEXT [options]
 headwise inspect MODEL --ids LIST [options]

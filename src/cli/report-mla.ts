@@ -1,17 +1,16 @@
 import { PAGE } from "../../assembly/layout.ts";
-import { attendWithMaps } from "../api/attend.ts";
-import { createLatentAttention } from "../api/latent-attention.ts";
-import { type Attention, createAttention } from "../attention/attention.ts";
-import { type AttentionConfig, checkConfig } from "../attention/config.ts";
-import type { AttentionWeights } from "../attention/weights.ts";
-import { encodeFormats, pageBytes } from "../cache/page-layout.ts";
-import { DeviationSum, divergence } from "../diagnostics/error-stats.ts";
 import { loadKernels } from "../entries/index.ts";
 import { latent } from "../entries/latent.ts";
-import { prepareMla } from "../models/convert-mla.ts";
-import type { LatentError } from "../models/factor-latent.ts";
+import { attendWithMaps } from "../layers/api/attend.ts";
+import { createLatentAttention } from "../layers/api/latent.ts";
+import { type Attention, createAttention } from "../layers/attention/attention.ts";
+import { type AttentionConfig, checkConfig } from "../layers/attention/config.ts";
+import type { AttentionWeights } from "../layers/attention/weights.ts";
+import { encodeFormats, pageBytes } from "../layers/state/pages.ts";
+import { type LatentError, prepareMla } from "../models/weights/convert-mla.ts";
+import { DeviationSum, divergence } from "../tools/diagnostics/quantize-report.ts";
 import { UsageError } from "./args.ts";
-import { columnsText } from "./text.ts";
+import { columnsText } from "./terminal.ts";
 
 /** What a rank costs and saves. */
 interface RankResult extends LatentError {

@@ -1,20 +1,18 @@
 import { dirname, join } from "node:path";
-import { createAttention } from "../attention/attention.ts";
-import { type QuantizeResult, type QuantizeTrial, quantizeReport } from "../diagnostics/quantize-report.ts";
+import { toFloats } from "../base/tensor/to-floats.ts";
+import { LARGEST_INT } from "../base/util/arguments.ts";
+import { plainText } from "../base/util/errors.ts";
 import { loadKernels } from "../entries/index.ts";
 import { quantized } from "../entries/quantized.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
-import { PARTS } from "../models/hf/part.ts";
-import { readAttentionWeights } from "../models/hf/weights.ts";
-import { toFloats } from "../tensor/to-floats.ts";
-import { LARGEST_INT } from "../util/arguments.ts";
-import { plainText } from "../util/errors.ts";
+import { createAttention } from "../layers/attention/attention.ts";
+import { PARTS } from "../models/families/fields.ts";
+import { readAttentionWeights } from "../models/weights/hf-weights.ts";
+import { type QuantizeResult, type QuantizeTrial, quantizeReport } from "../tools/diagnostics/quantize-report.ts";
 import { FileError, readArguments, readChoice, readCount, UsageError } from "./args.ts";
 import { aboutFile, interpretFile, isRows, readText, withFile } from "./files.ts";
-import { print } from "./output.ts";
-import { createProgress } from "./progress.ts";
-import { readLayerNumber, readRules } from "./read-layer.ts";
-import { columnsText } from "./text.ts";
+import { readLayerNumber, readRules } from "./layer.ts";
+import { columnsText, createProgress, print } from "./terminal.ts";
 
 const HELP = `headwise report MODEL.safetensors SAMPLES.safetensors [options]
 

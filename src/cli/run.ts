@@ -1,21 +1,170 @@
+// `headwise run`: a layer on rows, or a whole decoder on a list of tokens.
+
 import { basename } from "node:path";
-import { createRandom } from "../diagnostics/random.ts";
-import { hasBrace, headerLength } from "../files/safetensors/header-reader.ts";
-import { PARTS } from "../models/hf/part.ts";
-import { createFloats } from "../tensor/tensor.ts";
-import { plainText } from "../util/errors.ts";
-import { FileError, readArguments, readChoice, readCount, UsageError } from "./args.ts";
-import { helpOf, KERNEL_OPTIONS, LOAD_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./common-options.ts";
-import { interpretFile, isRows, readBytes } from "./files.ts";
-import { readIds } from "./load-decoder.ts";
-import { startKernels } from "./load-kernels.ts";
-import { readLoading } from "./loading.ts";
-import { isNpy, readNpy } from "./npy.ts";
-import { print } from "./output.ts";
-import { readLayer, readLayerNumber } from "./read-layer.ts";
-import { type LayerRun, runLayer } from "./run-layer.ts";
-import { runModel } from "./run-model.ts";
-import { paint, sizeText } from "./text.ts";
+import { createFloats } from "../base/tensor/tensor.ts";
+import { plainText } from "../base/util/errors.ts";
+import { hasBrace, headerLength } from "../files/safetensors/header.ts";
+import type { WeightFormat } from "../layers/linear/formats.ts";
+import type { CacheFormat } from "../layers/state/pages.ts";
+import type { Model } from "../models/blocks/model.ts";
+import { forward } from "../models/decoder/forward.ts";
+import { createSession } from "../models/decoder/session.ts";
+import { PARTS } from "../models/families/fields.ts";
+import { createRandom } from "../tools/diagnostics/random.ts";
+import { FloatDigest } from "../tools/diagnostics/self-test.ts";
+import { median } from "../tools/diagnostics/timing.ts";
+import { largestIds, probabilitiesOf } from "../tools/inspect/logits.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import {
+  FileError,
+  helpOf,
+  KERNEL_OPTIONS,
+  LOAD_OPTIONS,
+  OUTPUT_OPTIONS,
+  readArguments,
+  readChoice,
+  readCommon,
+  readCount,
+  UsageError,
+} from "./args.ts";
+import { interpretFile, isNpy, isRows, readBytes, readNpy } from "./files.ts";
+import { type LayerRun, readLayer, readLayerNumber, runLayer } from "./layer.ts";
+import {
+  expectModelPath,
+  type Loading,
+  loadDecoder,
+  readIds,
+  readLoading,
+  startDecoderKernels,
+  startKernels,
+} from "./load.ts";
+import { columnsText, paint, print, sizeText } from "./terminal.ts";
+
+// `headwise run FOLDER --ids LIST`: a whole decoder on a list of tokens.
+
+/** What to run, checked. */
+interface ModelWork {
+  readonly ids: readonly number[];
+  /** How many of the largest logits are shown. */
+  readonly top: number;
+  /** How many of the ids, the last ones, are read one by one in the second run. */
+  readonly decode: number;
+  readonly weights: WeightFormat | undefined;
+  readonly cache: CacheFormat | undefined;
+  readonly threads: number | "auto";
+  readonly deterministic: boolean;
+  readonly json: boolean;
+  readonly loading: Loading;
+}
+
+/** What a run gives. */
+interface ModelRun extends Readings {
+  readonly folder: string;
+  readonly type: string;
+  readonly layers: number;
+  readonly vocabSize: number;
+  /** Bytes of the weights. */
+  readonly bytes: number;
+  readonly loadMs: number;
+  readonly kernels: Pick<Kernels, "build" | "reason" | "threads">;
+  readonly top: readonly { readonly id: number; readonly logit: number; readonly probability: number }[];
+  /** Of all logits of the next token. */
+  readonly digest: string;
+}
+
+/** How long reading the ids took, and whether both ways gave the same logits. */
+interface Readings {
+  readonly sessionBytes: number;
+  readonly prefill: { readonly tokens: number; readonly ms: number };
+  /** Undefined if no token is read by itself. */
+  readonly decode?: { readonly tokens: number; readonly past: number; readonly ms: number; readonly same: boolean };
+}
+
+/** Reads the ids at once, and again with the last of them one by one; compares and prints the logits of the next token. */
+export async function runModel(folder: string, work: ModelWork): Promise<void> {
+  const { ids, weights, loading } = work;
+  await expectModelPath("run", folder);
+  const kernels = await startDecoderKernels(work.threads, work.deterministic);
+  try {
+    const { model, loadMs } = await loadDecoder("run", kernels, folder, { weights, maxSeqLen: ids.length }, loading);
+    const outside = ids.find((id) => id >= model.vocabSize);
+    if (outside !== undefined)
+      throw new UsageError(`run: --ids expected ids below ${model.vocabSize}, those of the model, got ${outside}`);
+    const { type, layers, vocabSize, bytes } = model;
+    const { logits, ...readings } = readTokens(model, work);
+    const digest = new FloatDigest();
+    digest.add(logits);
+    const { build, reason, threads } = kernels;
+    const report: ModelRun = {
+      ...{ folder, type, layers, vocabSize, bytes, loadMs, kernels: { build, reason, threads } },
+      ...{ ...readings, top: topOf(logits, work.top), digest: digest.toString() },
+    };
+    print(work.json ? JSON.stringify(report, null, 2) : reportText(report));
+    if (report.decode?.same === false) process.exitCode = 1;
+  } finally {
+    kernels.release();
+  }
+}
+
+function readTokens(
+  model: Model,
+  { ids, decode, cache: format }: ModelWork,
+): Readings & { readonly logits: Float32Array } {
+  const past = Math.max(1, ids.length - decode);
+  using whole = createSession(model, { maxSeqLen: ids.length, format });
+  const began = performance.now();
+  const { logits } = forward(whole, ids);
+  const prefill = { tokens: ids.length, ms: performance.now() - began };
+  const sessionBytes = whole.bytes;
+  if (past >= ids.length) return { logits, sessionBytes, prefill };
+  using stepped = createSession(model, { maxSeqLen: ids.length, format });
+  forward(stepped, ids.slice(0, past));
+  const times: number[] = [];
+  let last = logits;
+  for (const id of ids.slice(past)) {
+    const start = performance.now();
+    last = forward(stepped, [id]).logits;
+    times.push(performance.now() - start);
+  }
+  const same = last.every((logit, i) => Object.is(logit, logits[i]));
+  return { logits, sessionBytes, prefill, decode: { tokens: times.length, past, ms: median(times), same } };
+}
+
+/** The largest logits, and their probabilities. */
+function topOf(logits: Float32Array, count: number): ModelRun["top"] {
+  const shares = probabilitiesOf(logits);
+  return largestIds(logits, count).map((id) => ({ id, logit: logits[id]!, probability: shares[id]! }));
+}
+
+function reportText(run: ModelRun): string {
+  const { kernels, prefill, decode } = run;
+  const perSecond = (tokens: number, ms: number) => `${((1000 * tokens) / ms).toFixed(1)} tokens/s`;
+  const verdict =
+    decode &&
+    (decode.same
+      ? paint("green", "the logits have the same bits")
+      : paint("red", "FAILED: the logits have other bits"));
+  const rows = [
+    ["model", `${run.type}, ${run.layers} layers, ${sizeText(run.bytes)}, loaded in ${run.loadMs.toFixed(0)} ms`],
+    ["session", `${prefill.tokens} tokens, ${sizeText(run.sessionBytes)}`],
+    ["build", `${kernels.build}: ${kernels.reason}`],
+    ["threads", `${kernels.threads.used}: ${kernels.threads.reason}`],
+    ["prefill", `${prefill.ms.toFixed(2)} ms for ${prefill.tokens} tokens: ${perSecond(prefill.tokens, prefill.ms)}`],
+    [
+      "decode",
+      decode
+        ? `${decode.ms.toFixed(2)} ms per token after ${decode.past}: ${perSecond(1, decode.ms)}`
+        : "none: no token is decoded",
+    ],
+    ...(verdict === undefined ? [] : [["identity", `prefill = decode: ${verdict}`]]),
+    ["logits", `[${run.vocabSize}], digest ${run.digest}`],
+  ];
+  const table = run.top.map(({ id, logit, probability }) => [
+    ...[`${id}`, logit.toPrecision(6), `${(100 * probability).toFixed(2)} %`],
+  ]);
+  const lines = rows.map(([title = "", text]) => `${title.padEnd(10)}${text}`).join("\n");
+  return `${lines}\n\n${columnsText([["id", "logit", "probability"], ...table], 0)}`;
+}
 
 const HELP = `headwise run MODEL [options]
 headwise run FOLDER --ids LIST [options]

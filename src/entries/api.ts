@@ -1,49 +1,64 @@
 // The exports of every entry with kernels, wherever its modules come from.
 
-export { attend, attendWithMaps } from "../api/attend.ts";
-export { type AttendAsyncOptions, attendAsync } from "../api/attend-async.ts";
-export { type AttendManyCall, attendMany } from "../api/attend-many.ts";
-export { linear } from "../api/linear.ts";
-export { type LinearAsyncOptions, linearAsync } from "../api/linear-async.ts";
-export { type Plan, type PlanSizes, plan } from "../api/plan.ts";
-export { type LinearPlan, type LinearPlanOptions, type LinearSizes, planLinear } from "../api/plan-linear.ts";
-export { type SdpaOptions, type SdpaResult, scaledDotProductAttention } from "../api/sdpa.ts";
-export { alibiSlopes } from "../attention/alibi.ts";
-export { type Attention, createAttention } from "../attention/attention.ts";
+export type { Dtype, StoredTensor } from "../base/tensor/dtypes.ts";
+export type { HeadLayout } from "../base/tensor/head-layout.ts";
+export type { MatrixLayout, WeightTensor } from "../base/tensor/matrix.ts";
+export type { Tensor } from "../base/tensor/tensor.ts";
+export { HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
+export type { Handle, Releasable } from "../base/util/lifetime.ts";
+export {
+  type AttendAsyncOptions,
+  type AttendManyCall,
+  attend,
+  attendAsync,
+  attendMany,
+  attendWithMaps,
+} from "../layers/api/attend.ts";
+export {
+  type LinearAsyncOptions,
+  type LinearPlan,
+  type LinearPlanOptions,
+  type LinearSizes,
+  linear,
+  linearAsync,
+  planLinear,
+} from "../layers/api/linear.ts";
+export { type Plan, type PlanSizes, plan } from "../layers/api/plan.ts";
+export { type SdpaOptions, type SdpaResult, scaledDotProductAttention } from "../layers/api/sdpa.ts";
+export { type Attention, createAttention } from "../layers/attention/attention.ts";
 export type {
   AttentionConfig,
   AttentionRules,
   CheckedConfig,
   QkNormConfig,
   Window,
-} from "../attention/config.ts";
-export type { Mask, MaskOptions } from "../attention/mask.ts";
-export type { PlacementOptions } from "../attention/positions.ts";
-export type { RopeConfig, RopeWithDim } from "../attention/rope.ts";
-export type { RopeScaling } from "../attention/rope-frequencies.ts";
-export type { LayerFormats, WeightOptions } from "../attention/weight-options.ts";
-export type { AttentionWeights, CommonWeights, FusedWeights, SeparateWeights } from "../attention/weights.ts";
-export { type Cache, createCache } from "../cache/cache.ts";
-export type { CacheStage } from "../cache/formats.ts";
-export { type CacheOptions, createKvCache, type KvCache, type KvCacheOptions } from "../cache/kv-cache.ts";
-export type { CacheFormat, CacheFormats } from "../cache/page-layout.ts";
-export { type SelfTest, selfTest } from "../diagnostics/self-test.ts";
-export type { AttendOptions } from "../forward/call.ts";
-export type { LinearOptions } from "../forward/linear.ts";
-export type { SliceOptions } from "../forward/slices.ts";
+} from "../layers/attention/config.ts";
+export { alibiSlopes } from "../layers/attention/config.ts";
+export type { Mask, MaskOptions } from "../layers/attention/mask.ts";
+export type { PlacementOptions } from "../layers/attention/positions.ts";
+export type { RopeConfig, RopeScaling, RopeWithDim } from "../layers/attention/rope.ts";
+export type {
+  AttentionWeights,
+  CommonWeights,
+  FusedWeights,
+  LayerFormats,
+  SeparateWeights,
+  WeightOptions,
+} from "../layers/attention/weights.ts";
 export {
   createLinear,
   type Linear,
   type LinearWeightOptions,
   type LinearWeights,
-} from "../linear/create-linear.ts";
-export type { PackedFormat, WeightFormat } from "../linear/formats.ts";
-export type { Dtype, StoredTensor } from "../tensor/dtypes.ts";
-export type { HeadLayout } from "../tensor/head-layout.ts";
-export type { MatrixLayout, WeightTensor } from "../tensor/matrix.ts";
-export type { Tensor } from "../tensor/tensor.ts";
-export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
-export type { Handle, Releasable } from "../util/lifetime.ts";
-export type { ModuleSource, WasmSource } from "../wasm/compile.ts";
+} from "../layers/linear/create-linear.ts";
+export type { PackedFormat, WeightFormat } from "../layers/linear/formats.ts";
+export { type Cache, createCache } from "../layers/pass/cache.ts";
+export type { AttendOptions } from "../layers/pass/call.ts";
+export type { LinearOptions } from "../layers/pass/linear.ts";
+export type { SliceOptions } from "../layers/pass/slices.ts";
+export type { CacheStage } from "../layers/state/formats.ts";
+export { type CacheOptions, createKvCache, type KvCache, type KvCacheOptions } from "../layers/state/kv-cache.ts";
+export type { CacheFormat, CacheFormats } from "../layers/state/pages.ts";
+export { type SelfTest, selfTest } from "../tools/diagnostics/self-test.ts";
 export type { Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
-export type { Build } from "../wasm/select-build.ts";
+export type { Build, ModuleSource, WasmSource } from "../wasm/modules.ts";

@@ -3,29 +3,25 @@
  * @packageDocumentation
  */
 
-export type { CacheFormat } from "../cache/page-layout.ts";
-export type { Projection, ProjectionKind } from "../configure/choose-attention.ts";
-export { type Configuration, configure } from "../configure/configure.ts";
-export type { ConfigureOptions } from "../configure/configure-options.ts";
+export { HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
+export type { ModelSource } from "../files/model-files.ts";
+export type { ModelStore } from "../files/store.ts";
+export type { WeightFormat } from "../layers/linear/formats.ts";
+export type { CacheFormat } from "../layers/state/pages.ts";
+export type { ModelFormats } from "../models/load/formats.ts";
+export type { ModelPlan, ModelPlanSizes } from "../models/load/plan-model.ts";
+export type { Projection, ProjectionKind, Shape } from "../tools/configure/choose.ts";
+export type { Choice, ConfigureOptions, Target } from "../tools/configure/configure.ts";
+export { type Configuration, configure } from "../tools/configure/configure.ts";
+export type { LayerMemory } from "../tools/configure/describe-model.ts";
 export {
   type DescribeFilesOptions,
   type DescribeOptions,
   describeFiles,
   describeModel,
   type ModelCost,
-} from "../configure/describe-model.ts";
-export type { Choice } from "../configure/explain.ts";
-export type { LayerMemory } from "../configure/layer-memory.ts";
-export { type LayerCost, type LayerMeasurement, measureLayer } from "../configure/measure-layer.ts";
-export { measureRoofline } from "../configure/measure-roofline.ts";
-export type { Shape } from "../configure/plan-shape.ts";
-export type { FormatSpeed, OtherCosts, Roofline, Speed } from "../configure/roofline.ts";
-export type { RooflineOptions } from "../configure/roofline-loads.ts";
-export type { Target } from "../configure/targets.ts";
-export type { ModelFormats } from "../decoder/model-formats.ts";
-export type { ModelPlan, ModelPlanSizes } from "../decoder/plan-model.ts";
-export type { ModelSource } from "../files/model-files.ts";
-export type { ModelStore } from "../files/model-store.ts";
-export type { WeightFormat } from "../linear/formats.ts";
-export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
+} from "../tools/configure/describe-model.ts";
+export type { RooflineOptions } from "../tools/configure/measure.ts";
+export { type LayerCost, type LayerMeasurement, measureLayer, measureRoofline } from "../tools/configure/measure.ts";
+export type { FormatSpeed, OtherCosts, Roofline, Speed } from "../tools/configure/roofline.ts";
 export type { Kernels } from "../wasm/kernels.ts";

@@ -1,7 +1,7 @@
 // The script of doctor.html: `headwise info` for the browser that shows it. ?threads=N and ?deterministic in the address
 // are its options.
 
-import { diagnose } from "../diagnostics/doctor.ts";
+import { diagnose } from "../tools/diagnostics/doctor.ts";
 import { expectThreads } from "../wasm/kernels.ts";
 import { type PageDiagnosis, showDoctor } from "./doctor-view.ts";
 

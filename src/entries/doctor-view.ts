@@ -1,7 +1,6 @@
 // The elements of a page that shows a diagnosis: doctor.html, and the site's page of this name. Both have the same ids.
 
-import type { Diagnosis } from "../diagnostics/doctor.ts";
-import { diagnosisText } from "../diagnostics/doctor-text.ts";
+import { type Diagnosis, diagnosisText } from "../tools/diagnostics/doctor.ts";
 import { copyText } from "./copy.ts";
 
 /** A diagnosis, and what the page's content security policy blocked during it. */

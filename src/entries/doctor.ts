@@ -7,10 +7,10 @@ export {
   type Diagnosis,
   type DotProducts,
   diagnose,
+  diagnosisText,
   type EngineFeatures,
   type Headwise,
   type Surroundings,
   type WorkReport,
-} from "../diagnostics/doctor.ts";
-export { diagnosisText } from "../diagnostics/doctor-text.ts";
+} from "../tools/diagnostics/doctor.ts";
 export type { DotProduct } from "../wasm/int-dot.ts";

@@ -3,5 +3,5 @@
  * @packageDocumentation
  */
 
-export { type ApplyRopeOptions, applyRope, mergeHeads, splitHeads } from "../api/head-ops.ts";
-export { ropeTables } from "../attention/rope.ts";
+export { type ApplyRopeOptions, applyRope, mergeHeads, splitHeads } from "../layers/api/heads.ts";
+export { ropeTables } from "../layers/attention/rope.ts";

@@ -7,18 +7,34 @@
 
 import statisticsRelaxed from "../../build/statistics-relaxed.wasm";
 import statisticsSimd from "../../build/statistics-simd.wasm";
-import type { StatisticsKernels } from "../wasm/select-build.ts";
+import type { StatisticsKernels } from "../wasm/modules.ts";
 
-export type { ForwardOptions, ForwardResult, TokenIds } from "../decoder/forward.ts";
-export type { LayerSite } from "../decoder/rows.ts";
-export type { Session } from "../decoder/session.ts";
-export type { IntTensor } from "../forward/measure.ts";
-export type { HeadSite } from "../forward/tap.ts";
-export { type CapturedRun, captureRun } from "../inspect/captured-run.ts";
-export { copyingScores } from "../inspect/circuits.ts";
-export { type DecomposedResid, decomposeResid, type ResidPlace } from "../inspect/decompose.ts";
-export { type DetectedHead, type DetectHeadsOptions, detectHeads, type KindScore } from "../inspect/detect-heads.ts";
-export { HEAD_KINDS, type HeadDetector, type LabelledText, type ReferencePair } from "../inspect/detection-texts.ts";
+export type { Tensor } from "../base/tensor/tensor.ts";
+export type { IntTensor } from "../layers/pass/statistics.ts";
+export type { HeadSite } from "../layers/pass/steps.ts";
+export type { LayerSite } from "../models/blocks/rows.ts";
+export type { ForwardOptions, ForwardResult, TokenIds } from "../models/decoder/forward.ts";
+export type { Session } from "../models/decoder/session.ts";
+export { copyingScores } from "../tools/inspect/circuits.ts";
+export type { Component } from "../tools/inspect/decompose.ts";
+export {
+  type DecomposedResid,
+  decomposeResid,
+  explainScore,
+  type ResidPlace,
+  type ScoreExplanation,
+  type ScorePlace,
+} from "../tools/inspect/decompose.ts";
+export {
+  type DetectedHead,
+  type DetectHeadsOptions,
+  detectHeads,
+  HEAD_KINDS,
+  type HeadDetector,
+  type KindScore,
+  type LabelledText,
+  type ReferencePair,
+} from "../tools/inspect/detect-heads.ts";
 export {
   baselineScore,
   detectionPattern,
@@ -26,22 +42,39 @@ export {
   type HeadMeasure,
   type HeadScoreOptions,
   headScores,
-} from "../inspect/detectors.ts";
-export { type DrawHeadsOptions, drawHeads } from "../inspect/draw-heads.ts";
-export { type DrawOptions, drawProjections, drawShapes, drawSplit } from "../inspect/draw-shapes.ts";
-export type { Edit } from "../inspect/edits.ts";
-export { explainScore, type ScoreExplanation, type ScorePlace } from "../inspect/explain-score.ts";
-export type { StageName } from "../inspect/formulas.ts";
-export { type ForwardWithOptions, type ForwardWithResult, forwardWith, meanRows } from "../inspect/forward-with.ts";
-export type { Inspection, InspectionName, Inspections, OnSession } from "../inspect/inspections.ts";
-export type { LayerStatisticsOptions } from "../inspect/layer-statistics.ts";
-export { type LogitAttrs, type LogitPlace, logitAttrs } from "../inspect/logit-attrs.ts";
-export { type LogitLensOptions, type LogitLensResult, logitLens } from "../inspect/logit-lens.ts";
-export { modelDigest } from "../inspect/model-digest.ts";
-export type { Component } from "../inspect/parts.ts";
-export { type Patch, type PatchRequest, type PatchResult, patchSites, type SitesRequest } from "../inspect/patching.ts";
-export { type PathsRequest, patchPaths } from "../inspect/paths.ts";
-export { decodeRecord, encodeRecord } from "../inspect/permalink.ts";
+} from "../tools/inspect/detectors.ts";
+export { modelDigest } from "../tools/inspect/digest.ts";
+export type { FigureFormat } from "../tools/inspect/draw-heads.ts";
+export { type DrawHeadsOptions, drawHeads } from "../tools/inspect/draw-heads.ts";
+export { type DrawOptions, drawProjections, drawShapes, drawSplit } from "../tools/inspect/draw-shapes.ts";
+export type { LayerStatisticsOptions } from "../tools/inspect/forward-with.ts";
+export {
+  type CapturedRun,
+  captureRun,
+  type ForwardWithOptions,
+  type ForwardWithResult,
+  forwardWith,
+  meanRows,
+} from "../tools/inspect/forward-with.ts";
+export {
+  type LogitAttrs,
+  type LogitLensOptions,
+  type LogitLensResult,
+  type LogitPlace,
+  logitAttrs,
+  logitLens,
+} from "../tools/inspect/logits.ts";
+export {
+  type Patch,
+  type PatchRequest,
+  type PatchResult,
+  type PathsRequest,
+  patchPaths,
+  patchSites,
+  type SitesRequest,
+} from "../tools/inspect/patching.ts";
+export { decodeRecord, encodeRecord } from "../tools/inspect/permalink.ts";
+export type { Inspection, InspectionName, Inspections, OnSession } from "../tools/inspect/records.ts";
 export {
   type AnyRecord,
   type Inspected,
@@ -51,19 +84,19 @@ export {
   type Replayed,
   type ReplayOptions,
   replay,
-} from "../inspect/records.ts";
-export { type LayerSizes, type ShapeSizes, type ShapeStep, shapeTrace } from "../inspect/shape-trace.ts";
-export { type Site, sitesOf } from "../inspect/sites.ts";
+} from "../tools/inspect/records.ts";
+export { type LayerSizes, type ShapeSizes, type ShapeStep, shapeTrace } from "../tools/inspect/shape-trace.ts";
+export type { Edit } from "../tools/inspect/sites.ts";
+export { type Site, sitesOf } from "../tools/inspect/sites.ts";
 export {
   type AttentionStatistics,
   attendWithStatistics,
   type StatisticsOptions,
   scaledDotProductAttentionWithStatistics,
-} from "../inspect/statistics.ts";
-export type { FigureFormat } from "../inspect/svg.ts";
-export { type AttentionStage, type ModelLayer, type TraceOptions, traceAttention } from "../inspect/trace.ts";
-export type { Tensor } from "../tensor/tensor.ts";
-export type { StatisticsKernels, StatisticsModules } from "../wasm/select-build.ts";
+} from "../tools/inspect/statistics.ts";
+export type { StageName } from "../tools/inspect/trace.ts";
+export { type AttentionStage, type ModelLayer, type TraceOptions, traceAttention } from "../tools/inspect/trace.ts";
+export type { StatisticsKernels, StatisticsModules } from "../wasm/modules.ts";
 
 /**
  * Kernels for statistics of attention, for both builds.

@@ -6,13 +6,18 @@
 
 import latentsRelaxed from "../../build/latents-relaxed.wasm";
 import latentsSimd from "../../build/latents-simd.wasm";
-import type { LatentKernels } from "../wasm/select-build.ts";
+import type { LatentKernels } from "../wasm/modules.ts";
 
-export { createLatentAttention, type LatentAttention } from "../api/latent-attention.ts";
-export { type LatentPlan, type LatentSizes, planLatent } from "../api/plan-latent.ts";
-export type { CheckedLatentConfig, LatentConfig } from "../latent/config.ts";
-export type { LatentFormats, LatentOptions, LatentWeights } from "../latent/weights.ts";
-export type { LatentKernels, LatentModules } from "../wasm/select-build.ts";
+export {
+  createLatentAttention,
+  type LatentAttention,
+  type LatentPlan,
+  type LatentSizes,
+  planLatent,
+} from "../layers/api/latent.ts";
+export type { CheckedLatentConfig, LatentConfig } from "../layers/latent/config.ts";
+export type { LatentFormats, LatentOptions, LatentWeights } from "../layers/latent/weights.ts";
+export type { LatentKernels, LatentModules } from "../wasm/modules.ts";
 
 /**
  * Kernels for latent attention, for both builds.

@@ -5,40 +5,11 @@
 
 import decodersRelaxed from "../../build/decoders-relaxed.wasm";
 import decodersSimd from "../../build/decoders-simd.wasm";
-import type { ModelKernels } from "../wasm/select-build.ts";
+import type { ModelKernels } from "../wasm/modules.ts";
 
-export {
-  type ForwardAsyncOptions,
-  type ForwardOptions,
-  type ForwardResult,
-  forward,
-  forwardAsync,
-  type TokenIds,
-} from "../decoder/forward.ts";
-export {
-  type GeneratedToken,
-  type GenerateOptions,
-  type GenerationEnd,
-  generate,
-  type TokenGeneration,
-} from "../decoder/generate.ts";
-export {
-  type GenerateManyOptions,
-  type GenerationEvent,
-  type GenerationFailure,
-  type GenerationJob,
-  generateMany,
-} from "../decoder/generate-many.ts";
-export { type GgufReader, gguf } from "../decoder/gguf.ts";
-export { type LoadModelOptions, loadModel } from "../decoder/load-model.ts";
-export type { Model } from "../decoder/model.ts";
-export type { ModelFormats } from "../decoder/model-formats.ts";
-export { type FilesPlanOptions, planModelFiles } from "../decoder/plan-files.ts";
-export { type ModelPlan, type ModelPlanSizes, planModel } from "../decoder/plan-model.ts";
-export type { LogitsProcessor, LogitsTensor, SamplingOptions } from "../decoder/sampling.ts";
-export { type ModelSelfTest, selfTestModels } from "../decoder/self-test.ts";
-export { createSession, type Session, type SessionOptions } from "../decoder/session.ts";
-export type { DraftOptions } from "../decoder/speculate.ts";
+export type { PieceStore } from "../base/platform/piece-stores.ts";
+export { HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
+export type { UrlSourceOptions } from "../files/http-source.ts";
 export type { ModelSource } from "../files/model-files.ts";
 export {
   createBrowserStore,
@@ -46,11 +17,39 @@ export {
   createStore,
   type ModelStore,
   type StoreOptions,
-} from "../files/model-store.ts";
-export type { UrlSourceOptions } from "../files/url-source.ts";
-export type { PieceStore } from "../platform/piece-stores.ts";
-export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
-export type { DecoderModules, ModelKernels } from "../wasm/select-build.ts";
+} from "../files/store.ts";
+export type { Model } from "../models/blocks/model.ts";
+export {
+  type ForwardAsyncOptions,
+  type ForwardOptions,
+  type ForwardResult,
+  forward,
+  forwardAsync,
+  type TokenIds,
+} from "../models/decoder/forward.ts";
+export { createSession, type Session, type SessionOptions } from "../models/decoder/session.ts";
+export {
+  type GeneratedToken,
+  type GenerateOptions,
+  type GenerationEnd,
+  generate,
+  type TokenGeneration,
+} from "../models/generate/generate.ts";
+export {
+  type GenerateManyOptions,
+  type GenerationEvent,
+  type GenerationFailure,
+  type GenerationJob,
+  generateMany,
+} from "../models/generate/generate-many.ts";
+export type { LogitsProcessor, LogitsTensor, SamplingOptions } from "../models/generate/sampling.ts";
+export type { DraftOptions } from "../models/generate/speculate.ts";
+export type { ModelFormats } from "../models/load/formats.ts";
+export { type GgufReader, gguf } from "../models/load/gguf.ts";
+export { type FilesPlanOptions, type LoadModelOptions, loadModel, planModelFiles } from "../models/load/load-model.ts";
+export { type ModelPlan, type ModelPlanSizes, planModel } from "../models/load/plan-model.ts";
+export { type ModelSelfTest, selfTestModels } from "../tools/diagnostics/self-test-models.ts";
+export type { DecoderModules, ModelKernels } from "../wasm/modules.ts";
 
 /**
  * Kernels for whole decoders, for both builds.

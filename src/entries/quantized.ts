@@ -8,16 +8,16 @@ import cachesRelaxed from "../../build/caches-relaxed.wasm";
 import cachesSimd from "../../build/caches-simd.wasm";
 import weightsRelaxed from "../../build/weights-relaxed.wasm";
 import weightsSimd from "../../build/weights-simd.wasm";
-import type { QuantizedKernels } from "../wasm/select-build.ts";
+import type { QuantizedKernels } from "../wasm/modules.ts";
 
-export type { Deviation } from "../diagnostics/error-stats.ts";
+export type { Deviation } from "../tools/diagnostics/quantize-report.ts";
 export {
   type QuantizeReportOptions,
   type QuantizeResult,
   type QuantizeTrial,
   quantizeReport,
-} from "../diagnostics/quantize-report.ts";
-export type { QuantizedKernels, QuantizedModules } from "../wasm/select-build.ts";
+} from "../tools/diagnostics/quantize-report.ts";
+export type { QuantizedKernels, QuantizedModules } from "../wasm/modules.ts";
 
 /**
  * Kernels for weights in f16, bf16, q8, q8-row and q4 and for caches in f16, q8 and q4, for both builds.

@@ -3,7 +3,7 @@
  * @packageDocumentation
  */
 
-export { type CachePage, exportPages, importPages } from "../cache/export.ts";
-export type { TokenIds } from "../decoder/forward.ts";
-export type { Session } from "../decoder/session.ts";
-export { exportSession, importSession } from "../decoder/session-pages.ts";
+export { type CachePage, exportPages, importPages } from "../layers/state/export.ts";
+export type { TokenIds } from "../models/decoder/forward.ts";
+export type { Session } from "../models/decoder/session.ts";
+export { exportSession, importSession } from "../models/decoder/session-pages.ts";

@@ -3,11 +3,16 @@
  * policy forbids workers made from inlined source.
  */
 
-import { findWorkerPort } from "../platform/worker-port.ts";
-import { otherScript } from "../platform/workers.ts";
-import { failureOf } from "../shards/failure.ts";
-import { buffersIn, SCRIPT, type ShardMessage, type ShardReply, type ShardRequest } from "../shards/messages.ts";
-import { createShard } from "../shards/shard.ts";
+import { findWorkerPort, otherScript } from "../base/platform/workers.ts";
+import {
+  buffersIn,
+  createShard,
+  failureOf,
+  SCRIPT,
+  type ShardMessage,
+  type ShardReply,
+  type ShardRequest,
+} from "../hosts/shards/shard.ts";
 
 const port = findWorkerPort<ShardMessage<ShardRequest>, ShardMessage<ShardReply>>();
 

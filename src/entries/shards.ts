@@ -7,20 +7,23 @@
 import relaxed from "../../build/relaxed.wasm";
 import shardSource from "../../build/shards-worker.txt";
 import simd from "../../build/simd.wasm";
-import type { AttentionConfig } from "../attention/config.ts";
-import type { AttentionWeights } from "../attention/weights.ts";
-import { findHost, type Scope } from "../platform/spawn.ts";
-import { createSharded, type ShardedAttention, type ShardOptions } from "../shards/attention.ts";
+import { findHost, type Scope } from "../base/platform/workers.ts";
+import { createSharded, type ShardedAttention, type ShardOptions } from "../hosts/shards/attention.ts";
+import type { AttentionConfig } from "../layers/attention/config.ts";
+import type { AttentionWeights } from "../layers/attention/weights.ts";
 
-export type { AttentionConfig, CheckedConfig } from "../attention/config.ts";
-export type { AttentionWeights } from "../attention/weights.ts";
-export type { CacheOptions } from "../cache/kv-cache.ts";
-export type { ThreadWorker } from "../platform/workers.ts";
-export { type AttendShardedOptions, attendSharded } from "../shards/attend.ts";
-export type { ShardedAttention, ShardOptions } from "../shards/attention.ts";
-export { createShardedCache, type ShardedCache } from "../shards/cache.ts";
-export type { Shards } from "../shards/start.ts";
-export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";
+export type { ThreadWorker } from "../base/platform/workers.ts";
+export { HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
+export type { ShardedAttention, ShardOptions, Shards } from "../hosts/shards/attention.ts";
+export {
+  type AttendShardedOptions,
+  attendSharded,
+  createShardedCache,
+  type ShardedCache,
+} from "../hosts/shards/attention.ts";
+export type { AttentionConfig, CheckedConfig } from "../layers/attention/config.ts";
+export type { AttentionWeights } from "../layers/attention/weights.ts";
+export type { CacheOptions } from "../layers/state/kv-cache.ts";
 
 /**
  * Starts workers and gives each the weights of some heads. On hosts without workers, and if they do not start, there is one

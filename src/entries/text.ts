@@ -3,15 +3,16 @@
  * @packageDocumentation
  */
 
-export type { TokenIds } from "../decoder/forward.ts";
-export type { GenerateOptions, GenerationEnd } from "../decoder/generate.ts";
-export type { Model } from "../decoder/model.ts";
-export type { LogitsProcessor, LogitsTensor, SamplingOptions } from "../decoder/sampling.ts";
-export type { Session } from "../decoder/session.ts";
-export type { DraftOptions } from "../decoder/speculate.ts";
+export { HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
 export type { GgufFile } from "../files/gguf/gguf.ts";
 export type { ModelSource } from "../files/model-files.ts";
-export type { ModelStore } from "../files/model-store.ts";
+export type { ModelStore } from "../files/store.ts";
+export type { Model } from "../models/blocks/model.ts";
+export type { TokenIds } from "../models/decoder/forward.ts";
+export type { Session } from "../models/decoder/session.ts";
+export type { GenerateOptions, GenerationEnd } from "../models/generate/generate.ts";
+export type { LogitsProcessor, LogitsTensor, SamplingOptions } from "../models/generate/sampling.ts";
+export type { DraftOptions } from "../models/generate/speculate.ts";
 export {
   type ChatMessage,
   type ChatOptions,
@@ -20,7 +21,14 @@ export {
   type RenderChatOptions,
   renderChat,
 } from "../text/chat.ts";
-export { type GenerateTextOptions, generateText, type TextEnd, type TextGeneration } from "../text/generate-text.ts";
+export {
+  createTextStream,
+  type GenerateTextOptions,
+  generateText,
+  type TextEnd,
+  type TextGeneration,
+  type TextStream,
+} from "../text/generate-text.ts";
 export type { JinjaLibrary, TokenizersLibrary } from "../text/libraries.ts";
 export {
   type LoadTokenizerOptions,
@@ -28,6 +36,4 @@ export {
   readGgufTokenizer,
   type TokenizerOptions,
 } from "../text/load-tokenizer.ts";
-export { createTextStream, type TextStream } from "../text/text-stream.ts";
 export type { Tokenizer } from "../text/tokenizer.ts";
-export { HeadwiseError, type HeadwiseErrorCode } from "../util/errors.ts";

@@ -2,7 +2,7 @@
 
 import relaxed from "../../build/relaxed.wasm";
 import simd from "../../build/simd.wasm";
-import { expectFunction, readFields } from "../util/arguments.ts";
+import { expectFunction, readFields } from "../base/util/arguments.ts";
 import { chooseKernels, type Kernels, LOAD_OPTIONS } from "../wasm/kernels.ts";
 import { openModule } from "./module-source.ts";
 import type { ThreadsOptions } from "./threads.ts";

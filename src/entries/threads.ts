@@ -6,14 +6,13 @@
 import relaxed from "../../build/relaxed.wasm";
 import simd from "../../build/simd.wasm";
 import workerSource from "../../build/worker.txt";
-import { findHost, type Scope } from "../platform/spawn.ts";
-import type { ThreadWorker } from "../platform/workers.ts";
-import { loadThreaded } from "../threads/load.ts";
-import { expectFunction, readFields } from "../util/arguments.ts";
+import { findHost, type Scope, type ThreadWorker } from "../base/platform/workers.ts";
+import { expectFunction, readFields } from "../base/util/arguments.ts";
+import { loadThreaded } from "../hosts/threads/load.ts";
 import { expectThreads, type Kernels, LOAD_OPTIONS, type LoadOptions } from "../wasm/kernels.ts";
 import { openModule } from "./module-source.ts";
 
-export type { ThreadWorker } from "../platform/workers.ts";
+export type { ThreadWorker } from "../base/platform/workers.ts";
 export * from "./api.ts";
 
 /** Options of `loadKernels` in `headwise/threads`. */

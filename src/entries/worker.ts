@@ -3,8 +3,7 @@
  * policy forbids workers made from inlined source.
  */
 
-import { findWorkerPort } from "../platform/worker-port.ts";
-import { otherScript, type WorkerAnswer } from "../platform/workers.ts";
+import { findWorkerPort, otherScript, type WorkerAnswer } from "../base/platform/workers.ts";
 import {
   createLooking,
   EPOCH,
@@ -15,7 +14,7 @@ import {
   STOPPED,
   viewControl,
   type WorkerStart,
-} from "../threads/work-queue.ts";
+} from "../hosts/threads/pool.ts";
 import type { KernelTable } from "../wasm/abi.ts";
 
 const port = findWorkerPort<unknown, WorkerAnswer>();

@@ -1,8 +1,10 @@
-import { orRefuse } from "../tensor/tensor.ts";
-import { expectBytes, expectFunction, expectInt, expectRecord, expectUint8Array } from "../util/arguments.ts";
-import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
-import type { Global } from "../util/global.ts";
-import { reasonOf } from "../util/reason.ts";
+// Where bytes of files come from: bytes, a Blob, an open file or a server.
+
+import { orRefuse } from "../base/tensor/tensor.ts";
+import { expectBytes, expectFunction, expectInt, expectRecord, expectUint8Array } from "../base/util/arguments.ts";
+import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
+import type { Global } from "../base/util/global.ts";
+import { reasonOf } from "../base/util/strings.ts";
 
 /**
  * Bytes that are read by range, so that a file may be larger than memory. `blobSource`, `fileSource` and `urlSource` make
@@ -27,7 +29,7 @@ export interface ByteSource {
 export type BytesOrSource = Uint8Array | ArrayBuffer | Global<"Blob"> | ByteSource;
 
 /** Bytes [begin, end) of a source. */
-export interface Range {
+interface Range {
   readonly begin: number;
   readonly end: number;
 }

@@ -1,7 +1,10 @@
-import { wait } from "../platform/event-loop.ts";
-import { describe, HeadwiseError } from "../util/errors.ts";
-import type { Global } from "../util/global.ts";
-import { reasonOf } from "../util/reason.ts";
+// Files of servers, by range requests.
+
+import { resolvePlace, wait } from "../base/platform/host.ts";
+import { expectFields, expectFunction, expectSignal } from "../base/util/arguments.ts";
+import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
+import type { Global } from "../base/util/global.ts";
+import { reasonOf } from "../base/util/strings.ts";
 import type { ByteSource } from "./byte-source.ts";
 
 /** The part of `fetch` that is used. */
@@ -14,7 +17,7 @@ export type RangeFetch = (
 const FIRST = 2 ** 16;
 
 /** Bytes of the largest file that is taken as a whole, from a server that does not give ranges: it is held while it is read. */
-export const MOST_WHOLE: number = 2 ** 26;
+const MOST_WHOLE: number = 2 ** 26;
 
 /** How often in a row a range is asked for again in vain, before it is given up. */
 const MOST_VAIN = 3;
@@ -53,7 +56,7 @@ interface Failure {
 }
 
 /** How a source asks. */
-export interface Patience {
+interface Patience {
   /** Ends waiting, and the requests that `request` makes. */
   readonly signal?: Global<"AbortSignal"> | undefined;
   /** How often the first request is made again. */
@@ -68,7 +71,7 @@ const markOf = ({ headers }: Response) => headers.get("ETag") ?? headers.get("La
  * by a request for the bytes that are missing. The cause of a refused answer has its `status`. A server that gives no ranges
  * answers the first request with the whole file, which is kept if it is not too large, and asked for again if it breaks off.
  */
-export async function createHttpSource(
+async function createHttpSource(
   where: string,
   url: string,
   request: RangeFetch,
@@ -256,4 +259,59 @@ async function collect({ body }: Response): Promise<{ bytes: Uint8Array; cause?:
 /** Whether a signal ended a request. */
 function isAbort(cause: unknown): boolean {
   return Object(cause).name === "AbortError";
+}
+
+/** Options of `urlSource`. */
+export interface UrlSourceOptions {
+  /** Called instead of the global `fetch`, for instance to add headers or a signal. */
+  readonly fetch?: RangeFetch | undefined;
+  /**
+   * Ends requests, those of `read` too, and waiting for another one: they reject with `BAD_FILE`, whose cause is what `fetch`
+   * rejects with. Without one, a server that sends nothing more and does not close the connection is waited for.
+   */
+  readonly signal?: Global<"AbortSignal"> | undefined;
+}
+
+/**
+ * A source that reads a URL by HTTP range requests, so that one layer of a large file costs its own bytes only. In pages and
+ * workers the URL may be relative to their address. The first request reads 64 KB. A page can read from other origins only if they
+ * allow it by CORS and expose `Content-Range`.
+ * @throws TypeError naming the argument. HeadwiseError `BAD_FILE`, here or when bytes are read, if the server cannot be
+ * reached, answers with a status other than 206 or 200, or has an empty file; and if the file changes between two requests (size,
+ * ETag or Last-Modified). Where an answer is refused, the cause has its `status`. A server that gives no ranges answers with the
+ * whole file: of at most 64 MB it is kept, a larger one is refused; fetch it yourself and pass a Blob. A request that fails, or is
+ * answered by 429 or by a status from 500 on, is made again up to three times, after 0.2, 0.4 and 0.8 seconds, or when the server
+ * says (Retry-After) if that is within 10. An answer that breaks off is continued from the byte where it stopped, one with the whole
+ * file from the beginning; after four in a row with the whole file, or of less than 16 KB and less than half of what was missing,
+ * the error has the number of bytes that came.
+ * @example
+ * import { openSafetensors, urlSource, writeSafetensors } from "headwise/weights";
+ * const bytes = writeSafetensors({ w: { data: Float32Array.of(1, 2), shape: [2] } });
+ * const server = async (_url: string, { headers }: { headers: Readonly<Record<string, string>> }) => {
+ *   const begin = Number(/\d+/.exec(headers.Range!));
+ *   const range = `bytes ${begin}-${bytes.length - 1}/${bytes.length}`;
+ *   return new Response(bytes.slice(begin), { status: 206, headers: { "Content-Range": range } });
+ * };
+ * const source = await urlSource("https://example.com/model.safetensors", { fetch: server }); // fetch: only for others
+ * console.log((await openSafetensors(source)).tensors.get("w")?.shape); // [ 2 ]
+ */
+export async function urlSource(url: string | Global<"URL">, options: UrlSourceOptions = {}): Promise<ByteSource> {
+  return connectUrl(url, options);
+}
+
+/** `urlSource`, with the version of the file. The first request is made again at most `retries` times. */
+export async function connectUrl(
+  url: string | Global<"URL">,
+  options: UrlSourceOptions,
+  retries?: number,
+): Promise<HttpSource> {
+  const where = "urlSource";
+  if (typeof url !== "string" && tagOf(url) !== "URL")
+    throw new TypeError(`${where}: url expected a string or a URL, got ${describe(url)}`);
+  expectFields(where, "options", options, ["fetch", "signal"]);
+  const { fetch: request = (to, init) => fetch(to, init), signal } = options;
+  expectFunction(where, "options.fetch", request);
+  if (signal !== undefined) expectSignal(where, signal);
+  const ask: RangeFetch = signal ? (to, init) => request(to, { ...init, signal }) : request;
+  return createHttpSource(where, String(resolvePlace(url as string | URL)), ask, { signal, retries });
 }

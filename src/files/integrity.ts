@@ -1,12 +1,12 @@
 // SHA-256 of files, as those who publish them state it: computed while a file is read, and compared once all of it was.
 
-import { hostHasher, hostSha256 } from "../platform/sha256.ts";
-import { decodeBase64, toHex } from "../util/bytes.ts";
-import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
+import { hostHasher, hostSha256 } from "../base/platform/host.ts";
+import { decodeBase64, toHex } from "../base/util/bytes.ts";
+import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
 import { type ByteSource, toSource } from "./byte-source.ts";
 import type { FindFile } from "./model-folder.ts";
 import { type AheadSource, type HeldPieces, readAhead } from "./read-ahead.ts";
-import { PIECE } from "./shelf.ts";
+import { PIECE } from "./store.ts";
 
 /** The digest of the only file, or digests by the names of files. */
 export type Integrity = string | Readonly<Record<string, string>>;

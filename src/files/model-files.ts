@@ -1,24 +1,18 @@
 // A model's files, wherever they lie: config.json and safetensors, or GGUF.
 
-import { openLocal } from "../platform/local-files.ts";
-import { resolvePlace } from "../platform/page-url.ts";
-import { expectBytes } from "../util/arguments.ts";
-import { describe, HeadwiseError, tagOf, throwUnder } from "../util/errors.ts";
-import type { Global } from "../util/global.ts";
-import { reasonOf } from "../util/reason.ts";
+import { openLocal, resolvePlace } from "../base/platform/host.ts";
+import { expectBytes } from "../base/util/arguments.ts";
+import { describe, HeadwiseError, tagOf, throwUnder } from "../base/util/errors.ts";
+import type { Global } from "../base/util/global.ts";
+import { reasonOf } from "../base/util/strings.ts";
 import { type ByteSource, type BytesOrSource, fileSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
-import { KIND_BYTES, otherKind } from "./file-kind.ts";
-import type { GgufFile } from "./gguf/gguf.ts";
-import { PART } from "./gguf/part-names.ts";
-import type { GgufParts } from "./gguf/parts.ts";
-import { hubHint, refuseHubPage } from "./hub-name.ts";
+import { type GgufFile, type GgufParts, PART } from "./gguf/gguf.ts";
+import { urlSource } from "./http-source.ts";
 import { FileChecks, type Integrity } from "./integrity.ts";
-import { type FindFile, type OpenFile, openFolder } from "./model-folder.ts";
-import type { ModelStore } from "./model-store.ts";
-import { HeldPieces, readAhead } from "./read-ahead.ts";
-import { ReadBuffer, reading, type TensorReader } from "./read-buffer.ts";
-import type { TensorEntry } from "./tensor-file.ts";
-import { urlSource } from "./url-source.ts";
+import { type FindFile, hubHint, type OpenFile, openFolder, refuseHubPage } from "./model-folder.ts";
+import { HeldPieces, ReadBuffer, readAhead, reading, type TensorReader } from "./read-ahead.ts";
+import type { ModelStore } from "./store.ts";
+import { KIND_BYTES, otherKind, type TensorEntry } from "./tensor-file.ts";
 
 /**
  * Where a model's files are: the path of a folder (on hosts with a file system) or the URL of one, ending in "/" or not, whose
@@ -63,7 +57,7 @@ const LOCAL_PIECE = 2 ** 20;
 const PIECE = 2 ** 24;
 
 /** What a model's files are opened for. */
-export interface OpenOptions {
+interface OpenOptions {
   /** A folder may lack safetensors, and has no tensors then. Default false. */
   readonly configAlone?: boolean;
   /** All tensors will be read: those of URLs come ahead, several pieces at once. Default false. */

@@ -1,6 +1,33 @@
+// Activations, and sums and caps of rows.
+
 import { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SWISH } from "../../assembly/layout.ts";
 import type { Reference } from "../wasm/abi.ts";
-import { normalCdf } from "./erf.ts";
+
+/** (1 + erf(x / √2)) / 2 to some 13 digits, those of small values included. */
+export function normalCdf(x: number): number {
+  const tail = upperTail(Math.abs(x));
+  return x < 0 ? tail : 1 - tail;
+}
+
+/** (1 - erf(x / √2)) / 2 for x >= 0. */
+function upperTail(x: number): number {
+  const density = Math.exp((-x * x) / 2) / Math.sqrt(2 * Math.PI);
+  if (x === Number.POSITIVE_INFINITY) return 0;
+  if (x > 3) {
+    // Laplace's continued fraction.
+    let fraction = x;
+    for (let i = 120; i > 0; i--) fraction = x + i / fraction;
+    return density / fraction;
+  }
+  // The integral's series, of positive terms.
+  let term = x;
+  let sum = x;
+  for (let i = 3; i < 120; i += 2) {
+    term *= (x * x) / i;
+    sum += term;
+  }
+  return 0.5 - density * sum;
+}
 
 /** act(x), by ACT_SWISH and so on (assembly/layout.ts). */
 export function activation(kind: number, x: number, alpha: number): number {
@@ -22,4 +49,16 @@ export const activate_f32: Reference["activate_f32"] = (out, gate, up, shape, be
       const clamped = up && limit > 0 ? Math.max(-limit, Math.min(factor, limit)) + 1 : factor;
       out[r * outStride + i] = y * clamped;
     }
+};
+
+/** out[r, i] = x[r, i] + scale · y[r, i], for rows begin..end of n. */
+export const add_scaled_f32: Reference["add_scaled_f32"] = (out, x, y, n, scale, begin, end) => {
+  for (let i = begin * n; i < end * n; i++) out[i] = x[i]! + scale * y[i]!;
+};
+
+/** x[r, i] = softcap · tanh(scale · x[r, i] / softcap), or scale · x[r, i] where softcap is 0, for rows begin..end. */
+export const cap_logits_f32: Reference["cap_logits_f32"] = (x, n, stride, scale, softcap, begin, end) => {
+  for (let r = begin; r < end; r++)
+    for (let i = r * stride; i < r * stride + n; i++)
+      x[i] = softcap === 0 ? scale * x[i]! : softcap * Math.tanh((scale * x[i]!) / softcap);
 };

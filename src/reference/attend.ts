@@ -1,5 +1,5 @@
-import type { CheckedConfig } from "../attention/config.ts";
-import { rotate } from "./rotary.ts";
+import type { CheckedConfig } from "../layers/attention/config.ts";
+import { rotate } from "./rope.ts";
 
 type Floats = ArrayLike<number>;
 

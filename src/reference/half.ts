@@ -1,3 +1,7 @@
+// 16-bit floats.
+
+import type { Reference } from "../wasm/abi.ts";
+
 /** The float16 with the bits `half`, exactly. A NaN is NaN. */
 export function widenF16(half: number): number {
   const sign = half & 0x8000 ? -1 : 1;
@@ -41,3 +45,9 @@ function roundEven(x: number): number {
   const rest = x - whole;
   return rest > 0.5 || (rest === 0.5 && whole % 2 === 1) ? whole + 1 : whole;
 }
+
+/** out[i] = x[i], begin <= i < end: f16 or bf16 as float32. */
+export const widen_f16: Reference["widen_f16"] = (out, x, bf16, begin, end) => {
+  const widen = bf16 ? widenBf16 : widenF16;
+  for (let i = begin; i < end; i++) out[i] = widen(x[i]!);
+};

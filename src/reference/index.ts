@@ -6,36 +6,33 @@
  */
 
 import type { Reference } from "../wasm/abi.ts";
-import { activate_f32 } from "./activations.ts";
-import { add_scaled_f32, cap_logits_f32 } from "./add_cap.ts";
+import { activate_f32, add_scaled_f32, cap_logits_f32 } from "./activations.ts";
 import { attention_f32, attention_pages } from "./attention.ts";
 import { attention_statistics } from "./attention_statistics.ts";
 import { append_f32, append_pages, gather_f32, gather_pages } from "./cache.ts";
-import { embed_rows } from "./embed_rows.ts";
-import { gather_rows_f32, scatter_rows_f32 } from "./expert_rows.ts";
-import { merge_heads_f32, split_heads_f32 } from "./heads.ts";
+import { gather_rows_f32, route_f32, scatter_rows_f32 } from "./experts.ts";
+import { widen_f16 } from "./half.ts";
+import { quantize_rows } from "./integers.ts";
 import { append_latents, attention_latents, gather_latents } from "./latents.ts";
-import { linear_f32 } from "./linear.ts";
-import { linear_f16 } from "./linear_f16.ts";
-import { linear_q4 } from "./linear_q4.ts";
-import { linear_q8 } from "./linear_q8.ts";
+import { linear_f16, linear_f32, linear_q4, linear_q8, repeat_dots, subtract_mins } from "./linear.ts";
 import { layer_norm_f32, rms_norm_f32 } from "./norm.ts";
-import { pack_columns_f32, pack_rows_f32 } from "./pack.ts";
-import { pack_blocks, pack_mins } from "./pack_blocks.ts";
-import { pack_columns_f16, pack_rows_f16, repack_columns_f16, repack_rows_f16 } from "./pack_f16.ts";
-import { pack_q4, repack_q4 } from "./pack_q4.ts";
-import { pack_q8, repack_q8 } from "./pack_q8.ts";
-import { quantize_rows } from "./quantize.ts";
-import { repeat_dots } from "./repeat_dots.ts";
+import {
+  pack_blocks,
+  pack_columns_f16,
+  pack_columns_f32,
+  pack_mins,
+  pack_q4,
+  pack_q8,
+  pack_rows_f16,
+  pack_rows_f32,
+  repack_columns_f16,
+  repack_q4,
+  repack_q8,
+  repack_rows_f16,
+} from "./pack.ts";
 import { rope_f32 } from "./rope.ts";
-import { route_f32 } from "./route.ts";
-import { scores_f32, scores_pages } from "./scores.ts";
-import { masked_softmax_f32 } from "./softmax.ts";
-import { softmax_sums_f32 } from "./softmax_sums.ts";
-import { subtract_mins } from "./subtract_mins.ts";
-import { top_k_f32 } from "./top_k.ts";
-import { weighted_sum_f32 } from "./weighted_sum.ts";
-import { widen_f16 } from "./widen.ts";
+import { embed_rows, merge_heads_f32, split_heads_f32, top_k_f32 } from "./rows.ts";
+import { masked_softmax_f32, scores_f32, scores_pages, softmax_sums_f32, weighted_sum_f32 } from "./softmax.ts";
 
 /** All twins by the names of their kernels. */
 export const reference: Reference = {
@@ -89,7 +86,7 @@ export const reference: Reference = {
   widen_f16,
 };
 
-export type { CheckedConfig } from "../attention/config.ts";
+export type { CheckedConfig } from "../layers/attention/config.ts";
 export { attendReference, type ReferenceOptions, type ReferenceWeights } from "./attend.ts";
 export type { Reference };
 export {

@@ -1,6 +1,6 @@
-import type { CheckedLatentConfig } from "../latent/config.ts";
+import type { CheckedLatentConfig } from "../layers/latent/config.ts";
 import { project } from "./attend.ts";
-import { rotate } from "./rotary.ts";
+import { rotate } from "./rope.ts";
 
 type Floats = ArrayLike<number>;
 

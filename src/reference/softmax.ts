@@ -1,5 +1,7 @@
-import type { Reference } from "../wasm/abi.ts";
-import { countColumns } from "./scores.ts";
+// Scores, softmax and weighted sums.
+
+import type { AttentionShape, Plain, Reference } from "../wasm/abi.ts";
+import { keyAt, valueAt } from "./cache.ts";
 
 const EXCLUDED = Number.NEGATIVE_INFINITY;
 
@@ -16,3 +18,75 @@ export const masked_softmax_f32: Reference["masked_softmax_f32"] = (out, scores,
       out[t * columns + j] = score === EXCLUDED ? 0 : Math.exp(score - largest) / sum;
   }
 };
+
+/** out[r] = largest, Σ exp(x[r, i] - largest), for rows begin..end. */
+export const softmax_sums_f32: Reference["softmax_sums_f32"] = (out, x, n, stride, begin, end) => {
+  for (let r = begin; r < end; r++) {
+    const row = x.subarray(r * stride, r * stride + n);
+    const largest = Math.max(...row);
+    out[2 * r] = largest;
+    out[2 * r + 1] = row.reduce((sum, each) => sum + Math.exp(each - largest), 0);
+  }
+};
+
+/**
+ * out[t] = Σ_j weights[t, j]·v[j] of one head, for queries t in begin..end. Excluded keys, whose weight is 0, are left out,
+ * so that a NaN in their value has no effect. A weight of 0 for a key that may be attended takes part.
+ */
+export const weighted_sum_f32: Reference["weighted_sum_f32"] = (out, weights, pages, shape, head, begin, end) => {
+  const columns = countColumns(shape);
+  const kvHead = Math.floor(head / (shape.numHeads / shape.numKvHeads));
+  for (let t = begin; t < end; t++)
+    for (let c = 0; c < shape.valueDim; c++) {
+      let sum = 0;
+      for (let j = 0; j < shape.kvLen; j++) {
+        const weight = weights[t * columns + j]!;
+        if (weight !== 0 || mayAttend(shape, head, t, j)) sum += weight * valueAt(pages, shape, kvHead, j, c);
+      }
+      if (shape.extraKey) sum += weights[t * columns + shape.kvLen]! * shape.extraValue![kvHead * shape.valueDim + c]!;
+      out[t * shape.outStride + head * shape.outHeadStride + c] = sum;
+    }
+};
+
+/** Whether query token t may attend key j. */
+export function mayAttend(shape: Plain<AttentionShape>, head: number, t: number, j: number): boolean {
+  const p = shape.qStart + t;
+  if (j < p - shape.left || j > p + shape.right || j >= shape.kvLen) return false;
+  if (shape.keep?.[head * shape.keepHeadStride + t * shape.keepRowStride + j] === 0) return false;
+  return shape.bias?.[head * shape.biasHeadStride + t * shape.biasRowStride + j] !== Number.NEGATIVE_INFINITY;
+}
+
+/** Columns of a row of scores or weights: the keys, the extra key, the zero key. */
+export function countColumns({ kvLen, extraKey, zeroKey }: Plain<AttentionShape>): number {
+  return kvLen + (extraKey ? 1 : 0) + (zeroKey ? 1 : 0);
+}
+
+/**
+ * Scores of one head for queries t in begin..end, over cache pages of any format. Stage 0: out[t, j] = scale · q[t] · k[j].
+ * Stage 1: after the softcap. Stage 2: also - slope·|p - j| + bias[t, j], and -Infinity for excluded keys.
+ */
+export const scores_pages: Reference["scores_pages"] = (out, q, pages, shape, head, stage, begin, end) => {
+  const columns = countColumns(shape);
+  const kvHead = Math.floor(head / (shape.numHeads / shape.numKvHeads));
+  for (let t = begin; t < end; t++)
+    for (let j = 0; j < columns; j++) {
+      const isReal = j < shape.kvLen;
+      const isExtra = j === shape.kvLen && shape.extraKey !== null;
+      let score = 0;
+      for (let d = 0; d < shape.headDim; d++) {
+        const query = q[t * shape.qStride + head * shape.qHeadStride + d]!;
+        if (isReal) score += shape.scale * query * keyAt(pages, shape, kvHead, j, d);
+        if (isExtra) score += shape.scale * query * shape.extraKey![kvHead * shape.headDim + d]!;
+      }
+      if (stage > 0 && shape.softcap !== 0) score = shape.softcap * Math.tanh(score / shape.softcap);
+      if (stage > 1 && isReal) {
+        if (shape.slopes) score -= shape.slopes[head]! * Math.abs(shape.qStart + t - j);
+        if (shape.bias) score += shape.bias[head * shape.biasHeadStride + t * shape.biasRowStride + j]!;
+        if (!mayAttend(shape, head, t, j)) score = Number.NEGATIVE_INFINITY;
+      }
+      out[t * columns + j] = score;
+    }
+};
+
+/** Scores over cache pages of float32: `scores_pages` for this one format. */
+export const scores_f32: Reference["scores_f32"] = scores_pages;

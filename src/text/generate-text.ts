@@ -1,4 +1,12 @@
-import { readIds, type TokenIds } from "../decoder/forward.ts";
+// Text as it is generated.
+
+import { expectFlag, readFields } from "../base/util/arguments.ts";
+import { describe, HeadwiseError, underName } from "../base/util/errors.ts";
+import { reasonOf } from "../base/util/strings.ts";
+import { withEnd } from "../base/util/with-end.ts";
+import { expectModel, type Model } from "../models/blocks/model.ts";
+import { readIds, type TokenIds } from "../models/decoder/forward.ts";
+import { createSession, expectSession, expectUnused, type Session } from "../models/decoder/session.ts";
 import {
   type Begun,
   GENERATE_OPTIONS,
@@ -7,15 +15,8 @@ import {
   type GenerationEnd,
   generateTokens,
   wasAborted,
-} from "../decoder/generate.ts";
-import { expectModel, type Model } from "../decoder/model.ts";
-import { readOptions } from "../decoder/read-options.ts";
-import { createSession, expectSession, expectUnused, type Session } from "../decoder/session.ts";
-import { expectFlag } from "../util/arguments.ts";
-import { describe, HeadwiseError, underName } from "../util/errors.ts";
-import { withEnd } from "../util/with-end.ts";
-import { findStops, readStops, type StopFinder } from "./stop-strings.ts";
-import { streamText, type TextStream } from "./text-stream.ts";
+} from "../models/generate/generate.ts";
+import { readOptions } from "../models/load/read-options.ts";
 import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
 
 /** Options of `generateText`: those of `generate`, and for text. */
@@ -278,4 +279,146 @@ function reuse(where: string, session: Session, prompt: readonly number[]): numb
     session.truncate(0);
     return 0;
   }
+}
+
+/** Finds stop strings in text that comes in pieces. */
+interface StopFinder {
+  /** The text that is certain not to belong to a stop string, and the stop string behind it, if one is complete. */
+  push(piece: string): { readonly text: string; readonly stop?: string };
+  /** What was held back because a stop string could have begun there. */
+  end(): string;
+}
+
+/** Reads the option `stop`: a string or a list of them. */
+export function readStops(where: string, stop: unknown): readonly string[] {
+  const given: readonly unknown[] = stop === undefined ? [] : Array.isArray(stop) ? [...stop] : [stop];
+  return given.map((each, i) => {
+    const name = Array.isArray(stop) ? `stop[${i}]` : "stop";
+    const rule = "a string of 1 or more whole characters";
+    // Half of a surrogate pair is never given, nor found.
+    if (typeof each === "string" && each !== "" && !/\p{Surrogate}/u.test(each)) return each;
+    const text = `${where}: ${name} expected ${rule}, got ${describe(each)}`;
+    throw typeof each === "string" ? new RangeError(text) : new TypeError(text);
+  });
+}
+
+/** Looks for the first of `stops` in text that comes in pieces, which may divide it anywhere. */
+export function findStops(stops: readonly string[]): StopFinder {
+  let held = "";
+  /** The stop string that is complete first, so that it does not matter how the text is divided; of several, the longest. */
+  const firstOf = () => {
+    let first: { at: number; stop: string; end: number } | undefined;
+    for (const stop of stops) {
+      const at = held.indexOf(stop);
+      const end = at + stop.length;
+      if (at >= 0 && (!first || end < first.end || (end === first.end && at < first.at))) first = { at, stop, end };
+    }
+    return first;
+  };
+  /** Characters at the end with which a stop string begins. */
+  const begun = () => {
+    const most = Math.min(held.length, Math.max(0, ...stops.map(({ length }) => length - 1)));
+    for (let count = most; count > 0; count--)
+      if (stops.some((stop) => stop.startsWith(held.slice(-count)))) return count;
+    return 0;
+  };
+  return {
+    push(piece) {
+      held += piece;
+      const found = firstOf();
+      if (found) return { text: held.slice(0, found.at), stop: found.stop };
+      const text = held.slice(0, held.length - begun());
+      held = held.slice(text.length);
+      return { text };
+    },
+    end: () => held,
+  };
+}
+
+/** Text of tokens that come one at a time. */
+export interface TextStream {
+  /**
+   * The text that this token completes, in whole characters: empty while the bytes of a character are incomplete. Later tokens do
+   * not change it.
+   */
+  push(id: number): string;
+  /** What remains when no more tokens come: U+FFFD for bytes that are no character. */
+  end(): string;
+}
+
+/** What bytes are written as that are not a character yet, or never will be. */
+const PARTIAL = "\uFFFD";
+
+/** Tokens of the context that are looked at: more than are needed to know how the next one is written. */
+const CONTEXT = 32;
+
+/**
+ * Makes text of tokens as they come.
+ * @param context Tokens before them, whose text was given already: it decides whether the first one keeps its space.
+ * @param options `keepSpecial`: as of `Tokenizer.decode`.
+ * @throws RangeError from `push` if the tokenizer does not have the token.
+ * @example
+ * import { createTextStream } from "headwise/text";
+ * const bytes = { encode: (text: string) => [...new TextEncoder().encode(text)],
+ *   decode: (ids: readonly number[]) => new TextDecoder().decode(Uint8Array.from(ids)) };
+ * const stream = createTextStream(bytes);
+ * console.log(bytes.encode("h€").map((id) => stream.push(id))); // [ 'h', '', '', '€' ]
+ */
+export function createTextStream(
+  tokenizer: Tokenizer,
+  context: readonly number[] = [],
+  options: { readonly keepSpecial?: boolean | undefined } = {},
+): TextStream {
+  const where = "createTextStream";
+  expectTokenizer(where, tokenizer);
+  const { keepSpecial } = readFields(where, "options", options, ["keepSpecial"]);
+  return streamText(where, tokenizer, context, expectFlag(where, "options.keepSpecial", keepSpecial));
+}
+
+/** `createTextStream`; errors name `where`. */
+function streamText(
+  where: string,
+  tokenizer: Tokenizer,
+  context: readonly number[] = [],
+  keepSpecial = false,
+): TextStream {
+  const textOf = (ids: readonly number[]): string => {
+    let text: unknown;
+    try {
+      text = tokenizer.decode(ids, { keepSpecial });
+    } catch (cause) {
+      const rule = `text for all tokens of the model, among them ${ids.at(-1)}`;
+      throw new RangeError(`${where}: tokenizer expected ${rule}, got ${reasonOf(cause)}`, { cause });
+    }
+    if (typeof text === "string") return text;
+    throw new TypeError(`${where}: tokenizer.decode expected to return text, got ${describe(text)}`);
+  };
+  // The tokens of the last piece, and those behind it: how a token is written may depend on the one before.
+  let ids = Array.from(context).slice(-CONTEXT);
+  let behind = ids.length;
+  let text = textOf(ids);
+  let given = text.length;
+  const give = (end: number): string => {
+    const piece = text.slice(given, end);
+    given = Math.max(given, end);
+    return piece;
+  };
+  return {
+    push(id) {
+      ids.push(id);
+      text = textOf(ids);
+      let end = text.length;
+      while (text[end - 1] === PARTIAL) end--;
+      if (end <= given) return "";
+      const piece = give(end);
+      if (end === text.length) {
+        ids = ids.slice(behind);
+        behind = ids.length;
+        text = textOf(ids);
+        given = text.length;
+      }
+      return piece;
+    },
+    end: () => give(text.length),
+  };
 }

@@ -1,7 +1,7 @@
 // The optional packages that this folder needs: what it uses of them, and how they are found.
 
-import { describe, HeadwiseError } from "../util/errors.ts";
-import { reasonOf } from "../util/reason.ts";
+import { describe, HeadwiseError } from "../base/util/errors.ts";
+import { reasonOf } from "../base/util/strings.ts";
 
 /** The exports of `@huggingface/tokenizers`, as far as they are used. */
 export interface TokenizersLibrary {

@@ -1,18 +1,16 @@
-import { readOptions } from "../decoder/read-options.ts";
+import { expectFunction, expectSignal, readFields } from "../base/util/arguments.ts";
+import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
+import type { Global } from "../base/util/global.ts";
+import { parseJson } from "../base/util/strings.ts";
 import { type GgufFile, readGgufMetadata } from "../files/gguf/gguf.ts";
-import { hubHint } from "../files/hub-name.ts";
 import { type ModelSource, readTexts } from "../files/model-files.ts";
-import type { ModelStore } from "../files/model-store.ts";
-import { GENERATION } from "../models/hf/config-fields.ts";
-import { expectFunction, expectSignal, readFields } from "../util/arguments.ts";
-import { describe, HeadwiseError, tagOf } from "../util/errors.ts";
-import type { Global } from "../util/global.ts";
-import { parseJson } from "../util/json.ts";
-import { toTokenizerFiles } from "./gguf/tokenizer-json.ts";
-import { readVocabulary } from "./gguf/vocabulary.ts";
+import { hubHint } from "../files/model-folder.ts";
+import type { ModelStore } from "../files/store.ts";
+import { GENERATION } from "../models/families/fields.ts";
+import { readOptions } from "../models/load/read-options.ts";
+import { readVocabulary, toTokenizerFiles } from "./gguf/tokenizer-json.ts";
 import { findTokenizers, type TokenizersLibrary } from "./libraries.ts";
-import { makeTokenizer } from "./library-tokenizer.ts";
-import type { Tokenizer } from "./tokenizer.ts";
+import { makeTokenizer, type Tokenizer } from "./tokenizer.ts";
 
 /** Options of `readGgufTokenizer`. */
 export interface TokenizerOptions {

@@ -1,5 +1,5 @@
-import type { Instance } from "./instantiate.ts";
 import { pointer } from "./memory.ts";
+import type { Instance } from "./modules.ts";
 
 /** The `mode` of linear_q8 on the fastest dot-product path, for activations of 14 bits ("exact") and of 7 ("fast"). */
 export interface DotModes {

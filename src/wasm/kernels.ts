@@ -1,23 +1,25 @@
-import { warnOnce } from "../platform/console.ts";
-import { describe, HeadwiseError } from "../util/errors.ts";
-import { expectMade, type Handle, makeHandle, type Releasable } from "../util/lifetime.ts";
+import { warnOnce } from "../base/platform/host.ts";
+import { describe, HeadwiseError } from "../base/util/errors.ts";
+import { expectMade, type Handle, makeHandle, type Releasable } from "../base/util/lifetime.ts";
 import type { KernelTable } from "./abi.ts";
-import type { ModuleSource } from "./compile.ts";
-import { type Instance, type KernelGroup, MARKS } from "./instantiate.ts";
 import { createDotModes, type DotModes } from "./int-dot.ts";
 import type { LinearMemory } from "./memory.ts";
 import {
   type Build,
   type Builds,
   EXTRAS,
+  type Instance,
+  type KernelGroup,
   type LatentKernels,
+  MARKS,
   type ModelKernels,
+  type ModuleSource,
   type QuantizedKernels,
   type Started,
   type StatisticsKernels,
   startChosen,
   startOwn,
-} from "./select-build.ts";
+} from "./modules.ts";
 
 /** The threads that run the kernels, including the calling one. */
 export interface Threads {

@@ -1,5 +1,5 @@
 import { ALIGN } from "../../assembly/layout.ts";
-import { HeadwiseError } from "../util/errors.ts";
+import { HeadwiseError } from "../base/util/errors.ts";
 import type {
   AttentionShapePtr,
   CacheShapePtr,

@@ -1,4 +1,3 @@
-import { createLatentAttention } from "../../src/api/latent-attention.ts";
 import {
   type Attention,
   type AttentionConfig,
@@ -10,8 +9,9 @@ import {
   type WeightTensor,
 } from "../../src/entries/core.ts";
 import { convertToGqa } from "../../src/entries/weights.ts";
-import type { LatentConfig } from "../../src/latent/config.ts";
-import type { LatentWeights } from "../../src/latent/weights.ts";
+import { createLatentAttention } from "../../src/layers/api/latent.ts";
+import type { LatentConfig } from "../../src/layers/latent/config.ts";
+import type { LatentWeights } from "../../src/layers/latent/weights.ts";
 import type { Case, Outcome, Values } from "./case.ts";
 
 /** One decoder layer: `x` at once, then `x_decode` one token at a time on the same cache, then the cache. */

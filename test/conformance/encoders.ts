@@ -1,11 +1,9 @@
 // Whole encoders: all rows of a batch at once, without padding, and each alone, with the same bits.
 
 import { join } from "node:path";
-import { embed } from "../../src/encoder/embed.ts";
-import { encode } from "../../src/encoder/encode.ts";
-import { type Encoder, loadEncoder } from "../../src/encoder/load-encoder.ts";
-import { maskedLogits } from "../../src/encoder/masked-logits.ts";
 import type { Kernels } from "../../src/entries/core.ts";
+import { embed, encode, maskedLogits } from "../../src/models/encoder/encode.ts";
+import { type Encoder, loadEncoder } from "../../src/models/encoder/load.ts";
 import type { Case, Outcome, Values } from "./case.ts";
 
 /** Runs a case of an encoder: states, and vectors of two kinds. */

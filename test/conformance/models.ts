@@ -3,13 +3,13 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { forward } from "../../src/decoder/forward.ts";
-import { generate } from "../../src/decoder/generate.ts";
-import { gguf } from "../../src/decoder/gguf.ts";
-import { loadModel } from "../../src/decoder/load-model.ts";
-import type { Model } from "../../src/decoder/model.ts";
-import { createSession, type Session } from "../../src/decoder/session.ts";
 import type { Kernels } from "../../src/entries/core.ts";
+import type { Model } from "../../src/models/blocks/model.ts";
+import { forward } from "../../src/models/decoder/forward.ts";
+import { createSession, type Session } from "../../src/models/decoder/session.ts";
+import { generate } from "../../src/models/generate/generate.ts";
+import { gguf } from "../../src/models/load/gguf.ts";
+import { loadModel } from "../../src/models/load/load-model.ts";
 import type { Case, Entry, Outcome } from "./case.ts";
 
 /** Models of later versions, by `model_type`, and cases that cannot be met; each with its reason. */

@@ -1,6 +1,6 @@
+import { hexOf } from "../../src/base/util/errors.ts";
 import { type AttentionConfig, createAttention, HeadwiseError, type Kernels } from "../../src/entries/core.ts";
 import { readAttentionWeights, readSafetensors, type SafetensorsFile } from "../../src/entries/weights.ts";
-import { hexOf } from "../../src/util/errors.ts";
 import { type Case, type Entry, type Outcome, sha256 } from "./case.ts";
 
 /** A file and the verdict of the format text; where it is accepted, every tensor to the byte. */

@@ -2,13 +2,13 @@
 // behind them, and the greedy continuation.
 
 import { join } from "node:path";
-import { forward } from "../../src/decoder/forward.ts";
-import { generate } from "../../src/decoder/generate.ts";
-import { encode } from "../../src/encoder/encode.ts";
-import { loadSeq2Seq, type Seq2Seq } from "../../src/encoder/load-seq2seq.ts";
-import { readSource } from "../../src/encoder/read-source.ts";
+import type { Tensor } from "../../src/base/tensor/tensor.ts";
 import type { Kernels } from "../../src/entries/core.ts";
-import type { Tensor } from "../../src/tensor/tensor.ts";
+import { forward } from "../../src/models/decoder/forward.ts";
+import { encode } from "../../src/models/encoder/encode.ts";
+import { loadSeq2Seq, type Seq2Seq } from "../../src/models/encoder/load.ts";
+import { readSource } from "../../src/models/encoder/read-source.ts";
+import { generate } from "../../src/models/generate/generate.ts";
 import type { Case, Outcome, Values } from "./case.ts";
 import { padded, problemsOf, rowsOf, together } from "./encoders.ts";
 

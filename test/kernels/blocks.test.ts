@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { MINS_SCRATCH, WEIGHT_Q4, WEIGHT_Q8 } from "../../assembly/layout.ts";
+import { CODED_BLOCKS, type CodedDtype, decodeFloats } from "../../src/base/tensor/dtypes.ts";
 import {
   blockOf,
   formatOf,
@@ -13,9 +14,8 @@ import {
   panelBytes,
   panelsOf,
   sumBytes,
-} from "../../src/linear/formats.ts";
+} from "../../src/layers/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
-import { CODED_BLOCKS, type CodedDtype, decodeFloats } from "../../src/tensor/dtypes.ts";
 import { sampled } from "../support/sampled.ts";
 import {
   type Arguments,

@@ -2,13 +2,13 @@
 // are copied into linear memory between guards, the kernel runs, and what it left is copied back.
 
 import * as loader from "@assemblyscript/loader";
-import type { Random } from "../../src/diagnostics/random.ts";
+import type { Random } from "../../src/tools/diagnostics/random.ts";
 import type { KernelTable, Page, Reference } from "../../src/wasm/abi.ts";
 import * as abi from "../../src/wasm/abi.ts";
-import { adopt, type Instance, kernelsIn } from "../../src/wasm/instantiate.ts";
+import { adopt, type Instance, kernelsIn } from "../../src/wasm/modules.ts";
 import { moduleOf } from "../support/modules.ts";
 
-export { createRandom, type Random } from "../../src/diagnostics/random.ts";
+export { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 
 export const builds = ["debug", "simd", "relaxed"] as const;
 export type BuildName = (typeof builds)[number];

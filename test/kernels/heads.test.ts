@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { merge_heads_f32, split_heads_f32 } from "../../src/reference/heads.ts";
+import { merge_heads_f32, split_heads_f32 } from "../../src/reference/rows.ts";
 import { type Arguments, builds, copyArguments, createRandom, floats, load, pieces, runKernel } from "./harness.ts";
 
 describe.each(builds)("split_heads_f32 and merge_heads_f32 in the %s build", (build) => {

@@ -8,7 +8,7 @@ import {
   panelsOf,
   sumBytes,
   wholeBlocks,
-} from "../../src/linear/formats.ts";
+} from "../../src/layers/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import { packedQ4, packedQ8 } from "../../src/reference/integers.ts";
 import { sampled } from "../support/sampled.ts";

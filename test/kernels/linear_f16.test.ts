@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { F16_SCRATCH } from "../../assembly/layout.ts";
-import { linearShape, packedFloats, panelsOf } from "../../src/linear/formats.ts";
+import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats.ts";
 import { widenBf16, widenF16 } from "../../src/reference/half.ts";
-import { linear_f16 } from "../../src/reference/linear_f16.ts";
-import { pack_columns_f16, pack_rows_f16, repack_columns_f16, repack_rows_f16 } from "../../src/reference/pack_f16.ts";
+import { linear_f16 } from "../../src/reference/linear.ts";
+import { pack_columns_f16, pack_rows_f16, repack_columns_f16, repack_rows_f16 } from "../../src/reference/pack.ts";
 import { sampled } from "../support/sampled.ts";
 import {
   type Arguments,

@@ -1,10 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { PAGE } from "../../assembly/layout.ts";
 import { append_f32, gather_f32, keyIndex, pageBytes, valueIndex } from "../../src/reference/cache.ts";
-import { countColumns, mayAttend, scores_f32 } from "../../src/reference/scores.ts";
-import { weighted_sum_f32 } from "../../src/reference/weighted_sum.ts";
+import { countColumns, mayAttend, scores_f32, weighted_sum_f32 } from "../../src/reference/softmax.ts";
 import type { AttentionShape, CacheShape, Page, Plain } from "../../src/wasm/abi.ts";
-import type { Random } from "./harness.ts";
 import {
   type Arguments,
   builds,
@@ -13,6 +11,7 @@ import {
   floats,
   load,
   pieces,
+  type Random,
   runKernel,
   worst,
 } from "./harness.ts";

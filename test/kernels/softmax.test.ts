@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { countColumns } from "../../src/reference/scores.ts";
-import { masked_softmax_f32 } from "../../src/reference/softmax.ts";
+import { countColumns, masked_softmax_f32 } from "../../src/reference/softmax.ts";
 import type { AttentionShape, Plain } from "../../src/wasm/abi.ts";
 import { sampled } from "../support/sampled.ts";
 import {

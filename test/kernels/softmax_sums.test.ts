@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { softmax_sums_f32 } from "../../src/reference/softmax_sums.ts";
+import { softmax_sums_f32 } from "../../src/reference/softmax.ts";
 import { type Arguments, builds, copyArguments, createRandom, floats, load, pieces, runKernel } from "./harness.ts";
 
 describe.each(builds)("softmax_sums_f32 in the %s build", (build) => {

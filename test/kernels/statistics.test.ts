@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { PAGE, STATISTICS } from "../../assembly/layout.ts";
-import type { Instance } from "../../src/wasm/instantiate.ts";
+import type { Instance } from "../../src/wasm/modules.ts";
 import { createPages, createTrial, scratchFloats, type Trial, tolerance } from "../support/attention-trial.ts";
 import { calls, sampledSeeds } from "../support/sampled.ts";
 import {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { top_k_f32 } from "../../src/reference/top_k.ts";
+import { top_k_f32 } from "../../src/reference/rows.ts";
 import { type Arguments, builds, copyArguments, createRandom, floats, load, pieces, runKernel } from "./harness.ts";
 
 describe.each(builds)("top_k_f32 in the %s build", (build) => {

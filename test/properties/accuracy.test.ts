@@ -1,7 +1,6 @@
 // The forward pass of a layer against float64, feature by feature.
 
 import { describe, expect, test } from "vitest";
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type AttendOptions,
   type AttentionConfig,
@@ -13,6 +12,7 @@ import {
   type Tensor,
 } from "../../src/entries/core.ts";
 import { attendReference, type ReferenceOptions, type ReferenceWeights } from "../../src/reference/attend.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../support/layers.ts";
 import { sampledSeeds } from "../support/sampled.ts";

@@ -3,7 +3,6 @@
 
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { createRandom } from "../../src/diagnostics/random.ts";
 import * as core from "../../src/entries/core.ts";
 import { HeadwiseError, type Kernels, type Tensor } from "../../src/entries/core.ts";
 import * as headOps from "../../src/entries/heads.ts";
@@ -11,7 +10,8 @@ import * as latents from "../../src/entries/latent.ts";
 import * as sessions from "../../src/entries/sessions.ts";
 import * as shards from "../../src/entries/shards.ts";
 import * as weightsapi from "../../src/entries/weights.ts";
-import { createSharded } from "../../src/shards/attention.ts";
+import { createSharded } from "../../src/hosts/shards/attention.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { deepseekTensors, under, V2 } from "../support/deepseek-layers.ts";
 import { bytesOf, text, u32, writeGguf } from "../support/gguf-writer.ts";

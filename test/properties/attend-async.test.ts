@@ -1,7 +1,6 @@
 // attendAsync: the bits of attend, whatever runs between its slices, and nothing left behind when it ends early.
 
 import { describe, expect, test } from "vitest";
-import { createRandom } from "../../src/diagnostics/random.ts";
 import {
   type Attention,
   attend,
@@ -12,6 +11,7 @@ import {
   type HeadwiseErrorCode,
   type Kernels,
 } from "../../src/entries/core.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights, shippedBuilds } from "../support/layers.ts";
 

@@ -1,7 +1,6 @@
 // attendMany: the bits of every call are those it has alone.
 
 import { describe, expect, test, vi } from "vitest";
-import type { Random } from "../../src/diagnostics/random.ts";
 import {
   type AttendManyCall,
   type Attention,
@@ -11,6 +10,7 @@ import {
   createCache,
   type MaskOptions,
 } from "../../src/entries/core.ts";
+import type { Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, shippedBuilds } from "../support/layers.ts";
 

@@ -1,8 +1,6 @@
 // Caches whose formats change with age.
 
 import { describe, expect, test, vi } from "vitest";
-import { pageTable } from "../../src/cache/pages.ts";
-import { createRandom } from "../../src/diagnostics/random.ts";
 import {
   type Attention,
   attend,
@@ -14,7 +12,9 @@ import {
   HeadwiseError,
   type Kernels,
 } from "../../src/entries/core.ts";
-import { chunkRows } from "../../src/forward/layer-scratch.ts";
+import { chunkRows } from "../../src/layers/attention/scratch.ts";
+import { pageTable } from "../../src/layers/state/pages.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { failKernels } from "../support/failing-kernels.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights } from "../support/layers.ts";

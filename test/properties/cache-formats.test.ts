@@ -1,7 +1,6 @@
 // Caches in every format: the same bits for one prefill, any chunks of it, token by token, and any batch.
 
 import { describe, expect, test } from "vitest";
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type Attention,
   attend,
@@ -14,6 +13,7 @@ import {
   type Kernels,
   plan,
 } from "../../src/entries/core.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import {
   firstDifference,

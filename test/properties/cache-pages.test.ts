@@ -2,7 +2,6 @@
 // nothing but what the cache holds.
 
 import { describe, expect, test, vi } from "vitest";
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type Attention,
   attend,
@@ -15,6 +14,7 @@ import {
   type Kernels,
 } from "../../src/entries/core.ts";
 import { type CachePage, exportPages, importPages } from "../../src/entries/sessions.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../support/layers.ts";
 

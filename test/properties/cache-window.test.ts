@@ -2,8 +2,6 @@
 
 import { createHash } from "node:crypto";
 import { describe, expect, test, vi } from "vitest";
-import { pageBytes } from "../../src/cache/page-layout.ts";
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type Attention,
   type AttentionConfig,
@@ -21,7 +19,9 @@ import {
   type Tensor,
 } from "../../src/entries/core.ts";
 import { type CachePage, exportPages, importPages } from "../../src/entries/sessions.ts";
-import { chunkRows } from "../../src/forward/layer-scratch.ts";
+import { chunkRows } from "../../src/layers/attention/scratch.ts";
+import { pageBytes } from "../../src/layers/state/pages.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { failKernels } from "../support/failing-kernels.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../support/layers.ts";

@@ -1,7 +1,6 @@
 // Decode steps after the first are prepared: the bits, errors and states are those of calls that are not.
 
 import { describe, expect, test } from "vitest";
-import { createRandom } from "../../src/diagnostics/random.ts";
 import {
   type AttentionConfig,
   attend,
@@ -13,6 +12,7 @@ import {
   type Kernels,
   linear,
 } from "../../src/entries/core.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { kernelsOf, shippedBuilds } from "../support/layers.ts";
 

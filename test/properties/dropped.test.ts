@@ -265,8 +265,8 @@ console.log(JSON.stringify({ kept: kept(), released: own.released, used: [thread
 
 test("dropped kernels end their workers, and those that a layer refers to keep them", async () => {
   const script = `${SCRIPT}
-const { findHost } = await import("${urlOf("src/platform/spawn.ts")}");
-const { loadThreaded } = await import("${urlOf("src/threads/load.ts")}");
+const { findHost } = await import("${urlOf("src/base/platform/workers.ts")}");
+const { loadThreaded } = await import("${urlOf("src/hosts/threads/load.ts")}");
 const host = findHost(globalThis, workerSource);
 let ended = 0;
 const createWorker = () => host.createWorker().on("exit", () => ended++);

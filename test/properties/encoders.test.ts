@@ -2,17 +2,14 @@
 // leaves nothing behind.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { forward } from "../../src/decoder/forward.ts";
-import { loadModel } from "../../src/decoder/load-model.ts";
-import { createSession } from "../../src/decoder/session.ts";
-import { embed, embedAsync } from "../../src/encoder/embed.ts";
-import { encode, encodeAsync } from "../../src/encoder/encode.ts";
-import { type Encoder, loadEncoder } from "../../src/encoder/load-encoder.ts";
-import { maskedLogits } from "../../src/encoder/masked-logits.ts";
-import { planEncoder } from "../../src/encoder/plan-encoder.ts";
+import type { Tensor } from "../../src/base/tensor/tensor.ts";
 import type { Kernels } from "../../src/entries/core.ts";
-import type { WeightFormat } from "../../src/linear/formats.ts";
-import type { Tensor } from "../../src/tensor/tensor.ts";
+import type { WeightFormat } from "../../src/layers/linear/formats.ts";
+import { forward } from "../../src/models/decoder/forward.ts";
+import { createSession } from "../../src/models/decoder/session.ts";
+import { embed, embedAsync, encode, encodeAsync, maskedLogits } from "../../src/models/encoder/encode.ts";
+import { type Encoder, loadEncoder, planEncoder } from "../../src/models/encoder/load.ts";
+import { loadModel } from "../../src/models/load/load-model.ts";
 import { runOracle } from "../support/encoder-oracle.ts";
 import { kernelsOf, shippedBuilds, threadedKernels } from "../support/layers.ts";
 import { encoderFolder, encoderTensors, TINY_ENCODERS, type TinyEncoder } from "../support/tiny-encoders.ts";

@@ -1,7 +1,6 @@
 // Calls that say the same thing in two ways give the same result: the same bits wherever the sums are the same.
 
 import { describe, expect, test } from "vitest";
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type AttentionConfig,
   type AttentionWeights,
@@ -17,6 +16,7 @@ import {
 } from "../../src/entries/core.ts";
 import { applyRope, ropeTables } from "../../src/entries/heads.ts";
 import { attendReference } from "../../src/reference/attend.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../support/layers.ts";
 

@@ -1,11 +1,11 @@
 // Random changes of whole models in GGUF.
 
 import { expect, test } from "vitest";
-import { forward } from "../../src/decoder/forward.ts";
-import { gguf } from "../../src/decoder/gguf.ts";
-import { loadModel } from "../../src/decoder/load-model.ts";
-import { createSession } from "../../src/decoder/session.ts";
-import { createRandom } from "../../src/diagnostics/random.ts";
+import { forward } from "../../src/models/decoder/forward.ts";
+import { createSession } from "../../src/models/decoder/session.ts";
+import { gguf } from "../../src/models/load/gguf.ts";
+import { loadModel } from "../../src/models/load/load-model.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import {
   bool,
   f32,

@@ -1,8 +1,8 @@
 // Identity: within one build, the same bits for one prefill, any chunks of it, token by token, and any batch.
 
 import { describe, expect, test } from "vitest";
-import type { Random } from "../../src/diagnostics/random.ts";
 import { type Attention, attend, attendWithMaps, createCache } from "../../src/entries/core.ts";
+import type { Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, shippedBuilds } from "../support/layers.ts";
 

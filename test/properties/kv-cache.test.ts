@@ -1,7 +1,6 @@
 // Caches of scaledDotProductAttention: the bits of the same keys and values as `past`, however they were appended.
 
 import { describe, expect, test, vi } from "vitest";
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type CacheOptions,
   createKvCache,
@@ -14,6 +13,7 @@ import {
   type Tensor,
 } from "../../src/entries/core.ts";
 import { type CachePage, exportPages, importPages } from "../../src/entries/sessions.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { failKernels } from "../support/failing-kernels.ts";
 import { firstDifference, kernelsOf, shippedBuilds } from "../support/layers.ts";

@@ -1,7 +1,6 @@
 // What latent attention takes of linear memory is what planLatent says, and what fails for want of it changes nothing.
 
 import { expect, test, vi } from "vitest";
-import { createRandom } from "../../src/diagnostics/random.ts";
 import {
   attend,
   attendWithMaps,
@@ -11,6 +10,7 @@ import {
   type WeightFormat,
 } from "../../src/entries/core.ts";
 import { createLatentAttention, type LatentConfig, type LatentSizes, planLatent } from "../../src/entries/latent.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { latentWeights, PATHS, randomLatentConfig } from "../support/latent-layers.ts";
 import { firstDifference, kernelsOf } from "../support/layers.ts";

@@ -3,7 +3,6 @@
 
 import { describe, expect, test, vi } from "vitest";
 import { PAGE } from "../../assembly/layout.ts";
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type AttendOptions,
   type Attention,
@@ -26,6 +25,7 @@ import {
   type ReferenceLatentResult,
   type ReferenceLatentWeights,
 } from "../../src/reference/latent-attend.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { failKernels } from "../support/failing-kernels.ts";
 import {

@@ -1,7 +1,6 @@
 // Memory over a life: what is planned is what is taken, what is released comes back, and a refusal changes nothing.
 
 import { describe, expect, test, vi } from "vitest";
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type AttendOptions,
   type AttentionConfig,
@@ -19,6 +18,7 @@ import {
   type Tensor,
 } from "../../src/entries/core.ts";
 import { applyRope, mergeHeads, splitHeads } from "../../src/entries/heads.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights } from "../support/layers.ts";
 import { sampledSeeds } from "../support/sampled.ts";

@@ -2,7 +2,6 @@
 // taken, and an asynchronous call that ends early changes nothing.
 
 import { afterEach, describe, expect, test } from "vitest";
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   createLinear,
   type Kernels,
@@ -15,7 +14,8 @@ import {
   type WeightTensor,
 } from "../../src/entries/core.ts";
 import { quantizeTensor, toFloats } from "../../src/entries/weights.ts";
-import { isInteger, WEIGHT_FORMATS, type WeightFormat } from "../../src/linear/formats.ts";
+import { isInteger, WEIGHT_FORMATS, type WeightFormat } from "../../src/layers/linear/formats.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { projectByTwins } from "../support/integer-projection.ts";
 import { firstDifference, kernelsOf, matrix, shippedBuilds, threadedKernels } from "../support/layers.ts";

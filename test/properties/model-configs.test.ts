@@ -1,13 +1,12 @@
 // Whatever a file states: its configuration is one that createAttention accepts, or the error names a field.
 
 import { expect, test } from "vitest";
-import { checkConfig } from "../../src/attention/config.ts";
-import { createRandom } from "../../src/diagnostics/random.ts";
-import { checkLatentConfig } from "../../src/latent/config.ts";
-import { fromHfConfig } from "../../src/models/hf/config.ts";
-import { fromHfLatentConfig } from "../../src/models/hf/latent-config.ts";
-import { latentModelTypes } from "../../src/models/hf/latent-models.ts";
-import { modelTypes, rulesOf } from "../../src/models/hf/models.ts";
+import { checkConfig } from "../../src/layers/attention/config.ts";
+import { checkLatentConfig } from "../../src/layers/latent/config.ts";
+import { latentModelTypes, modelTypes, rulesOf } from "../../src/models/families/hf-models.ts";
+import { fromHfConfig } from "../../src/models/weights/hf-config.ts";
+import { fromHfLatentConfig } from "../../src/models/weights/hf-latent.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 
 const FIELDS = [
   ...["hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "num_hidden_layers", "n_embd", "n_head"],

@@ -1,16 +1,15 @@
 // Whatever goes wrong while a model is loaded, its error is one of those that are documented, and nothing stays allocated.
 
 import { describe, expect, test, vi } from "vitest";
-import { forward } from "../../src/decoder/forward.ts";
-import { gguf } from "../../src/decoder/gguf.ts";
-import { type LoadModelOptions, loadModel } from "../../src/decoder/load-model.ts";
-import { createSession } from "../../src/decoder/session.ts";
-import { createRandom } from "../../src/diagnostics/random.ts";
-import { loadEncoder } from "../../src/encoder/load-encoder.ts";
-import { loadSeq2Seq } from "../../src/encoder/load-seq2seq.ts";
-import { readSource } from "../../src/encoder/read-source.ts";
+import { HeadwiseError } from "../../src/base/util/errors.ts";
 import { type Kernels, loadKernels } from "../../src/entries/core.ts";
-import { HeadwiseError } from "../../src/util/errors.ts";
+import { forward } from "../../src/models/decoder/forward.ts";
+import { createSession } from "../../src/models/decoder/session.ts";
+import { loadEncoder, loadSeq2Seq } from "../../src/models/encoder/load.ts";
+import { readSource } from "../../src/models/encoder/read-source.ts";
+import { gguf } from "../../src/models/load/gguf.ts";
+import { type LoadModelOptions, loadModel } from "../../src/models/load/load-model.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { type Written, writeGguf } from "../support/gguf-writer.ts";
 import { kernelsOf } from "../support/layers.ts";
 import { modulesOf } from "../support/modules.ts";

@@ -1,16 +1,16 @@
 // The memory of whole decoders: planModel gives what they take, in every format, and loading takes little more.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { forward } from "../../src/decoder/forward.ts";
-import { type LoadModelOptions, loadModel } from "../../src/decoder/load-model.ts";
-import type { Model } from "../../src/decoder/model.ts";
-import { planModel } from "../../src/decoder/plan-model.ts";
-import { createSession } from "../../src/decoder/session.ts";
+import type { StoredTensor } from "../../src/base/tensor/dtypes.ts";
+import type { Tensor } from "../../src/base/tensor/tensor.ts";
 import type { Kernels } from "../../src/entries/core.ts";
 import { writeSafetensors } from "../../src/files/safetensors/safetensors.ts";
-import { WEIGHT_FORMATS } from "../../src/linear/formats.ts";
-import type { StoredTensor } from "../../src/tensor/dtypes.ts";
-import type { Tensor } from "../../src/tensor/tensor.ts";
+import { WEIGHT_FORMATS } from "../../src/layers/linear/formats.ts";
+import type { Model } from "../../src/models/blocks/model.ts";
+import { forward } from "../../src/models/decoder/forward.ts";
+import { createSession } from "../../src/models/decoder/session.ts";
+import { type LoadModelOptions, loadModel } from "../../src/models/load/load-model.ts";
+import { planModel } from "../../src/models/load/plan-model.ts";
 import { kernelsOf } from "../support/layers.ts";
 import { sampled } from "../support/sampled.ts";
 import { TINY, tinyFolder, tinyTensors } from "../support/tiny-models.ts";

@@ -2,14 +2,14 @@
 // threads; plans are exact; and a call that fails changes nothing.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { forward } from "../../src/decoder/forward.ts";
-import { generate } from "../../src/decoder/generate.ts";
-import { type GenerationJob, generateMany } from "../../src/decoder/generate-many.ts";
-import { loadModel } from "../../src/decoder/load-model.ts";
-import type { Model } from "../../src/decoder/model.ts";
-import { planModel } from "../../src/decoder/plan-model.ts";
-import { createSession, type Session, type SessionOptions } from "../../src/decoder/session.ts";
 import type { Kernels } from "../../src/entries/core.ts";
+import type { Model } from "../../src/models/blocks/model.ts";
+import { forward } from "../../src/models/decoder/forward.ts";
+import { createSession, type Session, type SessionOptions } from "../../src/models/decoder/session.ts";
+import { generate } from "../../src/models/generate/generate.ts";
+import { type GenerationJob, generateMany } from "../../src/models/generate/generate-many.ts";
+import { loadModel } from "../../src/models/load/load-model.ts";
+import { planModel } from "../../src/models/load/plan-model.ts";
 import { kernelsOf, shippedBuilds, threadedKernels } from "../support/layers.ts";
 import { TINY, type TinyName, tinyFolder } from "../support/tiny-models.ts";
 

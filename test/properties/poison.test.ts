@@ -1,7 +1,6 @@
 // What is masked cannot change a result, whatever it holds; what is attended does; and a row without a key gives zeros.
 
 import { describe, expect, test } from "vitest";
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   attend,
   attendWithMaps,
@@ -13,6 +12,7 @@ import {
   scaledDotProductAttention,
   type Tensor,
 } from "../../src/entries/core.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../support/layers.ts";
 

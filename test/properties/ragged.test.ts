@@ -1,8 +1,8 @@
 // Batches of sequences of different lengths: padding is not computed, and its outputs are zeros.
 
 import { describe, expect, test, vi } from "vitest";
-import { createRandom } from "../../src/diagnostics/random.ts";
 import { attend, attendAsync, attendMany, attendWithMaps, createAttention } from "../../src/entries/core.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../support/layers.ts";
 

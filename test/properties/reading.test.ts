@@ -2,7 +2,6 @@
 // was read before. A call reads each field once, and either gives the right result or a named error that changes nothing.
 
 import { describe, expect, test } from "vitest";
-import { createRandom } from "../../src/diagnostics/random.ts";
 import type { Attention, Cache, Kernels } from "../../src/entries/core.ts";
 import * as core from "../../src/entries/core.ts";
 import * as headOps from "../../src/entries/heads.ts";
@@ -11,6 +10,7 @@ import { quantizeReport } from "../../src/entries/quantized.ts";
 import * as sessions from "../../src/entries/sessions.ts";
 import * as files from "../../src/entries/weights.ts";
 import { quantizeTensor, toFloats, writeSafetensors } from "../../src/entries/weights.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { deepseekTensors, V3 } from "../support/deepseek-layers.ts";
 import { firstDifference, kernelsOf } from "../support/layers.ts";

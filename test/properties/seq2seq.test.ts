@@ -2,14 +2,14 @@
 // on threads, and sources are projected once.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { forward, forwardAsync } from "../../src/decoder/forward.ts";
-import { generate } from "../../src/decoder/generate.ts";
-import { type GenerationJob, generateMany } from "../../src/decoder/generate-many.ts";
-import { createSession, type Session } from "../../src/decoder/session.ts";
-import { encode } from "../../src/encoder/encode.ts";
-import { loadSeq2Seq, type Seq2Seq } from "../../src/encoder/load-seq2seq.ts";
-import { readSource } from "../../src/encoder/read-source.ts";
 import type { Kernels } from "../../src/entries/core.ts";
+import { forward, forwardAsync } from "../../src/models/decoder/forward.ts";
+import { createSession, type Session } from "../../src/models/decoder/session.ts";
+import { encode } from "../../src/models/encoder/encode.ts";
+import { loadSeq2Seq, type Seq2Seq } from "../../src/models/encoder/load.ts";
+import { readSource } from "../../src/models/encoder/read-source.ts";
+import { generate } from "../../src/models/generate/generate.ts";
+import { type GenerationJob, generateMany } from "../../src/models/generate/generate-many.ts";
 import { kernelsOf, shippedBuilds, threadedKernels } from "../support/layers.ts";
 import { runSeq2SeqOracle } from "../support/seq2seq-oracle.ts";
 import { seq2seqFolder, seq2seqTensors, sourceFor, TINY_SEQ2SEQ, type TinySeq2Seq } from "../support/tiny-seq2seq.ts";

@@ -2,7 +2,6 @@
 
 import { Worker } from "node:worker_threads";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { createRandom } from "../../src/diagnostics/random.ts";
 import {
   type AttendOptions,
   type AttentionConfig,
@@ -14,7 +13,8 @@ import {
   loadKernels,
 } from "../../src/entries/index.ts";
 import { attendSharded, createShardedCache, type ShardOptions } from "../../src/entries/shards.ts";
-import { createSharded } from "../../src/shards/attention.ts";
+import { createSharded } from "../../src/hosts/shards/attention.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, matrix, randomWeights } from "../support/layers.ts";
 import { shardBuilds, small, withShards } from "../support/shards.ts";

@@ -2,15 +2,15 @@
 
 import { Worker } from "node:worker_threads";
 import { afterEach, describe, expect, test } from "vitest";
-import { attend, attendWithMaps } from "../../src/api/attend.ts";
-import { scaledDotProductAttention } from "../../src/api/sdpa.ts";
-import { createAttention } from "../../src/attention/attention.ts";
-import type { AttentionConfig } from "../../src/attention/config.ts";
-import { createCache } from "../../src/cache/cache.ts";
-import { createRandom } from "../../src/diagnostics/random.ts";
-import { selfTest } from "../../src/diagnostics/self-test.ts";
-import { findHost } from "../../src/platform/spawn.ts";
-import { LIMITS, loadThreaded } from "../../src/threads/load.ts";
+import { findHost } from "../../src/base/platform/workers.ts";
+import { LIMITS, loadThreaded } from "../../src/hosts/threads/load.ts";
+import { attend, attendWithMaps } from "../../src/layers/api/attend.ts";
+import { scaledDotProductAttention } from "../../src/layers/api/sdpa.ts";
+import { createAttention } from "../../src/layers/attention/attention.ts";
+import type { AttentionConfig } from "../../src/layers/attention/config.ts";
+import { createCache } from "../../src/layers/pass/cache.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
+import { selfTest } from "../../src/tools/diagnostics/self-test.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
 import { floats } from "../kernels/harness.ts";
 import {

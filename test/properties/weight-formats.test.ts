@@ -1,7 +1,6 @@
 // Layers whose weights are not float32: the properties of float32 layers hold for every format, and integers are those of the twins.
 
 import { describe, expect, test } from "vitest";
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import {
   type Attention,
   type AttentionConfig,
@@ -19,7 +18,8 @@ import {
 } from "../../src/entries/core.ts";
 import { attendSharded, createShardedAttention, createShardedCache } from "../../src/entries/shards.ts";
 import { quantizeTensor, type StoredFormat, toFloats } from "../../src/entries/weights.ts";
-import { WEIGHT_FORMATS } from "../../src/linear/formats.ts";
+import { WEIGHT_FORMATS } from "../../src/layers/linear/formats.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { projectByTwins } from "../support/integer-projection.ts";
 import {

@@ -2,7 +2,6 @@
 
 import { Worker } from "node:worker_threads";
 import { afterEach, describe, expect, test } from "vitest";
-import { createRandom } from "../../src/diagnostics/random.ts";
 import {
   type AttentionConfig,
   attend,
@@ -16,6 +15,7 @@ import {
   createShardedCache,
   type ShardedAttention,
 } from "../../src/entries/shards.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, workerSource } from "../support/layers.ts";
 import { shardSource } from "../support/shards.ts";

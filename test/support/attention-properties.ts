@@ -1,8 +1,8 @@
 // The properties of the attention kernels, as one function that the tests run on every build and the mutants must fail.
 
 import { FORMAT_F16, LATENT_PAGES, PAGE } from "../../assembly/layout.ts";
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
-import type { Instance } from "../../src/wasm/instantiate.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
+import type { Instance } from "../../src/wasm/modules.ts";
 import { pieces } from "../kernels/harness.ts";
 import { oracleRow } from "./attention-oracle.ts";
 import {

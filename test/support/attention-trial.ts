@@ -15,12 +15,12 @@ import {
   SCRATCH_STRIP,
   TILE_ROWS,
 } from "../../assembly/layout.ts";
-import { kernelsFor } from "../../src/cache/page-layout.ts";
-import type { Random } from "../../src/diagnostics/random.ts";
+import { kernelsFor } from "../../src/layers/state/pages.ts";
 import { append_f32, pageBytes } from "../../src/reference/cache.ts";
 import { append_latents } from "../../src/reference/latents.ts";
+import type { Random } from "../../src/tools/diagnostics/random.ts";
 import type { AttentionShape, Page, Plain } from "../../src/wasm/abi.ts";
-import type { Instance } from "../../src/wasm/instantiate.ts";
+import type { Instance } from "../../src/wasm/modules.ts";
 import { floats, runKernel } from "../kernels/harness.ts";
 
 const UNBOUNDED = 1 << 30;

@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { HeadwiseError } from "../../src/util/errors.ts";
+import { HeadwiseError } from "../../src/base/util/errors.ts";
 
 /** The message of the BAD_FILE that `run` throws or rejects with. */
 export async function badFileOf(run: () => unknown): Promise<string> {

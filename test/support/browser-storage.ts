@@ -1,6 +1,6 @@
 // The storage of browsers, in memory: as much of it as stores of pieces use.
 
-import type { StorageScope } from "../../src/platform/piece-stores.ts";
+import type { StorageScope } from "../../src/base/platform/piece-stores.ts";
 
 const notFound = (): never => {
   throw new DOMException("no such file", "NotFoundError");

@@ -1,7 +1,7 @@
 // Small layers of DeepSeek: config.json, and seeded tensors by the names below the layer's prefix.
 
-import type { Random } from "../../src/diagnostics/random.ts";
-import type { Tensor } from "../../src/tensor/tensor.ts";
+import type { Tensor } from "../../src/base/tensor/tensor.ts";
+import type { Random } from "../../src/tools/diagnostics/random.ts";
 import type { DeepseekJson } from "./deepseek-oracle.ts";
 
 const yarn = { type: "yarn", original_max_position_embeddings: 64, beta_fast: 32, beta_slow: 1 } as const;

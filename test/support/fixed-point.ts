@@ -1,4 +1,4 @@
-import { createRandom } from "../../src/diagnostics/random.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 
 /**
  * Fixed-point numbers of 200 fractional bits on BigInt, as the exact side of the bounds in the tests: series with more

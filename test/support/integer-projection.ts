@@ -1,7 +1,14 @@
 // Projections of integers by the twins alone: what a layer must give, whatever its build, its tiles and its path.
 
 import type { StoredTensor, Tensor, WeightFormat } from "../../src/entries/core.ts";
-import { blockOf, integerRowBytes, linearShape, panelBytes, panelsOf, sumBytes } from "../../src/linear/formats.ts";
+import {
+  blockOf,
+  integerRowBytes,
+  linearShape,
+  panelBytes,
+  panelsOf,
+  sumBytes,
+} from "../../src/layers/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import { readRow } from "../../src/reference/integers.ts";
 

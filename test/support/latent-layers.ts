@@ -1,6 +1,5 @@
 // Random layers of latent attention.
 
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
 import type { Kernels, Tensor } from "../../src/entries/core.ts";
 import {
   createLatentAttention,
@@ -10,6 +9,7 @@ import {
   type LatentWeights,
 } from "../../src/entries/latent.ts";
 import type { ReferenceLatentWeights } from "../../src/reference/latent-attend.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { matrix } from "./layers.ts";
 

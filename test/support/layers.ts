@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import relaxed from "../../build/relaxed.wasm";
 import simd from "../../build/simd.wasm";
-import { createRandom, type Random } from "../../src/diagnostics/random.ts";
+import { findHost } from "../../src/base/platform/workers.ts";
 import {
   type Attention,
   type AttentionConfig,
@@ -18,9 +18,9 @@ import { statistics } from "../../src/entries/inspect.ts";
 import { latent } from "../../src/entries/latent.ts";
 import { models } from "../../src/entries/models.ts";
 import { quantized } from "../../src/entries/quantized.ts";
-import { findHost } from "../../src/platform/spawn.ts";
-import { LIMITS, type Limits, loadThreaded } from "../../src/threads/load.ts";
-import type { Builds } from "../../src/wasm/select-build.ts";
+import { LIMITS, type Limits, loadThreaded } from "../../src/hosts/threads/load.ts";
+import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
+import type { Builds } from "../../src/wasm/modules.ts";
 import { floats } from "../kernels/harness.ts";
 import { moduleOf, modulesOf, shippedBuilds } from "./modules.ts";
 

@@ -8,7 +8,7 @@ import type {
   QuantizedKernels,
   QuantizedModules,
   StatisticsKernels,
-} from "../../src/wasm/select-build.ts";
+} from "../../src/wasm/modules.ts";
 
 export const shippedBuilds = ["simd", "relaxed"] as const;
 

@@ -2,8 +2,8 @@
 
 import { expect } from "vitest";
 import type { KernelTable } from "../../src/wasm/abi.ts";
-import type { Instance } from "../../src/wasm/instantiate.ts";
 import { LinearMemory } from "../../src/wasm/memory.ts";
+import type { Instance } from "../../src/wasm/modules.ts";
 import { checkAttention, type PageKind } from "./attention-properties.ts";
 import { compile } from "./compile.ts";
 import { checkStatistics } from "./statistics-trial.ts";

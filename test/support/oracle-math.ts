@@ -1,6 +1,6 @@
 // The arithmetic of transformers in float64, one vector at a time. It shares no code with the package.
 
-import type { Tensor } from "../../src/tensor/tensor.ts";
+import type { Tensor } from "../../src/base/tensor/tensor.ts";
 
 export type Vector = readonly number[];
 export type Rows = readonly Vector[];

@@ -3,7 +3,7 @@ import { registerHooks } from "node:module";
 /** Modules are made once for each URL. */
 let imports = 0;
 
-/** Imports a module anew while `replaced`, which it imports, exports `exports` instead of its own. Both are file URLs. */
+/** Imports a module anew while `replaced`, which it imports, exports `exports` in place of its own. Both are file URLs. */
 export async function importWith<T>(
   module: URL,
   replaced: URL,
@@ -12,11 +12,12 @@ export async function importWith<T>(
   const key = `exports of ${replaced}`;
   const lines = Object.keys(exports).map((name) => `export const ${name} = globalThis["${key}"].${name};`);
   const anew = `?${++imports}`;
-  const url = `data:text/javascript,${encodeURIComponent(`${lines.join("\n")}\n//${anew}`)}`;
+  const text = `export * from "${replaced}";\n${lines.join("\n")}\n//${anew}`;
+  const url = `data:text/javascript,${encodeURIComponent(text)}`;
   const hooks = registerHooks({
     resolve(specifier, context, next) {
       const resolved = next(specifier, context);
-      return resolved.url === replaced.href ? { url, shortCircuit: true } : resolved;
+      return resolved.url === replaced.href && context.parentURL !== url ? { url, shortCircuit: true } : resolved;
     },
   });
   Object.assign(globalThis, { [key]: exports });

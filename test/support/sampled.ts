@@ -1,6 +1,6 @@
 // Sweeps that `npm test` makes of a sample, and `npm run test:long` as a whole.
 
-import { createRandom } from "../../src/diagnostics/random.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 
 /** Of vitest.config.ts: `whole` in the long run, else the seed of the samples, which the run prints. */
 const SAMPLE = process.env.HEADWISE_SAMPLE ?? "1";

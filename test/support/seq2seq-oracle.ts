@@ -1,6 +1,6 @@
 // Models with two halves as one page of float64, by the names of their tensors. It shares no code with the package.
 
-import type { Tensor } from "../../src/tensor/tensor.ts";
+import type { Tensor } from "../../src/base/tensor/tensor.ts";
 import {
   add,
   attendTo,

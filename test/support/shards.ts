@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { Worker } from "node:worker_threads";
+import type { ThreadWorker } from "../../src/base/platform/workers.ts";
 import type { AttentionConfig, AttentionWeights } from "../../src/entries/index.ts";
 import { createShardedAttention, type ShardedAttention, type ShardOptions } from "../../src/entries/shards.ts";
-import type { ThreadWorker } from "../../src/platform/workers.ts";
 import { wasmOf } from "./modules.ts";
 
 /** The source of a shard's worker as it ships. */

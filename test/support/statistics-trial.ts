@@ -1,10 +1,10 @@
 // Random calls of attention_statistics, and what they leave.
 
 import { PAGE, STATISTICS } from "../../assembly/layout.ts";
-import { keptPages, statisticsBytes } from "../../src/forward/statistics-scratch.ts";
+import { keptPages, statisticsBytes } from "../../src/layers/pass/statistics.ts";
 import { attention_statistics } from "../../src/reference/attention_statistics.ts";
 import type { Plain, StatisticsShape } from "../../src/wasm/abi.ts";
-import type { Instance } from "../../src/wasm/instantiate.ts";
+import type { Instance } from "../../src/wasm/modules.ts";
 import { createRandom, pieces, type Random, runKernel } from "../kernels/harness.ts";
 import { createPages, createTrial, inRandomFormats, scratchFloats, type Trial } from "./attention-trial.ts";
 

@@ -1,7 +1,7 @@
 // Small encoders with random weights, one of each family, as folders in memory.
 
-import { readEncoder } from "../../src/encoder/load-encoder.ts";
-import type { Tensor } from "../../src/tensor/tensor.ts";
+import type { Tensor } from "../../src/base/tensor/tensor.ts";
+import { readEncoder } from "../../src/models/encoder/load.ts";
 import { tinyFolder, tinyTensors } from "./tiny-models.ts";
 
 const SMALL = { vocab_size: 67, hidden_size: 40, num_hidden_layers: 3, num_attention_heads: 4, intermediate_size: 52 };

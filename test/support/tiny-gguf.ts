@@ -1,6 +1,6 @@
 // Decoders and encoders in the form of Hugging Face as GGUF files, by the rules of llama.cpp's converter: names, orders of rows, keys.
 
-import type { Tensor } from "../../src/tensor/tensor.ts";
+import type { Tensor } from "../../src/base/tensor/tensor.ts";
 import { bool, bytesOf, f32, list, type Typed, text, u32, type Written, writeGguf } from "./gguf-writer.ts";
 
 type Config = Readonly<Record<string, unknown>>;

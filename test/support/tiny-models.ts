@@ -1,10 +1,10 @@
 // Small decoders with random weights, one for each way in which families differ, as folders in memory.
 
-import { createRandom } from "../../src/diagnostics/random.ts";
+import type { Tensor } from "../../src/base/tensor/tensor.ts";
 import { writeSafetensors } from "../../src/files/safetensors/safetensors.ts";
-import { expectedTensors, resolveHead } from "../../src/models/decoder/check-tensors.ts";
-import { type Decoder, readDecoder } from "../../src/models/decoder/read-spec.ts";
-import type { Tensor } from "../../src/tensor/tensor.ts";
+import { expectedTensors, resolveHead } from "../../src/models/spec/check-tensors.ts";
+import { type Decoder, readDecoder } from "../../src/models/spec/read-spec.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 
 const SMALL = { hidden_size: 40, intermediate_size: 52, num_hidden_layers: 2, vocab_size: 67 };
 const GROUPED = { num_attention_heads: 4, num_key_value_heads: 2, head_dim: 12, max_position_embeddings: 512 };

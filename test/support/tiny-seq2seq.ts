@@ -1,8 +1,8 @@
 // Small models with two halves and random weights, as folders in memory.
 
-import { createRandom } from "../../src/diagnostics/random.ts";
-import { readSeq2Seq } from "../../src/encoder/load-seq2seq.ts";
-import type { Tensor } from "../../src/tensor/tensor.ts";
+import type { Tensor } from "../../src/base/tensor/tensor.ts";
+import { readSeq2Seq } from "../../src/models/encoder/load.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { tinyFolder, tinyTensors } from "./tiny-models.ts";
 
 const BART = {

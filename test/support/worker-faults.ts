@@ -1,13 +1,12 @@
 // A layer large enough for threads to share, for tests of workers that fail.
 
 import { Worker } from "node:worker_threads";
-import { attend } from "../../src/api/attend.ts";
-import { createAttention } from "../../src/attention/attention.ts";
-import { createCache } from "../../src/cache/cache.ts";
-import { createRandom } from "../../src/diagnostics/random.ts";
-import { findHost } from "../../src/platform/spawn.ts";
-import type { ThreadWorker } from "../../src/platform/workers.ts";
-import { LIMITS, type Limits, loadThreaded } from "../../src/threads/load.ts";
+import { findHost, type ThreadWorker } from "../../src/base/platform/workers.ts";
+import { LIMITS, type Limits, loadThreaded } from "../../src/hosts/threads/load.ts";
+import { attend } from "../../src/layers/api/attend.ts";
+import { createAttention } from "../../src/layers/attention/attention.ts";
+import { createCache } from "../../src/layers/pass/cache.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
 import { floats } from "../kernels/harness.ts";
 import { kernelsOf, randomWeights, threadedBuilds, workerSource } from "./layers.ts";

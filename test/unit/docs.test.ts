@@ -123,18 +123,18 @@ test("every public function has an example of its own", async () => {
 });
 
 test.each([
-  ["AttentionConfig", "src/attention/config.ts"],
-  ["AttendOptions", "src/forward/call.ts"],
-  ["LatentConfig", "src/latent/config.ts"],
-  ["LatentWeights", "src/latent/weights.ts"],
-  ["LatentOptions", "src/latent/weights.ts"],
-  ["SliceOptions", "src/forward/slices.ts"],
-  ["LinearWeights", "src/linear/create-linear.ts"],
-  ["SdpaOptions", "src/api/sdpa.ts"],
-  ["MaskOptions", "src/attention/mask.ts"],
-  ["PlacementOptions", "src/attention/positions.ts"],
-  ["CacheOptions", "src/cache/kv-cache.ts"],
-  ["KvCacheOptions", "src/cache/kv-cache.ts"],
+  ["AttentionConfig", "src/layers/attention/config.ts"],
+  ["AttendOptions", "src/layers/pass/call.ts"],
+  ["LatentConfig", "src/layers/latent/config.ts"],
+  ["LatentWeights", "src/layers/latent/weights.ts"],
+  ["LatentOptions", "src/layers/latent/weights.ts"],
+  ["SliceOptions", "src/layers/pass/slices.ts"],
+  ["LinearWeights", "src/layers/linear/create-linear.ts"],
+  ["SdpaOptions", "src/layers/api/sdpa.ts"],
+  ["MaskOptions", "src/layers/attention/mask.ts"],
+  ["PlacementOptions", "src/layers/attention/positions.ts"],
+  ["CacheOptions", "src/layers/state/kv-cache.ts"],
+  ["KvCacheOptions", "src/layers/state/kv-cache.ts"],
   ["LoadOptions", "src/wasm/kernels.ts"],
 ])("the tables of docs/api.md have every field of %s", (name, file) => {
   const body = read(file).match(new RegExp(`^export interface ${name}\\b[^{]*\\{\\n([\\s\\S]*?)^\\}`, "m"))?.[1] ?? "";
@@ -148,7 +148,10 @@ test.each([
 });
 
 test("every error code has a row in docs/api.md", () => {
-  const codes = Array.from(read("src/util/errors.ts").matchAll(/^ {2}\| "([A-Z_]+)"/gm), ([, code]) => code as string);
+  const codes = Array.from(
+    read("src/base/util/errors.ts").matchAll(/^ {2}\| "([A-Z_]+)"/gm),
+    ([, code]) => code as string,
+  );
   expect(codes.length).toBeGreaterThan(5);
   expect(codes.filter((code) => !read("docs/api.md").includes(`| \`${code}\` |`))).toEqual([]);
 });

@@ -1,6 +1,6 @@
 // What is measured in the process or page of a peer.
 
-import { median } from "../../../src/diagnostics/timing.ts";
+import { median } from "../../../src/tools/diagnostics/timing.ts";
 import type { Decoder, LoadDecoder, LoadRequest } from "./decoder.ts";
 import { type MachineSpeed, startLoops } from "./peak-loops.ts";
 

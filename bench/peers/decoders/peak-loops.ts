@@ -1,6 +1,6 @@
 // The loops that a decoder is compared with, in its own process or page and by turns with it.
 
-import { median } from "../../../src/diagnostics/timing.ts";
+import { median } from "../../../src/tools/diagnostics/timing.ts";
 import type { PeakLoops } from "../../peaks/compile.ts";
 
 /** Bytes that are read, in no processor's cache. */

@@ -1,6 +1,6 @@
 // Tables of what was measured, and ratios.
 
-import { median } from "../../../src/diagnostics/timing.ts";
+import { median } from "../../../src/tools/diagnostics/timing.ts";
 import type { DecoderResult, DecoderRow } from "./result.ts";
 import { type DecoderShape, SHAPES } from "./shape.ts";
 import { nameOf, VARIANTS, type Variant } from "./variants.ts";

@@ -1,6 +1,6 @@
 // The code of a process of its own: FORMAT FOLDER SECONDS. It prints what it measured as JSON.
 
-import { median } from "../../../src/diagnostics/timing.ts";
+import { median } from "../../../src/tools/diagnostics/timing.ts";
 import { type LoadEmbedder, texts } from "./embedder.ts";
 
 export async function runChild(load: LoadEmbedder): Promise<void> {

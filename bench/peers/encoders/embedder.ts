@@ -1,6 +1,6 @@
 // What a peer does in this comparison, and the texts that it is given.
 
-import { createRandom } from "../../../src/diagnostics/random.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { wordOf } from "./vocabulary.ts";
 
 /** A text, and its ids with those around it. */

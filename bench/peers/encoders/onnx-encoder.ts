@@ -1,7 +1,7 @@
 // MiniLM's shape as an ONNX model in the operators of the exports that transformers.js runs after ONNX Runtime's optimizer has
 // fused them: MultiHeadAttention with a mask of padding, SkipLayerNormalization, BiasGelu.
 
-import type { Tensor } from "../../../src/tensor/tensor.ts";
+import type { Tensor } from "../../../src/base/tensor/tensor.ts";
 import { toBytes } from "../decoders/rows.ts";
 import { FLOAT, INT32, INT64, OnnxGraph } from "../onnx-graph.ts";
 import { transposed } from "../transpose.ts";

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { build } from "esbuild";
-import { median } from "../../../src/diagnostics/timing.ts";
+import { median } from "../../../src/tools/diagnostics/timing.ts";
 import { originOf } from "../../lib/machine.ts";
 import { root, versionOf } from "../packages.ts";
 import { fileNameOf, texts } from "./embedder.ts";

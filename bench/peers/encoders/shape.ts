@@ -1,12 +1,12 @@
 // The shape of MiniLM-L6-v2 with random weights.
 
-import { createRandom } from "../../../src/diagnostics/random.ts";
-import { readEncoder } from "../../../src/encoder/load-encoder.ts";
+import type { StoredTensor } from "../../../src/base/tensor/dtypes.ts";
+import { quantizeTensor } from "../../../src/base/tensor/quantize.ts";
+import type { Tensor } from "../../../src/base/tensor/tensor.ts";
 import { writeSafetensors } from "../../../src/files/safetensors/safetensors.ts";
-import { expectedTensors } from "../../../src/models/decoder/check-tensors.ts";
-import type { StoredTensor } from "../../../src/tensor/dtypes.ts";
-import { quantizeTensor } from "../../../src/tensor/quantize.ts";
-import type { Tensor } from "../../../src/tensor/tensor.ts";
+import { readEncoder } from "../../../src/models/encoder/load.ts";
+import { expectedTensors } from "../../../src/models/spec/check-tensors.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 
 export const CONFIG = {
   ...{ model_type: "bert", hidden_size: 384, num_hidden_layers: 6, num_attention_heads: 12, intermediate_size: 1536 },

@@ -1,12 +1,11 @@
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../../assembly/layout.ts";
-import { createPageLayout } from "../../../src/cache/page-layout.ts";
-import { allocatePages, pageTable } from "../../../src/cache/pages.ts";
 import type * as Headwise from "../../../src/entries/index.ts";
 import type { Attention, Kernels, LoadOptions } from "../../../src/entries/index.ts";
 import type * as Quantized from "../../../src/entries/quantized.ts";
-import { linearShape, packedFloats, panelsOf } from "../../../src/linear/formats.ts";
+import { linearShape, packedFloats, panelsOf } from "../../../src/layers/linear/formats.ts";
+import { allocatePages, createPageLayout, pageTable } from "../../../src/layers/state/pages.ts";
 import { pack_rows_f32 } from "../../../src/reference/pack.ts";
 import {
   ATTENTION_SHAPE_BYTES,

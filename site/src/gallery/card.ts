@@ -1,6 +1,6 @@
 // A card of the gallery: a kind of heads, and a head that shows it.
 
-import { visible } from "../../../src/inspect/visible.ts";
+import { visible } from "../../../src/base/util/strings.ts";
 import type { Patterns, Shipped } from "../../worker/gallery.ts";
 import { make } from "../dom.ts";
 import { type Cell, createHeatmap } from "../heatmap.ts";

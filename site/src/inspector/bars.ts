@@ -1,6 +1,6 @@
 // Values as bars with their words and numbers beside them.
 
-import { visible } from "../../../src/inspect/visible.ts";
+import { visible } from "../../../src/base/util/strings.ts";
 import type { Guess } from "../../worker/inspect.ts";
 import { make } from "../dom.ts";
 

@@ -1,6 +1,6 @@
 // A head as a file: SVG, PNG, CSV, or a page without other files.
 
-import { escapeHtml } from "../../../src/util/escape.ts";
+import { escapeHtml } from "../../../src/base/util/strings.ts";
 import type { Attended } from "../../worker/inspect.ts";
 import { make, showMessage } from "../dom.ts";
 import { csvOf, saveFile } from "../save.ts";

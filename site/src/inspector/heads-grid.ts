@@ -1,6 +1,6 @@
 // All heads, small: a button each, by layer or by what they do. The arrow keys go from one to the next.
 
-import { KIND_ORDER } from "../../../src/inspect/kind-order.ts";
+import { KIND_ORDER } from "../../../src/tools/inspect/detect-heads.ts";
 import type { Attended, HeadAbout } from "../../worker/inspect.ts";
 import { paint } from "../colours.ts";
 import { make } from "../dom.ts";

@@ -1,6 +1,6 @@
 // A head as lines from each token to those that it looks at: one canvas behind two columns of words.
 
-import { visible } from "../../../src/inspect/visible.ts";
+import { visible } from "../../../src/base/util/strings.ts";
 import { make, oncePerFrame } from "../dom.ts";
 import { type Cell, cellAfter, type MapData, sayCell } from "../heatmap.ts";
 import { cellOf } from "./head.ts";

@@ -1,5 +1,5 @@
-import { describe, HeadwiseError, showBytes } from "../../util/errors.ts";
-import { otherKind } from "../file-kind.ts";
+import { describe, HeadwiseError, showBytes } from "../../base/util/errors.ts";
+import { otherKind } from "../tensor-file.ts";
 
 /** An array in GGUF metadata. Booleans are bytes, 0 or 1. */
 export type GgufArray =
@@ -23,7 +23,7 @@ export type GgufValue = number | bigint | boolean | string | GgufArray;
  * Makes the record of a tensor from what the header states of it: its dimensions, the outermost first, the number of its
  * type, and the byte offset in the data.
  */
-export type CreateEntry<Entry> = (name: string, shape: readonly number[], type: number, offset: number) => Entry;
+type CreateEntry<Entry> = (name: string, shape: readonly number[], type: number, offset: number) => Entry;
 
 /** The content of the header, before its tensors are compared with each other and with the data. */
 interface GgufHeader<Entry> {

@@ -1,8 +1,7 @@
-import type { StoredTensor } from "../../tensor/dtypes.ts";
-import { expectBytes, expectFunction } from "../../util/arguments.ts";
-import { describe, HeadwiseError } from "../../util/errors.ts";
-import { parseJson } from "../../util/json.ts";
-import { reasonOf } from "../../util/reason.ts";
+import type { StoredTensor } from "../../base/tensor/dtypes.ts";
+import { expectBytes, expectFunction } from "../../base/util/arguments.ts";
+import { describe, HeadwiseError } from "../../base/util/errors.ts";
+import { parseJson, reasonOf } from "../../base/util/strings.ts";
 import type { BytesOrSource } from "../byte-source.ts";
 import { expectNames, type TensorFile } from "../tensor-file.ts";
 import { openFile, readSafetensors, type SafetensorsFile } from "./safetensors.ts";

@@ -8,8 +8,8 @@ import {
   type PlainDtype,
   type StoredTensor,
   shapeText,
-} from "../../tensor/dtypes.ts";
-import { describe, HeadwiseError } from "../../util/errors.ts";
+} from "../../base/tensor/dtypes.ts";
+import { describe, HeadwiseError } from "../../base/util/errors.ts";
 
 /** The key of the metadata entry: JSON { "<tensor>": { "format": "Q8_0" or "Q4_0", "shape": [n, k] } }. */
 export const QUANTIZED = "headwise.quantized";

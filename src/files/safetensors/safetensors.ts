@@ -1,13 +1,19 @@
-import { BITS, BLOCKS, type Dtype, isBlockDtype, isDtype, type StoredTensor } from "../../tensor/dtypes.ts";
-import { expectMatrix } from "../../tensor/matrix.ts";
-import { elementsIn, LARGEST_LENGTH, readShape, type Tensor } from "../../tensor/tensor.ts";
-import { expectBytes, expectFloats } from "../../util/arguments.ts";
-import { describe, tagOf } from "../../util/errors.ts";
+import { BITS, BLOCKS, type Dtype, isBlockDtype, isDtype, type StoredTensor } from "../../base/tensor/dtypes.ts";
+import { expectMatrix } from "../../base/tensor/matrix.ts";
+import { elementsIn, LARGEST_LENGTH, readShape, type Tensor } from "../../base/tensor/tensor.ts";
+import { expectBytes, expectFloats } from "../../base/util/arguments.ts";
+import { describe, tagOf } from "../../base/util/errors.ts";
 import { type BytesOrSource, readRange, toSource } from "../byte-source.ts";
-import { KIND_BYTES } from "../file-kind.ts";
-import { createTensorFile, type TensorEntry, type TensorFile } from "../tensor-file.ts";
-import { type CreateEntry, checkStart, hasBrace, headerLength, readHeader } from "./header-reader.ts";
-import { compareLines, headerText } from "./header-writer.ts";
+import { createTensorFile, KIND_BYTES, type TensorEntry, type TensorFile } from "../tensor-file.ts";
+import {
+  type CreateEntry,
+  checkStart,
+  compareLines,
+  hasBrace,
+  headerLength,
+  headerText,
+  readHeader,
+} from "./header.ts";
 import { asBytes, noteQuantized, QUANTIZED, quantizedIn } from "./quantization.ts";
 
 /** A checked safetensors file, or the files of an index taken together. */

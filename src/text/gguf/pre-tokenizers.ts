@@ -1,7 +1,7 @@
-import { describe, HeadwiseError } from "../../util/errors.ts";
+import { describe, HeadwiseError } from "../../base/util/errors.ts";
 
 /** How byte-level BPE divides a text before it merges. */
-export interface PreTokenizer {
+interface PreTokenizer {
   /** One after the other: what a pattern matches, and what lies between, is not merged with its neighbours. */
   readonly patterns: readonly string[];
   /** Canonical composition first. */

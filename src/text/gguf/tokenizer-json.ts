@@ -1,9 +1,95 @@
-import type { TokenizerFiles } from "../library-tokenizer.ts";
-import { byteLevelModel } from "./byte-level.ts";
-import { sentencePieceModel, unigramModel } from "./sentencepiece.ts";
-import type { TokenizerModel } from "./tokenizer-model.ts";
-import { CONTROL, type Token, UNKNOWN, USER_DEFINED, type Vocabulary } from "./vocabulary.ts";
-import { wordPieceModel } from "./word-piece.ts";
+// The vocabulary of a GGUF file as a tokenizer.json.
+
+import { describe, HeadwiseError } from "../../base/util/errors.ts";
+import type { GgufValue } from "../../files/gguf/header.ts";
+import type { TokenizerFiles } from "../tokenizer.ts";
+import { findPreTokenizer } from "./pre-tokenizers.ts";
+
+/** Types of tokens, by number. */
+const NORMAL = 1;
+const UNKNOWN = 2;
+const CONTROL = 3;
+const USER_DEFINED = 4;
+const BYTE = 6;
+
+/** A token of the vocabulary. */
+interface Token {
+  readonly id: number;
+  readonly text: string;
+  readonly type: number;
+  readonly score: number;
+}
+
+/** The checked vocabulary of a GGUF file. */
+interface Vocabulary {
+  /** `tokenizer.ggml.model`. */
+  readonly model: string;
+  /** `general.name`, of the whole model; "" where there is none. */
+  readonly name: string;
+  readonly tokens: readonly Token[];
+  readonly byText: ReadonlyMap<string, Token>;
+  /** What a key below `tokenizer.ggml.` holds, checked: text, a flag, the token of an id; or a list, as it is. */
+  text(key: string): string | undefined;
+  flag(key: string): boolean | undefined;
+  token(key: string): Token | undefined;
+  list(key: string): GgufValue | undefined;
+  fail(key: string, rule: string, got: unknown): never;
+}
+
+/** Longer tokens are in no known vocabulary. */
+const LONGEST = 1024;
+
+/** Reads and checks the keys `tokenizer.ggml.*`. */
+export function readVocabulary(where: string, metadata: ReadonlyMap<string, GgufValue>): Vocabulary {
+  const get = (key: string) => metadata.get(`tokenizer.ggml.${key}`);
+  const fail = (key: string, rule: string, got: unknown): never => {
+    throw new HeadwiseError("BAD_FILE", `${where}: key "tokenizer.ggml.${key}" expected ${rule}, got ${describe(got)}`);
+  };
+  const model = get("model");
+  if (typeof model !== "string" || model === "none") return fail("model", "the kind of a vocabulary", model);
+  const texts = get("tokens");
+  if (!Array.isArray(texts) || texts.length === 0) return fail("tokens", "a list of strings", texts);
+  const numbers = (key: string) => {
+    const values = get(key);
+    if (values === undefined) return undefined;
+    const isList = ArrayBuffer.isView(values) && (values as Float32Array).length === texts.length;
+    return isList ? (values as Float32Array) : fail(key, `${texts.length} numbers, one for each token`, values);
+  };
+  const types = numbers("token_type");
+  const scores = numbers("scores");
+  const byText = new Map<string, Token>();
+  const tokens = texts.map((given: unknown, id): Token => {
+    if (typeof given !== "string") return fail(`tokens`, "strings", given);
+    if (given.length > LONGEST) fail("tokens", `tokens of at most ${LONGEST} characters`, given);
+    // No text is made of this one.
+    const text = given === "" ? `[EMPTY_${id}]` : given;
+    const token = { id, text, type: types?.[id] ?? NORMAL, score: scores?.[id] ?? 0 };
+    if (!Number.isFinite(token.score)) fail("scores", "finite numbers", token.score);
+    const first = byText.get(text);
+    if (first) fail("tokens", `tokens that differ, but ids ${first.id} and ${id} are the same`, text);
+    byText.set(text, token);
+    return token;
+  });
+  return {
+    ...{ model, name: String(metadata.get("general.name") ?? ""), tokens, byText, fail, list: get },
+    text(key) {
+      const value = get(key);
+      return value === undefined || typeof value === "string" ? value : fail(key, "text", value);
+    },
+    flag(key) {
+      const value = get(key);
+      return value === undefined || typeof value === "boolean" ? value : fail(key, "true or false", value);
+    },
+    token(key) {
+      const value = get(key);
+      if (value === undefined) return undefined;
+      const id = typeof value === "bigint" ? Number(value) : value;
+      // Files have 2^32 - 1 where there is no such token.
+      if (id === -1 || id === 2 ** 32 - 1) return undefined;
+      return (typeof id === "number" ? tokens[id] : undefined) ?? fail(key, `an id below ${tokens.length}`, value);
+    },
+  };
+}
 
 /** Tokens that end a turn in known models: files seldom name all that do. */
 const ENDS = [
@@ -75,5 +161,207 @@ function template(first: Token | undefined, last: Token | undefined): object {
   return {
     ...{ type: "TemplateProcessing", single: around("A"), pair: [...around("A"), ...around("B")] },
     special_tokens: Object.fromEntries(used.map(({ text, id }) => [text, { id: text, ids: [id], tokens: [text] }])),
+  };
+}
+
+/** The parts of tokenizer.json that depend on the kind of vocabulary, and what is added to a text where the file does not say. */
+interface TokenizerModel {
+  readonly model: object;
+  readonly normalizer: object | null;
+  readonly pre_tokenizer: object | null;
+  readonly decoder: object;
+  readonly addBos: boolean;
+  readonly addEos: boolean;
+  readonly addSep: boolean;
+}
+
+/**
+ * Stands for bytes that have no token, such as those of controls in Falcon's vocabulary, which has none for what is unknown. It is no
+ * token itself, so a text with such a byte is refused, where the library would leave the byte out.
+ */
+const NO_TOKEN = "";
+
+/** Byte-level BPE, `tokenizer.ggml.model` "gpt2": tokens and merges are written in 256 characters, one for each byte. */
+function byteLevelModel(where: string, vocabulary: Vocabulary): TokenizerModel {
+  const { tokens, byText, fail } = vocabulary;
+  const rules = findPreTokenizer(where, vocabulary.text("pre") ?? "default");
+  const unknown = vocabulary.token("unknown_token_id");
+  const lacksBytes = byteCharacters().some((character) => byText.get(character)?.type !== NORMAL);
+  const lines = vocabulary.list("merges") ?? [];
+  if (!Array.isArray(lines)) return fail("merges", "a list of strings", lines);
+  const merges = lines.map((line: unknown): readonly [string, string] => {
+    const [left, right, ...more] = typeof line === "string" ? line.split(" ") : [];
+    if (!left || !right || more.length > 0) return fail("merges", "two tokens and a space between them", line);
+    const isKnown = [left, right, left + right].every((text) => byText.has(text));
+    return isKnown ? [left, right] : fail("merges", "merges of tokens to tokens", line);
+  });
+  const split = (pattern: string) => ({
+    type: "Split",
+    pattern: { Regex: pattern },
+    behavior: "Isolated",
+    invert: false,
+  });
+  const level = { type: "ByteLevel", add_prefix_space: false, trim_offsets: false };
+  return {
+    model: {
+      ...{ type: "BPE", dropout: null, unk_token: lacksBytes ? (unknown?.text ?? NO_TOKEN) : null },
+      ...{ continuing_subword_prefix: null, end_of_word_suffix: null, fuse_unk: false, byte_fallback: false },
+      ...{ ignore_merges: rules.ignoreMerges ?? false, merges },
+      vocab: Object.fromEntries(tokens.map(({ text, id }) => [text, id])),
+    },
+    normalizer: rules.nfc ? { type: "NFC" } : null,
+    pre_tokenizer: {
+      type: "Sequence",
+      pretokenizers: [...rules.patterns.map(split), { ...level, use_regex: false }],
+    },
+    decoder: { ...level, use_regex: true },
+    ...{ addBos: rules.addBos ?? false, addEos: false, addSep: rules.addSep ?? false },
+  };
+}
+
+/** The characters of the bytes that UTF-8 has. */
+function byteCharacters(): string[] {
+  let others = 0;
+  return Array.from({ length: 256 }, (_, byte) => {
+    const isShown = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
+    return String.fromCharCode(isShown ? byte : 256 + others++);
+  }).filter((_, byte) => byte !== 0xc0 && byte !== 0xc1 && byte < 0xf5);
+}
+
+/** How SentencePiece writes a space. */
+const SPACE = "\u2581";
+
+const replace = (pattern: object, content: string) => ({ type: "Replace", pattern, content });
+
+/**
+ * SentencePiece's BPE, `tokenizer.ggml.model` "llama": of two neighbours that are a token together, those of the highest score are
+ * joined first. That is BPE with a merge for every way to divide a token in two.
+ */
+function sentencePieceModel(vocabulary: Vocabulary): TokenizerModel {
+  const { tokens, byText, fail } = vocabulary;
+  const hasBytes = Array.from({ length: 256 }, (_, byte) => byText.get(byteToken(byte))).every(
+    (token) => token?.type === BYTE,
+  );
+  const unknown = vocabulary.token("unknown_token_id") ?? tokens.find(({ type }) => type === UNKNOWN);
+  if (!hasBytes && !unknown) return fail("tokens", "tokens of all bytes, or one for what is unknown", "neither");
+  const prefix = vocabulary.flag("add_space_prefix") ?? true;
+  return {
+    model: {
+      ...{ type: "BPE", dropout: null, unk_token: unknown?.text ?? null, continuing_subword_prefix: null },
+      ...{ end_of_word_suffix: null, fuse_unk: true, byte_fallback: hasBytes, ignore_merges: false },
+      vocab: Object.fromEntries(tokens.map(({ text, id }) => [text, id])),
+      merges: mergesOf(vocabulary),
+    },
+    normalizer: {
+      type: "Sequence",
+      normalizers: [...(prefix ? [{ type: "Prepend", prepend: SPACE }] : []), replace({ String: " " }, SPACE)],
+    },
+    pre_tokenizer: null,
+    decoder: {
+      type: "Sequence",
+      decoders: [
+        replace({ String: SPACE }, " "),
+        ...[{ type: "ByteFallback" }, { type: "Fuse" }],
+        ...(prefix ? [{ type: "Strip", content: " ", start: 1, stop: 0 }] : []),
+      ],
+    },
+    ...{ addBos: true, addEos: false, addSep: false },
+  };
+}
+
+const byteToken = (byte: number) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
+
+/**
+ * Known vocabularies have pieces of up to some 50 characters. The time grows with the square: that of 256 thousand pieces of 10 is a
+ * tenth of the most.
+ */
+const LONGEST_PIECE = 256;
+const MOST_SQUARED = 2 ** 28;
+
+function mergesOf({ tokens, byText, fail }: Vocabulary): (readonly [string, string])[] {
+  const merges: { readonly whole: Token; readonly left: Token; readonly right: Token }[] = [];
+  let squared = 0;
+  for (const whole of tokens) {
+    if (whole.type !== NORMAL) continue;
+    const { length } = whole.text;
+    if (length > LONGEST_PIECE) fail("tokens", `pieces of at most ${LONGEST_PIECE} characters`, whole.text);
+    squared += length * length;
+    if (squared > MOST_SQUARED)
+      fail("tokens", `pieces whose squared lengths add up to at most ${MOST_SQUARED}`, squared);
+    let at = 0;
+    for (const character of whole.text) {
+      at += character.length;
+      const left = byText.get(whole.text.slice(0, at));
+      const right = byText.get(whole.text.slice(at));
+      if (left?.type === NORMAL && right?.type === NORMAL) merges.push({ whole, left, right });
+    }
+  }
+  const order = (a: (typeof merges)[number], b: (typeof merges)[number]) =>
+    b.whole.score - a.whole.score || a.whole.id - b.whole.id || a.left.id - b.left.id;
+  return merges.sort(order).map(({ left, right }) => [left.text, right.text]);
+}
+
+/** SentencePiece's unigrams, `tokenizer.ggml.model` "t5": the division of the largest sum of scores. */
+function unigramModel(vocabulary: Vocabulary): TokenizerModel {
+  const { tokens, fail } = vocabulary;
+  const unknown = vocabulary.token("unknown_token_id") ?? tokens.find(({ type }) => type === UNKNOWN);
+  if (!unknown) return fail("unknown_token_id", "the id of a token", undefined);
+  const map = vocabulary.list("precompiled_charsmap");
+  if (map !== undefined && !(map instanceof Uint8Array || map instanceof Int8Array))
+    return fail("precompiled_charsmap", "bytes", map);
+  const scheme = vocabulary.flag("add_space_prefix") ? "always" : "never";
+  const metaspace = { type: "Metaspace", replacement: SPACE, prepend_scheme: scheme, split: false };
+  const single = [replace({ Regex: "\\A +| +\\z" }, ""), replace({ Regex: " {2,}" }, " ")];
+  return {
+    model: {
+      ...{ type: "Unigram", unk_id: unknown.id, byte_fallback: false },
+      vocab: tokens.map(({ text, score }) => [text, score]),
+    },
+    normalizer: {
+      type: "Sequence",
+      normalizers: [
+        ...(map ? [{ type: "Precompiled", precompiled_charsmap: base64Of(map) }] : []),
+        ...(vocabulary.flag("remove_extra_whitespaces") ? single : []),
+      ],
+    },
+    pre_tokenizer: metaspace,
+    decoder: metaspace,
+    ...{ addBos: false, addEos: true, addSep: false },
+  };
+}
+
+function base64Of(bytes: Uint8Array | Int8Array): string {
+  let text = "";
+  for (const byte of bytes) text += String.fromCharCode(byte & 255);
+  return btoa(text);
+}
+
+/** How GGUF marks a token that begins a word. */
+const BEGINS = "\u2581";
+
+/** WordPiece, `tokenizer.ggml.model` "bert", whose files mark beginnings of words instead of what continues them. */
+function wordPieceModel(vocabulary: Vocabulary): TokenizerModel {
+  const { tokens, fail } = vocabulary;
+  const unknown = vocabulary.token("unknown_token_id") ?? vocabulary.byText.get("[UNK]");
+  if (!unknown) return fail("unknown_token_id", "the id of a token", undefined);
+  const words = tokens.map(({ text, type, id }) => {
+    // Such as [unused1], which files do not always call unused.
+    if (type !== NORMAL || /^\[.+\]$/.test(text)) return [text, id] as const;
+    return [text.startsWith(BEGINS) ? text.slice(1) : `##${text}`, id] as const;
+  });
+  const hasCapitals = tokens.some(({ text, type }) => type === NORMAL && /^\u2581?[A-Z][a-z]+$/.test(text));
+  const lowercase = vocabulary.flag("normalizer.lowercase") ?? !hasCapitals;
+  const strip = vocabulary.flag("normalizer.strip_accents") ?? lowercase;
+  return {
+    model: {
+      ...{ type: "WordPiece", unk_token: unknown.text, continuing_subword_prefix: "##", max_input_chars_per_word: 100 },
+      vocab: Object.fromEntries(words),
+    },
+    normalizer: {
+      ...{ type: "BertNormalizer", clean_text: true, handle_chinese_chars: true, strip_accents: strip, lowercase },
+    },
+    pre_tokenizer: { type: "BertPreTokenizer" },
+    decoder: { type: "WordPiece", prefix: "##", cleanup: true },
+    ...{ addBos: true, addEos: false, addSep: true },
   };
 }

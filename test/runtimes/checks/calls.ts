@@ -1,4 +1,4 @@
-import { createRandom } from "../../../src/diagnostics/random.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import type { Context } from "../suite.ts";
 import { expectEqual, expectSameBits, expectThrown, expectTrue, expectWithin } from "./expect.ts";
 import { decodeRows, GROUPED, weightsOf, withLayer } from "./layers.ts";

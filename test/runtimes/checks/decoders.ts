@@ -1,5 +1,5 @@
-import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
+import { FloatDigest } from "../../../src/tools/diagnostics/self-test.ts";
 import { TINY, type TinyName, tinyFolder } from "../../support/tiny-models.ts";
 import type { Context } from "../suite.ts";
 import { expectEqual, expectSameBits, expectTrue } from "./expect.ts";

@@ -1,6 +1,6 @@
-import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
-import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
+import { FloatDigest } from "../../../src/tools/diagnostics/self-test.ts";
 import { encoderFolder, TINY_ENCODERS, type TinyEncoder } from "../../support/tiny-encoders.ts";
 import { seq2seqFolder, sourceFor, TINY_SEQ2SEQ, type TinySeq2Seq } from "../../support/tiny-seq2seq.ts";
 import type { Context } from "../suite.ts";

@@ -1,5 +1,5 @@
-import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { Tensor } from "../../../src/entries/core.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import type { Context } from "../suite.ts";
 import { type Expected, expectEqual, expectThrown } from "./expect.ts";
 import { GROUPED, weightsOf } from "./layers.ts";

@@ -1,6 +1,5 @@
 // Seeded layers and inputs.
 
-import { createRandom } from "../../../src/diagnostics/random.ts";
 import type {
   Attention,
   AttentionConfig,
@@ -10,6 +9,7 @@ import type {
   SeparateWeights,
   Tensor,
 } from "../../../src/entries/core.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { attend, createAttention } from "../given.ts";
 
 /** Two kv heads for eight heads, rotated: what a layer of a current model looks like, small. */

@@ -1,9 +1,9 @@
 import type { HeldOut } from "../../../examples/induction/accuracy.ts";
 import { attentionMaps } from "../../../examples/induction/maps.ts";
 import { scoreHead } from "../../../examples/induction/scores.ts";
-import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
 import type { CacheFormat, Kernels, WeightFormat } from "../../../src/entries/core.ts";
 import type { Session } from "../../../src/entries/models.ts";
+import { FloatDigest } from "../../../src/tools/diagnostics/self-test.ts";
 import type { Context } from "../suite.ts";
 import { expectEqual, expectSameBits, expectTrue, expectWithin } from "./expect.ts";
 

@@ -1,5 +1,5 @@
-import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
-import { createRandom } from "../../../src/diagnostics/random.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
+import { FloatDigest } from "../../../src/tools/diagnostics/self-test.ts";
 import type { Context } from "../suite.ts";
 import { expectEqual, expectSameBits, expectTrue, expectWithin } from "./expect.ts";
 import { decodeRows, GROUPED, weightsOf } from "./layers.ts";

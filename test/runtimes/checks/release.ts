@@ -1,4 +1,4 @@
-import { createRandom } from "../../../src/diagnostics/random.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import type { Context } from "../suite.ts";
 import { expectEqual, expectSameBits, expectThrown, expectTrue } from "./expect.ts";
 import { GROUPED, weightsOf } from "./layers.ts";

@@ -1,4 +1,4 @@
-import { createRandom } from "../../../src/diagnostics/random.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { createAttention, createCache } from "../given.ts";
 import type { Context } from "../suite.ts";
 import { decodeRows, weightsOf } from "./layers.ts";

@@ -12,7 +12,7 @@ import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
 import { writeSafetensors } from "../../../dist/weights.js";
 import { clustersAt, joinLines } from "../../../site/src/clusters.ts";
-import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
+import { FloatDigest } from "../../../src/tools/diagnostics/self-test.ts";
 import { expect } from "../../examples/given.mjs";
 import { textOf, visit } from "../../examples/pages.mjs";
 import { drawn, ready } from "../every-page.mjs";

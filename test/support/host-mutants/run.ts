@@ -8,19 +8,32 @@ import type { Reply, TestAt } from "./child.ts";
 import { type Fault, faultsOf, SOURCES, sourceWith } from "./generate.ts";
 import { inTurns, type TestProcess } from "./process.ts";
 
-/** Folders of src/ that get faults, and the files or folders whose tests must find them. */
+const DECODER: readonly string[] = [
+  ...["unit/models/decoder", "unit/models/encoder/load-encoder.test.ts", "unit/tools/inspect/forward-with.test.ts"],
+  ...["models", "model-failures", "seq2seq"].map((name) => `properties/${name}.test.ts`),
+];
+const GGUF = [
+  "unit/models/weights/gguf",
+  "unit/models/decoder/load-gguf.test.ts",
+  "unit/models/decoder/gguf-files.test.ts",
+];
+
+/** Folders and files of src/ that get faults, and the files or folders whose tests must find them. */
 const TESTS: Readonly<Record<string, readonly string[]>> = {
-  cache: [
-    ...["unit/cache", "unit/decoder/session-pages.test.ts", "unit/api/errors.test.ts"],
+  "layers/state": [
+    ...["unit/layers/state", "unit/models/decoder/session-pages.test.ts", "unit/layers/api/errors.test.ts"],
     ...["cache-aging", "cache-formats", "cache-pages", "cache-window", "kv-cache", "lifetime"].map(
       (name) => `properties/${name}.test.ts`,
     ),
   ],
-  decoder: [
-    ...["unit/decoder", "unit/encoder/load-encoder.test.ts", "unit/inspect/forward-with.test.ts"],
-    ...["models", "model-failures", "seq2seq"].map((name) => `properties/${name}.test.ts`),
-  ],
-  "models/gguf": ["unit/models/gguf", "unit/decoder/load-gguf.test.ts", "unit/decoder/gguf-files.test.ts"],
+  "models/blocks": DECODER,
+  "models/decoder": DECODER,
+  "models/generate": DECODER,
+  "models/load": DECODER,
+  "models/spec/read-gguf.ts": GGUF,
+  "models/weights/gguf-config.ts": GGUF,
+  "models/weights/gguf-layer.ts": GGUF,
+  "models/weights/gguf-latent.ts": GGUF,
   "text/gguf": ["unit/text/gguf-tokenizer.test.ts"],
 };
 
@@ -38,12 +51,12 @@ export interface Verdict {
 
 const testRoot = join(import.meta.dirname, "../..");
 
-/** The share of all faults that `seed` chooses, by what they change: edits elsewhere change nothing in the choice. */
+/** The share of all faults that `seed` chooses, by what they change: edits elsewhere, and moves, change nothing in the choice. */
 export function chooseFaults(seed: number, share: number): Fault[] {
-  const files = Object.keys(TESTS).flatMap((folder) =>
-    readdirSync(join(SOURCES, folder)).map((name) => `${folder}/${name}`),
+  const files = Object.keys(TESTS).flatMap((path) =>
+    path.endsWith(".ts") ? [path] : readdirSync(join(SOURCES, path)).map((name) => `${path}/${name}`),
   );
-  return files.flatMap(faultsOf).filter(({ file, from, to }) => hash(`${seed} ${file} ${from} ${to}`) < share);
+  return files.flatMap(faultsOf).filter(({ from, to }) => hash(`${seed} ${from} ${to}`) < share);
 }
 
 /** FNV-1a, mixed, in [0, 1). */
@@ -112,8 +125,8 @@ interface Reaching {
 /** Runs all tests without a fault, and notes what they reach. */
 async function measure(sources: string, processes: number, faults: readonly Fault[]): Promise<Reaching[]> {
   const filesOf = new Map(Object.keys(TESTS).map((folder) => [folder, testFilesOf(folder)]));
-  const proves = (file: string, { file: source }: Fault) => filesOf.get(folderOf(source))?.includes(file);
-  const files = new Set(faults.flatMap(({ file }) => filesOf.get(folderOf(file)) as string[]));
+  const proves = (file: string, { file: source }: Fault) => filesOf.get(keyOf(source))?.includes(file);
+  const files = new Set(faults.flatMap(({ file }) => filesOf.get(keyOf(file)) as string[]));
   const reaching = faults.map((): Reaching => ({ tests: [], before: [] }));
   const all: Timed[] = [];
   const early = new Set<number>();
@@ -141,11 +154,11 @@ async function measure(sources: string, processes: number, faults: readonly Faul
   return reaching;
 }
 
-/** The folder of `TESTS` that a source is in. */
-const folderOf = (source: string) => source.slice(0, source.lastIndexOf("/"));
+/** The folder or file of `TESTS` that a source is in. */
+const keyOf = (source: string) => (source in TESTS ? source : source.slice(0, source.lastIndexOf("/")));
 
-function testFilesOf(folder: string): string[] {
-  return (TESTS[folder] as readonly string[]).flatMap((path) =>
+function testFilesOf(key: string): string[] {
+  return (TESTS[key] as readonly string[]).flatMap((path) =>
     path.endsWith(".ts")
       ? [`test/${path}`]
       : readdirSync(join(testRoot, path), { encoding: "utf8" })

@@ -1,9 +1,9 @@
 // `headwise bench`, as built.
 
 import { describe, expect, test, vi } from "vitest";
+import { HeadwiseError } from "../../../src/base/util/errors.ts";
 import type * as Bench from "../../../src/cli/bench.ts";
-import { BENCH_SHAPES, type BenchWork } from "../../../src/cli/bench-works.ts";
-import { HeadwiseError } from "../../../src/util/errors.ts";
+import { BENCH_SHAPES, type BenchWork } from "../../../src/cli/bench.ts";
 import { manifest, spawnCli } from "../../support/cli.ts";
 import { FASTER_CLOCK } from "../../support/clock.ts";
 import { kernelsOf } from "../../support/layers.ts";
@@ -19,7 +19,7 @@ describe("bench", () => {
       .mockResolvedValueOnce(kernels)
       .mockRejectedValue(new HeadwiseError("NO_SIMD", "no more"));
     const source = (name: string) => new URL(`../../../src/cli/${name}.ts`, import.meta.url);
-    const { bench } = await importWith<typeof Bench>(source("bench"), source("load-kernels"), { startKernels });
+    const { bench } = await importWith<typeof Bench>(source("bench"), source("load"), { startKernels });
     await expect(bench(["--shape", "linear", "--threads", "1"], version)).rejects.toThrow("no more");
     expect([startKernels.mock.calls.length, kernels.released]).toEqual([2, true]);
   });

@@ -3,10 +3,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { configure, describeModel } from "headwise/configure";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { configurationText } from "../../../src/cli/configure-text.ts";
+import { configurationText } from "../../../src/cli/configure.ts";
 import { runCli, spawnCli } from "../../support/cli.ts";
 import { FASTER_CLOCK } from "../../support/clock.ts";
-import known from "../configure/known-models.json" with { type: "json" };
+import known from "../tools/configure/known-models.json" with { type: "json" };
 
 const BUDGET = ["--parameter-budget", "125M", "--seq-len", "2048", "--target", "browser"];
 const GIVEN = [...BUDGET, "--roofline", "50,10"];

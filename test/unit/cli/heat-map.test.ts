@@ -1,10 +1,9 @@
 // Heat maps of `headwise inspect`: what stands where, in characters and in colours.
 
 import { describe, expect, test } from "vitest";
-import { colourIndex, keysThatFit, type MapView, mapLines, scaleText } from "../../../src/cli/heat-map.ts";
-import { coloursOf, columnsOf } from "../../../src/cli/terminal.ts";
-import { widthOf } from "../../../src/cli/text.ts";
-import { rampColour } from "../../../src/inspect/colours.ts";
+import { colourIndex, keysThatFit, type MapView, mapLines, scaleText } from "../../../src/cli/inspect-text.ts";
+import { coloursOf, columnsOf, widthOf } from "../../../src/cli/terminal.ts";
+import { rampColour } from "../../../src/tools/inspect/colours.ts";
 
 /** Weights [3, 3]; those behind a query are such as no map may show. */
 const WEIGHTS = Float32Array.of(1, 0.5, 0.5, 0.25, 0.75, 0.5, 0, 0.09, 0.91);

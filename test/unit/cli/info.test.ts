@@ -1,7 +1,7 @@
 // `headwise info`, as built.
 
 import { describe, expect, test } from "vitest";
-import type { Diagnosis } from "../../../src/diagnostics/doctor.ts";
+import type { Diagnosis } from "../../../src/tools/diagnostics/doctor.ts";
 import { manifest, runCli, spawnCli } from "../../support/cli.ts";
 
 const { version } = manifest;

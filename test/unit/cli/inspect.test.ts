@@ -4,7 +4,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { inspectorAddress, type PageView } from "../../../src/cli/inspector-address.ts";
+import { inspectorAddress, type PageView } from "../../../src/cli/inspect.ts";
 import { loadKernels } from "../../../src/entries/index.ts";
 import {
   captureRun,

@@ -4,12 +4,12 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type * as BenchModel from "../../../src/cli/bench-model.ts";
-import { readLoading } from "../../../src/cli/loading.ts";
-import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
+import { HeadwiseError } from "../../../src/base/util/errors.ts";
+import type * as BenchModel from "../../../src/cli/bench.ts";
+import { readLoading } from "../../../src/cli/load.ts";
 import { loadKernels } from "../../../src/entries/index.ts";
 import { createSession, forward, loadModel, models } from "../../../src/entries/models.ts";
-import { HeadwiseError } from "../../../src/util/errors.ts";
+import { FloatDigest } from "../../../src/tools/diagnostics/self-test.ts";
 import { runCli, spawnCli } from "../../support/cli.ts";
 import { FASTER_CLOCK } from "../../support/clock.ts";
 import { importWith } from "../../support/replace-module.ts";
@@ -88,14 +88,10 @@ describe("bench FOLDER", () => {
   test("a format that memory has no room for is left out, with the reason", async () => {
     const cause = new HeadwiseError("OUT_OF_MEMORY", "loadModel: 5 more bytes do not fit");
     const source = (name: string) => new URL(`../../../src/cli/${name}.ts`, import.meta.url);
-    const { benchModel, modelBenchText } = await importWith<typeof BenchModel>(
-      source("bench-model"),
-      source("load-decoder"),
-      {
-        startDecoderKernels: () => loadKernels({ models }),
-        loadDecoder: () => Promise.reject(new Error(`bench: model: ${cause.message}`, { cause })),
-      },
-    );
+    const { benchModel, modelBenchText } = await importWith<typeof BenchModel>(source("bench"), source("load"), {
+      startDecoderKernels: () => loadKernels({ models }),
+      loadDecoder: () => Promise.reject(new Error(`bench: model: ${cause.message}`, { cause })),
+    });
     const result = await benchModel("model", ["f32"], 1, readLoading("model", { "no-store": true, quiet: true }), true);
     expect(result).toMatchObject({ rows: [], leftOut: [{ weights: "f32", reason: cause.message }] });
     expect(modelBenchText(result)).toMatch(/^build relaxed, threads 1\n/);

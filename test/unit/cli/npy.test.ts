@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { readNpy } from "../../../src/cli/npy.ts";
-import { HeadwiseError } from "../../../src/util/errors.ts";
+import { HeadwiseError } from "../../../src/base/util/errors.ts";
+import { readNpy } from "../../../src/cli/files.ts";
 import { bytesOf } from "../../support/gguf-writer.ts";
 
 /** A .npy file of version 1. */

@@ -79,7 +79,7 @@ test("no other file of the command line writes to stdout", () => {
       readFileSync(join(sources, name), "utf8").replace(/^\s*(\*|\/\/).*$/gm, ""),
     ),
   );
-  expect(writing).toEqual(["output.ts"]);
+  expect(writing).toEqual(["terminal.ts"]);
 });
 
 describe("stdout has the result alone", () => {

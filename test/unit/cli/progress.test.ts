@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { createProgress } from "../../../src/cli/progress.ts";
+import { createProgress } from "../../../src/cli/terminal.ts";
 
 describe("progress", () => {
   const record = (isTTY: boolean, columns?: number) => {

@@ -5,8 +5,8 @@ import { open } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { isLinearName, PIECE_BYTES, PIECE_ELEMENTS, quantizeFile } from "../../../src/cli/quantize-file.ts";
-import { createRandom } from "../../../src/diagnostics/random.ts";
+import { HeadwiseError } from "../../../src/base/util/errors.ts";
+import { isLinearName, PIECE_BYTES, PIECE_ELEMENTS, quantizeFile } from "../../../src/cli/quantize.ts";
 import type { Tensor } from "../../../src/entries/core.ts";
 import {
   fileSource,
@@ -15,7 +15,7 @@ import {
   type WritableTensor,
   writeSafetensors,
 } from "../../../src/entries/weights.ts";
-import { HeadwiseError } from "../../../src/util/errors.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { floats } from "../../kernels/harness.ts";
 
 let folder: string;

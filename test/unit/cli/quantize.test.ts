@@ -18,8 +18,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { sizeText } from "../../../src/cli/text.ts";
-import { createRandom } from "../../../src/diagnostics/random.ts";
+import { sizeText } from "../../../src/cli/terminal.ts";
 import { attend, createAttention, type StoredTensor, type Tensor } from "../../../src/entries/core.ts";
 import {
   quantizeTensor,
@@ -30,6 +29,7 @@ import {
   type WritableTensor,
   writeSafetensors,
 } from "../../../src/entries/weights.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { floats } from "../../kernels/harness.ts";
 import { cli, runCli, spawnCli } from "../../support/cli.ts";
 import { firstDifference, kernelsOf } from "../../support/layers.ts";

@@ -4,8 +4,6 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { DeviationSum, divergence } from "../../../src/diagnostics/error-stats.ts";
-import { createRandom } from "../../../src/diagnostics/random.ts";
 import { attendWithMaps, createAttention, type Tensor } from "../../../src/entries/core.ts";
 import { createLatentAttention } from "../../../src/entries/latent.ts";
 import { quantizeReport } from "../../../src/entries/quantized.ts";
@@ -18,6 +16,8 @@ import {
   type WritableTensor,
   writeSafetensors,
 } from "../../../src/entries/weights.ts";
+import { DeviationSum, divergence } from "../../../src/tools/diagnostics/quantize-report.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { floats } from "../../kernels/harness.ts";
 import { runCli } from "../../support/cli.ts";
 import { V2 } from "../../support/deepseek-layers.ts";

@@ -4,8 +4,6 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { FloatDigest } from "../../../src/diagnostics/float-digest.ts";
-import { createRandom } from "../../../src/diagnostics/random.ts";
 import { attend, createAttention, type Tensor } from "../../../src/entries/core.ts";
 import { createLatentAttention, type LatentConfig, type LatentWeights } from "../../../src/entries/latent.ts";
 import {
@@ -16,6 +14,8 @@ import {
   readLatentWeights,
   writeSafetensors,
 } from "../../../src/entries/weights.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
+import { FloatDigest } from "../../../src/tools/diagnostics/self-test.ts";
 import { floats } from "../../kernels/harness.ts";
 import { runCli } from "../../support/cli.ts";
 import { deepseekTensors, under, V2, V3 } from "../../support/deepseek-layers.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { columnsText, fitText, sizeText, widthOf } from "../../../src/cli/text.ts";
+import { columnsText, fitText, sizeText, widthOf } from "../../../src/cli/terminal.ts";
 
 test("columns of words begin below each other, those of numbers end so", () => {
   expect(

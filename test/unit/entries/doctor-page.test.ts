@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import type { Diagnosis, EngineFeatures } from "../../../src/diagnostics/doctor.ts";
+import type { Diagnosis, EngineFeatures } from "../../../src/tools/diagnostics/doctor.ts";
 import { manifest } from "../../support/cli.ts";
 import { importWith } from "../../support/replace-module.ts";
 
@@ -65,7 +65,7 @@ describe("the page", () => {
 
   const source = (name: string) => new URL(`../../../src/${name}.ts`, import.meta.url);
   const open = async (diagnose: () => Promise<Diagnosis>) => {
-    await importWith(source("entries/doctor-page"), source("diagnostics/doctor"), { diagnose });
+    await importWith(source("entries/doctor-page"), source("tools/diagnostics/doctor"), { diagnose });
     await vi.waitFor(() => expect(find("report").dataset.ok).toMatch(/^(true|false)$/), 5000);
   };
 

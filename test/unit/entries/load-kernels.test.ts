@@ -5,13 +5,13 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { expect, test, vi } from "vitest";
 import { STAMP } from "../../../assembly/stamp.ts";
+import { leb } from "../../../src/base/util/bytes.ts";
 import * as core from "../../../src/entries/core.ts";
 import { HeadwiseError, type HeadwiseErrorCode } from "../../../src/entries/core.ts";
 import { loadKernels } from "../../../src/entries/index.ts";
 import { loadKernels as loadThreads } from "../../../src/entries/threads.ts";
 import { loadKernels as loadThreadless } from "../../../src/entries/threads-single.ts";
 import * as weightsapi from "../../../src/entries/weights.ts";
-import { leb } from "../../../src/util/bytes.ts";
 
 type Loose<T = unknown> = (...args: readonly unknown[]) => T;
 type Row = readonly [call: () => unknown, kind: typeof TypeError | typeof RangeError | HeadwiseErrorCode, text: string];

@@ -1,7 +1,6 @@
 // Kernels in modules: what those of floats refuse before anything changes, what `quantized` must be, and who may share it.
 
 import { expect, test } from "vitest";
-import { createRandom } from "../../../src/diagnostics/random.ts";
 import {
   attend,
   createAttention,
@@ -17,7 +16,8 @@ import { quantizeReport } from "../../../src/entries/quantized.ts";
 import { createShardedAttention } from "../../../src/entries/shards.ts";
 import { loadKernels as loadThreads } from "../../../src/entries/threads.ts";
 import { quantizeTensor, toFloats } from "../../../src/entries/weights.ts";
-import type { QuantizedKernels } from "../../../src/wasm/select-build.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
+import type { QuantizedKernels } from "../../../src/wasm/modules.ts";
 import { floats } from "../../kernels/harness.ts";
 import { firstDifference, matrix, quantized, randomWeights, shippedBuilds } from "../../support/layers.ts";
 import { modulesOf, quantizedOf, wasmOf } from "../../support/modules.ts";

@@ -6,6 +6,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { StoredTensor } from "../../../src/base/tensor/dtypes.ts";
+import { HeadwiseError } from "../../../src/base/util/errors.ts";
 import {
   type ByteSource,
   type BytesOrSource,
@@ -20,8 +22,6 @@ import {
   writeSafetensors,
 } from "../../../src/entries/weights.ts";
 import { readRange, readRanges } from "../../../src/files/byte-source.ts";
-import type { StoredTensor } from "../../../src/tensor/dtypes.ts";
-import { HeadwiseError } from "../../../src/util/errors.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { randomCases } from "../../support/random-cases.ts";
 import { serve, urlOf } from "../../support/range-server.ts";

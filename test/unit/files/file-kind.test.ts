@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { readLayer } from "../../../src/cli/read-layer.ts";
+import { readLayer } from "../../../src/cli/layer.ts";
 import {
   openGguf,
   openSafetensors,

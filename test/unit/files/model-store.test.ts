@@ -6,10 +6,7 @@ import { createServer, type Server } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
-import { forward } from "../../../src/decoder/forward.ts";
-import { gguf as ggufReader } from "../../../src/decoder/gguf.ts";
-import { loadModel } from "../../../src/decoder/load-model.ts";
-import { createSession } from "../../../src/decoder/session.ts";
+import { browserPieces, folderPieces } from "../../../src/base/platform/piece-stores.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import {
   createBrowserStore,
@@ -20,7 +17,10 @@ import {
   type PieceStore,
   type StoreOptions,
 } from "../../../src/entries/models.ts";
-import { browserPieces, folderPieces } from "../../../src/platform/piece-stores.ts";
+import { forward } from "../../../src/models/decoder/forward.ts";
+import { createSession } from "../../../src/models/decoder/session.ts";
+import { gguf as ggufReader } from "../../../src/models/load/gguf.ts";
+import { loadModel } from "../../../src/models/load/load-model.ts";
 import { fakeCaches, fakeOpfs } from "../../support/browser-storage.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { shortenWaits } from "../../support/short-waits.ts";

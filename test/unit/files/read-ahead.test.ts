@@ -1,11 +1,11 @@
 // Files by pieces that come ahead: which are read, how many at once, and how many are held.
 
 import { describe, expect, test } from "vitest";
-import { gguf } from "../../../src/decoder/gguf.ts";
-import { loadModel } from "../../../src/decoder/load-model.ts";
-import { createRandom } from "../../../src/diagnostics/random.ts";
 import type { ByteSource } from "../../../src/files/byte-source.ts";
 import { HeldPieces, readAhead } from "../../../src/files/read-ahead.ts";
+import { gguf } from "../../../src/models/load/gguf.ts";
+import { loadModel } from "../../../src/models/load/load-model.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { serveFolder } from "../../support/range-server.ts";

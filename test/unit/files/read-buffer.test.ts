@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ReadBuffer } from "../../../src/files/read-buffer.ts";
+import { ReadBuffer } from "../../../src/files/read-ahead.ts";
 
 test("arrays lie apart until the memory is reused, at multiples of 8", () => {
   const buffer = new ReadBuffer();

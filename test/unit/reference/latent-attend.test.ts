@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import { createRandom } from "../../../src/diagnostics/random.ts";
-import { checkLatentConfig, type LatentConfig } from "../../../src/latent/config.ts";
+import { checkLatentConfig, type LatentConfig } from "../../../src/layers/latent/config.ts";
 import { attendReference } from "../../../src/reference/attend.ts";
 import { attendLatentReference } from "../../../src/reference/latent-attend.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { floats } from "../../kernels/harness.ts";
 import { latentWeights, plainOf, randomLatentConfig } from "../../support/latent-layers.ts";
 

@@ -2,10 +2,10 @@
 
 import { describe, expect, test } from "vitest";
 import { PAGE } from "../../../assembly/layout.ts";
-import type { CheckedConfig } from "../../../src/attention/config.ts";
-import { createRandom, type Random } from "../../../src/diagnostics/random.ts";
+import type { CheckedConfig } from "../../../src/layers/attention/config.ts";
 import { attendReference, type ReferenceWeights } from "../../../src/reference/attend.ts";
 import { reference } from "../../../src/reference/index.ts";
+import { createRandom, type Random } from "../../../src/tools/diagnostics/random.ts";
 import type { AttentionShape, Plain } from "../../../src/wasm/abi.ts";
 import { floats } from "../../kernels/harness.ts";
 

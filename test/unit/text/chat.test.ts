@@ -3,11 +3,11 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { loadModel } from "../../../src/decoder/load-model.ts";
-import type { Model } from "../../../src/decoder/model.ts";
-import { createSession } from "../../../src/decoder/session.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import { type ChatMessage, type ChatOptions, chat, renderChat } from "../../../src/entries/text.ts";
+import type { Model } from "../../../src/models/blocks/model.ts";
+import { createSession } from "../../../src/models/decoder/session.ts";
+import { loadModel } from "../../../src/models/load/load-model.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { END, force, pieces } from "../../support/text-tokenizer.ts";

@@ -1,12 +1,6 @@
 // Text behind a prompt: pieces, ends, what a session has read before, and wrong arguments.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { generate } from "../../../src/decoder/generate.ts";
-import { loadModel } from "../../../src/decoder/load-model.ts";
-import type { Model } from "../../../src/decoder/model.ts";
-import { createSession } from "../../../src/decoder/session.ts";
-import { loadSeq2Seq } from "../../../src/encoder/load-seq2seq.ts";
-import { readSource } from "../../../src/encoder/read-source.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import {
   chat,
@@ -16,6 +10,12 @@ import {
   type TextGeneration,
   type Tokenizer,
 } from "../../../src/entries/text.ts";
+import type { Model } from "../../../src/models/blocks/model.ts";
+import { createSession } from "../../../src/models/decoder/session.ts";
+import { loadSeq2Seq } from "../../../src/models/encoder/load.ts";
+import { readSource } from "../../../src/models/encoder/read-source.ts";
+import { generate } from "../../../src/models/generate/generate.ts";
+import { loadModel } from "../../../src/models/load/load-model.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { END, force, pieces } from "../../support/text-tokenizer.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";

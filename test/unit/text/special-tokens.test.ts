@@ -1,10 +1,10 @@
 // Special tokens whose texts occur in what a user wrote: they are text, and the template's own are tokens.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { loadModel } from "../../../src/decoder/load-model.ts";
-import type { Model } from "../../../src/decoder/model.ts";
 import type { Kernels } from "../../../src/entries/core.ts";
 import { type ChatMessage, type ChatOptions, chat, loadTokenizer, renderChat } from "../../../src/entries/text.ts";
+import type { Model } from "../../../src/models/blocks/model.ts";
+import { loadModel } from "../../../src/models/load/load-model.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
 import { readTextVectors, type TextVectors } from "../../support/vocabulary.ts";

@@ -1,6 +1,6 @@
 import { array, assert, constantFrom, property, string } from "fast-check";
 import { expect, test } from "vitest";
-import { findStops, readStops } from "../../../src/text/stop-strings.ts";
+import { findStops, readStops } from "../../../src/text/generate-text.ts";
 import { randomCases } from "../../support/random-cases.ts";
 
 /** What comes of pieces: the text before the first stop string, and that string. */

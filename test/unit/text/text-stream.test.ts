@@ -1,7 +1,7 @@
 // Text of tokens that come one at a time.
 
 import { expect, test } from "vitest";
-import { createTextStream } from "../../../src/text/text-stream.ts";
+import { createTextStream } from "../../../src/text/generate-text.ts";
 import type { Tokenizer } from "../../../src/text/tokenizer.ts";
 
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { loadTokenizer, readGgufTokenizer, type Tokenizer } from "../../../src/entries/text.ts";
-import { createTextStream } from "../../../src/text/text-stream.ts";
+import { createTextStream } from "../../../src/text/generate-text.ts";
 import { readTextVectors, type TextVectors, toGgufVocabulary } from "../../support/vocabulary.ts";
 
 const bytesOf = (value: unknown) => new TextEncoder().encode(JSON.stringify(value));

@@ -1,9 +1,8 @@
 // The choice of dot products, by clocks of every kind.
 
 import { afterEach, beforeAll, describe, expect, test, vi } from "vitest";
-import type { Instance } from "../../../src/wasm/instantiate.ts";
 import { createDotModes } from "../../../src/wasm/int-dot.ts";
-import { startOwn } from "../../../src/wasm/select-build.ts";
+import { type Instance, startOwn } from "../../../src/wasm/modules.ts";
 import { modulesOf } from "../../support/modules.ts";
 
 const PAIRS = { exact: 0, fast: 5 };

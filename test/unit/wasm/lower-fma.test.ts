@@ -3,9 +3,8 @@
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { beforeAll, describe, expect, test } from "vitest";
-import { leb } from "../../../src/util/bytes.ts";
-import { unfuse } from "../../../src/wasm/lower-fma.ts";
-import { CODE, ModuleReader, RELAXED_MADD, SECTIONS } from "../../../src/wasm/module-reader.ts";
+import { leb } from "../../../src/base/util/bytes.ts";
+import { CODE, ModuleReader, RELAXED_MADD, SECTIONS, unfuse } from "../../../src/wasm/rewrite.ts";
 import { compileBytes } from "../../support/compile.ts";
 import { randomCases } from "../../support/random-cases.ts";
 import { calls } from "../../support/sampled.ts";

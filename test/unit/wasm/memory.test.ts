@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { createRandom } from "../../../src/diagnostics/random.ts";
-import { HeadwiseError } from "../../../src/util/errors.ts";
+import { HeadwiseError } from "../../../src/base/util/errors.ts";
+import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { aligned, LinearMemory } from "../../../src/wasm/memory.ts";
 
 /** A memory whose bytes nobody has: it only counts, so that addresses beyond 2 GiB can be reached. */

@@ -2,7 +2,7 @@
 
 import { main } from "assemblyscript/asc";
 import { expect, test } from "vitest";
-import { shareMemory } from "../../../src/wasm/shared-memory.ts";
+import { shareMemory } from "../../../src/wasm/rewrite.ts";
 import { wasmOf } from "../../support/modules.ts";
 import { calls } from "../../support/sampled.ts";
 

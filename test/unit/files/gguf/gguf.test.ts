@@ -2,9 +2,9 @@
 
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { createRandom } from "../../../../src/diagnostics/random.ts";
 import { HeadwiseError } from "../../../../src/entries/core.ts";
 import { type ByteSource, openGguf, toFloats } from "../../../../src/entries/weights.ts";
+import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 import { floats } from "../../../kernels/harness.ts";
 import {
   Bytes,

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
+import { toFloats } from "../../../../src/base/tensor/to-floats.ts";
 import { readSafetensors, writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
-import { toFloats } from "../../../../src/tensor/to-floats.ts";
 
 test("what is written is read back, aligned, and does not depend on the order it was given in", () => {
   const tensors = new Map([

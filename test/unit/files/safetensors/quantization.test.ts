@@ -1,7 +1,6 @@
 // Safetensors files that keep quantised tensors as blocks.
 
 import { expect, test } from "vitest";
-import { createRandom } from "../../../../src/diagnostics/random.ts";
 import {
   type AttentionWeights,
   attend,
@@ -20,6 +19,7 @@ import {
   writeSafetensors,
 } from "../../../../src/entries/weights.ts";
 import { asBytes } from "../../../../src/files/safetensors/quantization.ts";
+import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 import { floats } from "../../../kernels/harness.ts";
 import { firstDifference, kernelsOf, matrix, randomWeights } from "../../../support/layers.ts";
 

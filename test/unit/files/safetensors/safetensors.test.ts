@@ -1,9 +1,9 @@
 // A model in several files, by its index.
 
 import { expect, test } from "vitest";
+import { toFloats } from "../../../../src/base/tensor/to-floats.ts";
 import { openSafetensorsIndex, readSafetensorsIndex } from "../../../../src/files/safetensors/model-index.ts";
 import { writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
-import { toFloats } from "../../../../src/tensor/to-floats.ts";
 import { badFileOf } from "../../../support/bad-file.ts";
 
 const part = (name: string, value: number) =>

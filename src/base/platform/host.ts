@@ -1,0 +1,189 @@
+// What the host has: built-in modules, files, the console, clocks, random numbers, zlib, the address of the page.
+
+import { decodeBase64 } from "../util/bytes.ts";
+import { HeadwiseError } from "../util/errors.ts";
+import { createSha256, type Sha256, sha256 } from "../util/sha256.ts";
+
+interface WithProcess {
+  readonly process?: { getBuiltinModule?(name: string): unknown };
+}
+
+/** A built-in module of Node, which Deno and Bun have too; undefined on other hosts. */
+export function builtinModule<Module>(
+  name: string,
+  scope: WithProcess = globalThis as WithProcess,
+): Module | undefined {
+  return scope.process?.getBuiltinModule?.(name) as Module | undefined;
+}
+
+/**
+ * Warnings that were printed already. No result depends on them; they are the only module-level state of this package.
+ */
+const printed = new Set<string>();
+
+/** Prints a warning on the console, each text once. */
+export function warnOnce(text: string): void {
+  if (printed.has(text)) return;
+  printed.add(text);
+  console.warn(`headwise: ${text}`);
+}
+
+/** The version of this package, by which a worker and the thread that uses it know that they fit together. */
+export const VERSION = "0.4.0";
+
+interface Host {
+  readonly process?: { threadCpuUsage?(): { readonly user: number; readonly system: number } };
+}
+
+/**
+ * The milliseconds of processor time that this thread has taken, which other programs do not add to; undefined on hosts that do not
+ * say it: Node does from 23.9 on.
+ */
+export function threadClock(): (() => number) | undefined {
+  const { process } = globalThis as Host;
+  if (typeof process?.threadCpuUsage !== "function") return undefined;
+  return () => {
+    const { user, system } = (process as Required<NonNullable<Host["process"]>>).threadCpuUsage();
+    return (user + system) / 1000;
+  };
+}
+
+interface Hosts {
+  readonly setImmediate?: (then: () => void) => void;
+  readonly MessageChannel?: typeof MessageChannel;
+}
+
+/**
+ * Resolves after waiting tasks of this thread, such as input, timers and requests, have run. A timer is the last
+ * choice, because browsers delay timers by milliseconds. `scheduler.yield` is not used, because it resumes before
+ * timers and messages.
+ */
+export function yieldToEventLoop(): Promise<void> {
+  const { setImmediate, MessageChannel } = globalThis as Hosts;
+  return new Promise((resolve) => {
+    if (setImmediate) setImmediate(resolve);
+    else if (MessageChannel) {
+      const { port1, port2 } = new MessageChannel();
+      port1.onmessage = () => {
+        port1.close();
+        resolve();
+      };
+      port2.postMessage(undefined);
+    } else setTimeout(resolve);
+  });
+}
+
+/** Resolves after so many milliseconds, or as soon as the signal is aborted. */
+export function wait(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal?.addEventListener("abort", end);
+    if (signal?.aborted) end();
+  });
+}
+
+/** SHA-256 by the host where it has it: browsers do on secure origins only. The bytes are copied before the promise is returned. */
+export async function hostSha256(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
+  const { subtle } = globalThis.crypto ?? {};
+  return subtle ? new Uint8Array(await subtle.digest("SHA-256", bytes)) : sha256(bytes);
+}
+
+/** SHA-256 of bytes that come in parts: by the host where it has it, as Node, Deno and Bun do. */
+export function hostHasher(): Sha256 {
+  const crypto = builtinModule<{ createHash(name: "sha256"): Sha256 }>("node:crypto");
+  return crypto?.createHash("sha256") ?? createSha256();
+}
+
+/** Decompresses base64 of raw deflate. */
+export type Inflate = (text: string) => Uint8Array<ArrayBuffer> | Promise<Uint8Array<ArrayBuffer>>;
+
+interface Zlib {
+  inflateRawSync(bytes: Uint8Array): Uint8Array<ArrayBuffer>;
+}
+
+interface Buffers {
+  readonly Buffer: { from(text: string, encoding: "base64"): Uint8Array };
+}
+
+/**
+ * By zlib of Node, Deno and Bun, where loading streams takes ten times as long as decompressing, or else by a
+ * DecompressionStream. Throws if the engine has neither, or its stream does not know "deflate-raw".
+ */
+export function createInflate(): Inflate {
+  const zlib = builtinModule<Zlib>("node:zlib");
+  if (!zlib?.inflateRawSync) return inflateWith(new DecompressionStream("deflate-raw"));
+  const buffers = builtinModule<Buffers>("node:buffer") as Buffers;
+  return (text) => zlib.inflateRawSync(buffers.Buffer.from(text, "base64"));
+}
+
+function inflateWith(stream: DecompressionStream): Inflate {
+  return async (text) => {
+    const inflated = new Blob([decodeBase64(text)]).stream().pipeThrough(stream);
+    return new Uint8Array(await new Response(inflated).arrayBuffer());
+  };
+}
+
+/** An open file of the host. */
+interface LocalFile {
+  stat(): Promise<{ readonly size: number }>;
+  read(into: Uint8Array, at: number, length: number, position: number): Promise<{ readonly bytesRead: number }>;
+  close(): Promise<void>;
+}
+
+interface FileSystem {
+  open(path: string | URL): Promise<LocalFile>;
+  stat(path: string): Promise<object>;
+}
+
+/** Whether the host has something at this path. */
+export async function isLocal(path: string): Promise<boolean> {
+  const system = builtinModule<FileSystem>("node:fs/promises");
+  return Boolean(await system?.stat(path).catch(() => undefined));
+}
+
+/** Opens a file of a folder on the host's file system; undefined if there is none of this name. Throws on hosts without one. */
+export async function openLocal(where: string, folder: string | URL, name: string): Promise<LocalFile | undefined> {
+  const system = builtinModule<FileSystem>("node:fs/promises");
+  if (system === undefined)
+    throw new HeadwiseError("BAD_FILE", `${where}: source expected a URL or files, since this host has no file system`);
+  const path = typeof folder === "string" ? `${folder.replace(/[/\\]?$/, "/")}${name}` : new URL(name, folder);
+  try {
+    return await system.open(path);
+  } catch (cause) {
+    if ((cause as { readonly code?: unknown }).code === "ENOENT") return undefined;
+    throw new HeadwiseError("BAD_FILE", `${where}: ${String(path)} cannot be opened`, { cause });
+  }
+}
+
+/** A random integer from 0 to 2^32 - 1. */
+export function randomSeed(): number {
+  return globalThis.crypto.getRandomValues(new Uint32Array(1))[0] as number;
+}
+
+/** What a page or a worker has, and what Node, Deno and Bun have. */
+interface PageScope {
+  readonly document?: { readonly baseURI: string };
+  readonly location?: { readonly href: string };
+  readonly process?: { getBuiltinModule?(name: string): unknown };
+}
+
+const SCHEME = /^[a-z][a-z\d+.-]*:/i;
+
+/**
+ * A place as it is, unless it is a string without a scheme in a page or a worker: that is relative to the address of the document or
+ * worker, as for `fetch`. On hosts with a file system it is a path, also if they have `location`.
+ */
+export function resolvePlace(place: string | URL, scope: PageScope = globalThis as PageScope): string | URL {
+  if (typeof place !== "string" || SCHEME.test(place) || builtinModule("node:fs/promises", scope)) return place;
+  try {
+    return new URL(place, scope.document?.baseURI ?? scope.location?.href);
+  } catch {
+    // There is no address, or as in a worker of a blob one that nothing is relative to.
+    return place;
+  }
+}

@@ -1,0 +1,232 @@
+// Reads and checks arguments, and the limits of numbers that callers give.
+
+import { describe, tagOf } from "./errors.ts";
+import type { Global } from "./global.ts";
+
+// Reads and checks arguments.
+
+/** The largest integer that kernels take. */
+export const LARGEST_INT: number = 2 ** 31 - 1;
+
+/** The error of a value that breaks a rule: RangeError if it has the right type, else TypeError. */
+export function wrongValue(where: string, name: string, rule: string, value: unknown, type = "number"): Error {
+  const text = `${where}: ${name} expected ${rule}, got ${describe(value)}`;
+  return typeof value === type ? new RangeError(text) : new TypeError(text);
+}
+
+/**
+ * Returns `value` if it is an integer in [min, max]. Throws `RangeError` for other numbers and `TypeError` for other
+ * types.
+ */
+export function expectInt(where: string, name: string, value: unknown, min = 1, max: number = LARGEST_INT): number {
+  if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return value;
+  const beyond = typeof value === "number" && value > max && value < Number.POSITIVE_INFINITY;
+  const rule = max === LARGEST_INT && !beyond ? `an integer >= ${min}` : `an integer from ${min} to ${max}`;
+  throw wrongValue(where, name, rule, value);
+}
+
+/** Throws unless `value` is an even integer >= 2. Returns it. */
+export function expectEven(where: string, name: string, value: unknown): number {
+  if (expectInt(where, name, value) % 2 === 0) return value as number;
+  throw new RangeError(`${where}: ${name} expected an even number, got ${describe(value)}`);
+}
+
+/** Throws unless `value` is a finite number (and > 0 with `positive`). Returns it. */
+export function expectFinite(where: string, name: string, value: unknown, positive = false): number {
+  if (typeof value === "number" && Number.isFinite(value) && (!positive || value > 0)) return value;
+  throw wrongValue(where, name, `a finite number${positive ? " > 0" : ""}`, value);
+}
+
+/** Throws unless `value` rounds to a finite float32 other than 0 (> 0 with `positive`). Returns it. */
+export function expectFloat32(where: string, name: string, value: unknown, positive = false): number {
+  const held = typeof value === "number" ? Math.fround(value) : Number.NaN;
+  if (Number.isFinite(held) && (positive ? held > 0 : held !== 0)) return value as number;
+  throw wrongValue(where, name, `a finite float32 number ${positive ? "> 0" : "other than 0"}`, value);
+}
+
+/** Throws unless `value` is one of `choices`. Returns it. */
+export function expectOneOf<T extends string | number>(
+  where: string,
+  name: string,
+  value: unknown,
+  choices: readonly T[],
+): T {
+  if ((choices as readonly unknown[]).includes(value)) return value as T;
+  const rule = choices.map((choice) => JSON.stringify(choice)).join(" or ");
+  throw wrongValue(where, name, rule, value, typeof choices[0]);
+}
+
+/** Throws `TypeError` unless `value` is a boolean or undefined. Returns it, false when undefined. */
+export function expectFlag(where: string, name: string, value: unknown): boolean {
+  if (value === undefined || typeof value === "boolean") return value ?? false;
+  throw new TypeError(`${where}: ${name} expected true or false, got ${describe(value)}`);
+}
+
+/**
+ * The prototype of all kinds of typed arrays. Fields are read by its getters, which are right for arrays of any realm and run
+ * no code of the caller's: a subclass, an own field or a Proxy could give anything.
+ */
+const ARRAYS = Object.getPrototypeOf(Uint8Array.prototype) as Uint8Array;
+const getterOf = <T>(field: PropertyKey): ((array: unknown) => T) => {
+  const { get } = Object.getOwnPropertyDescriptor(ARRAYS, field) as PropertyDescriptor;
+  return (array) => get?.call(array) as T;
+};
+/** The kind of a typed array, such as "Float32Array"; undefined for other values. */
+const kindOf = getterOf<string | undefined>(Symbol.toStringTag);
+const bufferOf = getterOf<ArrayBuffer>("buffer");
+const offsetOf = getterOf<number>("byteOffset");
+const lengthOf = getterOf<number>("length");
+
+/** A view of an array of this kind, whose fields are its class's own. Throws `TypeError` for others, and for detached ones. */
+function viewOf<Kind extends Float32ArrayConstructor | Uint8ArrayConstructor>(
+  where: string,
+  name: string,
+  value: unknown,
+  Kind: Kind,
+  rule: string,
+): InstanceType<Kind> {
+  let got: string | undefined;
+  try {
+    if (kindOf(value) !== Kind.name) got = describe(value) + hintFor(value, Kind.name);
+    // Only an array of length 0 can be detached, or beyond the end of a buffer that shrank: this refuses both.
+    else if (lengthOf(value) === 0) ARRAYS.keys.call(value as Uint8Array);
+  } catch {
+    got = DETACHED;
+  }
+  if (got !== undefined) throw new TypeError(`${where}: ${name} expected ${rule}, got ${got}`);
+  return new Kind(bufferOf(value), offsetOf(value), lengthOf(value)) as InstanceType<Kind>;
+}
+
+/** What to do where an object was given instead of the array in it. */
+function hintFor(value: unknown, kind: string): string {
+  const data = Object.getOwnPropertyDescriptor(Object(value), "data")?.value;
+  return kindOf(data) === kind ? ": pass its data" : "";
+}
+
+/** Arrays and buffers without memory, as the value in messages. */
+export const DETACHED = "a detached one";
+
+/**
+ * Throws `TypeError` unless `value` is a Float32Array (of any realm) whose memory is there. Returns a view of it whose
+ * fields are those of Float32Array, whatever class or fields `value` has. It runs no code of the caller's, unless it throws.
+ */
+export function expectFloats(where: string, name: string, value: unknown): Float32Array {
+  return viewOf(where, name, value, Float32Array, "Float32Array");
+}
+
+/** `expectFloats` for Uint8Array; a Buffer of Node is one. */
+export function expectUint8Array(where: string, name: string, value: unknown, rule = "Uint8Array"): Uint8Array {
+  return viewOf(where, name, value, Uint8Array, rule);
+}
+
+/** Throws `TypeError` unless `value` is bytes (of any realm) whose memory is there. Returns a view of them. */
+export function expectBytes(where: string, name: string, value: unknown): Uint8Array {
+  const rule = "Uint8Array or ArrayBuffer";
+  if (!/^(Shared)?ArrayBuffer$/.test(tagOf(value))) return viewOf(where, name, value, Uint8Array, rule);
+  try {
+    return new Uint8Array(value as ArrayBuffer);
+  } catch {
+    throw new TypeError(`${where}: ${name} expected ${rule}, got ${DETACHED}`);
+  }
+}
+
+/** Throws `TypeError` unless `signal` is an AbortSignal (of any realm). */
+export function expectSignal(where: string, signal: Global<"AbortSignal">): void {
+  if (typeof signal !== "object" || signal === null || typeof signal.throwIfAborted !== "function")
+    throw new TypeError(`${where}: signal expected an AbortSignal, got ${describe(signal)}`);
+}
+
+/** Throws `TypeError` unless `value` is a function. */
+export function expectFunction(where: string, name: string, value: unknown): void {
+  if (typeof value !== "function") throw new TypeError(`${where}: ${name} expected a function, got ${describe(value)}`);
+}
+
+/**
+ * The elements of an array-like object, each checked by `check`. The length and each element are read once, because reading
+ * may run code of the caller's. Throws `TypeError` unless it has an integer `length` >= 0. A list of more than `most` elements
+ * is too long for its caller: of such a list, the result has the length only.
+ */
+export function readList<T = unknown>(
+  where: string,
+  name: string,
+  value: unknown,
+  most: number,
+  check: (element: unknown, index: number) => T = (element) => element as T,
+): ArrayLike<T> {
+  const length = value !== null && typeof value === "object" ? (value as ArrayLike<unknown>).length : undefined;
+  if (typeof length !== "number" || !Number.isInteger(length) || length < 0)
+    throw new TypeError(`${where}: ${name} expected an array, got ${describe(value)}`);
+  if (length > most) return { length };
+  const elements: T[] = [];
+  for (let i = 0; i < length; i++) elements.push(check((value as ArrayLike<unknown>)[i], i));
+  return elements;
+}
+
+/** Throws `TypeError` unless `value` is an object (not null, not an array, typed or not). */
+export function expectRecord(where: string, name: string, value: unknown): void {
+  if (value !== null && typeof value === "object" && !Array.isArray(value) && !ArrayBuffer.isView(value)) return;
+  throw new TypeError(`${where}: ${name} expected an object, got ${describe(value)}`);
+}
+
+/**
+ * Throws `TypeError` unless `value` is an object whose own fields are all `known`: misspelt options must not be
+ * ignored.
+ */
+export function expectFields(where: string, name: string, value: unknown, known: readonly string[]): void {
+  expectRecord(where, name, value);
+  for (const field of Object.keys(value as object))
+    if (!known.includes(field)) {
+      const plain = (text: string) => text.replace(/_/g, "").toLowerCase();
+      const masks = known.includes("drop") && plain(field).includes("mask") && "keep or drop";
+      const ours = masks || known.find((each) => plain(each) === plain(field));
+      throw new TypeError(
+        `${where}: ${name} expected only ${known.join(", ")}, got ${describe(field)}${ours ? `: use ${ours}` : ""}`,
+      );
+    }
+}
+
+/** `expectFields`. Returns a copy of the known fields, each read once, because reading may run code of the caller's. */
+export function readFields<T extends object>(where: string, name: string, value: T, known: readonly string[]): T {
+  expectFields(where, name, value, known);
+  // A class may inherit fields. Most options are literals, of which few fields are set.
+  const isLiteral = Object.getPrototypeOf(value) === Object.prototype;
+  return copyFields(value, isLiteral ? Object.keys(value) : known) as T;
+}
+
+/** A copy of those of the fields that are not undefined, each read once. */
+export function copyFields(value: object, names: readonly string[]): Record<string, unknown> {
+  const fields: Record<string, unknown> = {};
+  for (const name of names) {
+    const field = (value as Readonly<Record<string, unknown>>)[name];
+    if (field !== undefined) fields[name] = field;
+  }
+  return fields;
+}
+
+// Limits of numbers that callers give. No model reaches those of counts: they keep a wrong number from occupying the host.
+
+/** The most heads of a layer or a rank-4 tensor. */
+export const MOST_HEADS: number = 2 ** 16;
+
+/** The most components of a head that RoPE rotates. */
+export const MOST_DIM: number = 2 ** 16;
+
+/** The most sequences of a call or cache. */
+export const MOST_SEQUENCES: number = 2 ** 20;
+
+/** Throws unless a tensor has 1 to MOST_HEADS heads, and these have components. */
+export function expectHeads(where: string, name: string, heads: number, dim: number): void {
+  if (heads >= 1 && heads <= MOST_HEADS && dim >= 1) return;
+  throw new RangeError(`${where}: ${name} expected 1 to ${MOST_HEADS} heads and dim >= 1, got ${heads} and ${dim}`);
+}
+
+/**
+ * Factors and limits of scores must be below this: the kernels hold scores in units of ln 2, which makes them larger by
+ * half, and the largest float32 is 3.4e38.
+ */
+const MOST_SCORE = 1e38;
+
+/** Whether a factor, limit or logit is within MOST_SCORE. */
+export function isScore(value: number): boolean {
+  return Math.abs(value) <= MOST_SCORE;
+}

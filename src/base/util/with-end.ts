@@ -1,0 +1,44 @@
+/** An asynchronous generator, and what it gave in the end. */
+interface Ended<T, End> extends AsyncGenerator<T, End, void> {
+  readonly end: Promise<End>;
+}
+
+/**
+ * Adds the promise `end` to a generator: what it returns, or what `endOf` gives where it was left, by `return()` or `throw()`, also
+ * before its first step, or where it throws and `wasAborted` says that a signal did; it rejects with other errors. It settles when
+ * the generator has finished, and is no unhandled rejection where nobody asks for it.
+ */
+export function withEnd<T, End>(
+  all: AsyncGenerator<T, End, void>,
+  endOf: (reason: "left" | "aborted") => End,
+  wasAborted: (error: unknown) => boolean,
+): Ended<T, End> {
+  let settle!: (end: End | Promise<End>) => void;
+  const end = new Promise<End>((resolve) => {
+    settle = resolve;
+  });
+  end.catch(() => {});
+  const [next, leave, fail] = [all.next.bind(all), all.return.bind(all), all.throw.bind(all)];
+  const leaving = async (left: Promise<IteratorResult<T, End>>) => {
+    try {
+      return await left;
+    } finally {
+      settle(endOf("left"));
+    }
+  };
+  return Object.assign(all, {
+    end,
+    async next() {
+      try {
+        const result = await next();
+        if (result.done) settle(result.value);
+        return result;
+      } catch (error) {
+        settle(wasAborted(error) ? endOf("aborted") : Promise.reject(error));
+        throw error;
+      }
+    },
+    return: (value: End | PromiseLike<End>) => leaving(leave(value)),
+    throw: (error: unknown) => leaving(fail(error)),
+  });
+}

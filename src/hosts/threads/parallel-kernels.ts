@@ -1,0 +1,459 @@
+// The kernels of an engine with threads: the same functions, which cut a call's range into tiles and run them on all threads.
+
+import { MINS_SCRATCH, PANEL, TILE_ROWS } from "../../../assembly/layout.ts";
+import { chunksOf } from "../../base/util/rows.ts";
+import { workFloats } from "../../layers/attention/segment.ts";
+import { kernelScratchBytes, minBytesOf, panelBytes, q8FormatOf, sumBytes } from "../../layers/linear/formats.ts";
+import { statisticsBytes } from "../../layers/pass/statistics.ts";
+import {
+  ACTIVATION_SHAPE_AT,
+  ATTENTION_SHAPE_AT,
+  type AttentionShape,
+  CACHE_SHAPE_AT,
+  type KernelTable,
+  LINEAR_SHAPE_AT,
+  type LinearShape,
+  NORM_SHAPE_AT,
+  NULL,
+  ROPE_SHAPE_AT,
+  ROUTE_SHAPE_AT,
+  SCRATCH_ARGUMENT,
+  type ScratchKernel,
+  STATISTICS_SHAPE_AT,
+  storeLinearShape,
+} from "../../wasm/abi.ts";
+import { aligned, type LinearMemory } from "../../wasm/memory.ts";
+import {
+  fewest,
+  type Load,
+  type Parallel,
+  type ParallelScratch,
+  rangesOf,
+  type Span,
+  STREAM_ROWS,
+  share,
+  type ThreadPool,
+  TILES,
+} from "./pool.ts";
+
+// How rows of attention are shared among threads (see parallel-kernels.ts).
+
+/** Rows of attention are cut at whole strips of 4 and of 6. */
+const ATTENTION_ROWS = 12;
+
+/** The counts of an AttentionShape: what the work of a call depends on. */
+type Counts = Pick<
+  AttentionShape,
+  "qLen" | "kvLen" | "qStart" | "left" | "right" | "numHeads" | "numKvHeads" | "headDim" | "valueDim" | "formats"
+>;
+
+/** Reads them; the other fields of a shape are not read, because small calls go through here too. */
+function countsAt(view: DataView, at: number): Counts {
+  const read = (field: keyof Counts) => view.getInt32(at + ATTENTION_SHAPE_AT[field], true);
+  return {
+    qLen: read("qLen"),
+    kvLen: read("kvLen"),
+    qStart: read("qStart"),
+    left: read("left"),
+    right: read("right"),
+    numHeads: read("numHeads"),
+    numKvHeads: read("numKvHeads"),
+    headDim: read("headDim"),
+    valueDim: read("valueDim"),
+    formats: read("formats"),
+  };
+}
+
+/** Keys that the query at token t may attend, at most. */
+function keysOf({ kvLen, qStart, left, right }: Counts, t: number): number {
+  return Math.max(0, Math.min(kvLen, qStart + t + right + 1) - Math.max(0, qStart + t - left));
+}
+
+/** The work of `rows` rows of attention, of tokens all over the call. */
+function attentionWork(shape: Counts, rows: number): number {
+  const group = shape.numHeads / shape.numKvHeads;
+  const keys = (keysOf(shape, 0) + keysOf(shape, shape.qLen - 1)) / 2;
+  const streamed = Math.max(1, STREAM_ROWS / (shape.qLen * group));
+  return 2 * rows * streamed * keys * (shape.headDim + shape.valueDim);
+}
+
+/**
+ * The rows begin..end of attention_f32 in tiles: the last rows first, which see the most keys where it is causal, of one
+ * kv head after the other, so that as many heads as possible are at work; whole heads where they have few rows.
+ */
+function attentionTiles(shape: Counts, begin: number, end: number, load: Load): Span[] {
+  const { qLen, numHeads, numKvHeads } = shape;
+  const rows = (qLen * numHeads) / numKvHeads;
+  if (rows <= ATTENTION_ROWS || numKvHeads > TILES / 4) return rangesOf(begin, end, rows, 0, load);
+  const least = fewest((end - begin) / ATTENTION_ROWS, load);
+  const most = Math.max(least, TILE_ROWS / ATTENTION_ROWS);
+  const heads: { from: number; to: number }[] = [];
+  for (let head = 0; head < numKvHeads; head++) {
+    const [from, to] = [Math.max(begin, head * rows), Math.min(end, (head + 1) * rows)];
+    if (from < to) heads.push({ from, to });
+  }
+  const ranges: Span[] = [];
+  let left = end - begin;
+  while (left > 0)
+    for (const head of heads) {
+      const units = Math.min(most, share(Math.ceil(left / ATTENTION_ROWS), least, load.threads));
+      const size = Math.min(head.to - head.from, units * ATTENTION_ROWS);
+      if (size === 0) continue;
+      ranges.push([head.to - size, head.to]);
+      head.to -= size;
+      left -= size;
+    }
+  return ranges;
+}
+
+// How projections are shared among threads (see parallel-kernels.ts): a tile is some panels by some rows, with a shape of
+// its own that has so many panels.
+
+/** Panels of a tile of many rows: a weight block of the kernel, or less where so few rows leave little to share. */
+const BLOCK_PANELS = 16;
+const SHORT_PANELS = 4;
+/** Up to so many rows weights are read once, and tiles are panels alone, at whole register tiles of 2, 3 and 4. */
+const FEW_ROWS = 12;
+const FEW_PANELS = 12;
+
+/** What sharing depends on: rows that the kernel takes in whole strips, and what takes how long where float32 takes 1. */
+interface Costs {
+  readonly stripRows: number;
+  readonly product: number;
+  readonly stream: number;
+}
+
+const COSTS: Readonly<Record<"f32" | "f16" | "q8" | "q4", Costs>> = {
+  f32: { stripRows: 32, product: 1, stream: 1 },
+  f16: { stripRows: 30, product: 1, stream: 0.5 },
+  q8: { stripRows: 32, product: 0.5, stream: 0.3 },
+  q4: { stripRows: 32, product: 0.5, stream: 0.2 },
+};
+
+/** The arguments of a projection: out, x, w, its sums or the kernel's scratch if there are any, bias, shape, begin, end. */
+type KernelArguments = readonly number[];
+
+const { panels: PANELS, k: DEPTH } = LINEAR_SHAPE_AT;
+
+function shapeAt(view: DataView, at: number): LinearShape {
+  const read = (field: keyof LinearShape) => view.getInt32(at + LINEAR_SHAPE_AT[field], true);
+  return {
+    panels: read("panels"),
+    k: read("k"),
+    outStride: read("outStride"),
+    xStride: read("xStride"),
+    bf16: read("bf16"),
+    block: read("block"),
+    mode: read("mode"),
+    zero: read("zero"),
+  };
+}
+
+/** The tiles of a projection of many rows: some whole weight blocks, or some of the rows of one. */
+function blocksOf(panels: number, rows: number, load: Load, stripRows: number): { panels: Span; rows: Span }[] {
+  const strips = Math.ceil(rows / stripRows);
+  const width = strips > 1 ? BLOCK_PANELS : SHORT_PANELS;
+  const cells = strips * Math.ceil(panels / width);
+  const least = fewest(cells, load);
+  const tiles: { panels: Span; rows: Span }[] = [];
+  for (let cell = 0; cell < cells; ) {
+    const block = Math.floor(cell / strips);
+    const strip = cell % strips;
+    const size = share(cells - cell, least, load.threads);
+    const blocks = strip === 0 ? Math.floor(size / strips) : 0;
+    const stripEnd = blocks > 0 ? strips : Math.min(strips, strip + size);
+    tiles.push({
+      panels: [block * width, Math.min(panels, (block + Math.max(1, blocks)) * width)],
+      rows: [strip * stripRows, Math.min(rows, stripEnd * stripRows)],
+    });
+    cell += blocks > 0 ? blocks * strips : stripEnd - strip;
+  }
+  return tiles;
+}
+
+/** How projections are shared, by the format of their weights; those of 8 bits have blocks of any length. */
+function projection(format: keyof typeof COSTS): Parallel<KernelArguments> {
+  const { stripRows, product, stream } = COSTS[format];
+  const column = 4 * PANEL;
+  return {
+    cost(view, ...args) {
+      const last = args.length - 1;
+      const [at, rows] = [args[last - 2]!, args[last]! - args[last - 1]!];
+      const weights = PANEL * view.getInt32(at + PANELS, true) * view.getInt32(at + DEPTH, true);
+      return 2 * weights * Math.max(product * rows, stream * STREAM_ROWS);
+    },
+    cut(args, view, load, shapeOf) {
+      const [bias, at, begin, end] = args.slice(-4) as [number, number, number, number];
+      const [out, x, w, ...others] = args.slice(0, -4) as [number, number, number, ...number[]];
+      const shape = shapeAt(view, at);
+      const { panels, k, block } = shape;
+      const stored = format === "q8" ? q8FormatOf(block) : format;
+      const bytes = panelBytes(stored, k);
+      const sums = sumBytes(stored, k);
+      const rows = end - begin;
+      const tiles =
+        rows > FEW_ROWS
+          ? blocksOf(panels, rows, load, stripRows)
+          : rangesOf(0, panels, FEW_PANELS, 0, load).map((range) => ({ panels: range, rows: [0, rows] as const }));
+      return tiles.map(({ panels: [panel, next], rows: [from, to] }, i) => {
+        storeLinearShape(view, shapeOf(i), { ...shape, panels: next - panel });
+        return [
+          ...[out + column * panel, x, w + bytes * panel, ...others.map((other) => other + sums * panel)],
+          ...[bias === NULL ? NULL : bias + column * panel, shapeOf(i), begin + from, begin + to],
+        ];
+      });
+    },
+  };
+}
+
+/** The same for kernels that work in scratch. */
+function scratchProjection(format: "f16" | "q4"): ParallelScratch<KernelArguments> {
+  return { ...projection(format), scratch: () => kernelScratchBytes(format) };
+}
+
+/** How the minimums of a projection are shared: panels. */
+function minimums(): ParallelScratch<KernelArguments> {
+  return {
+    scratch: () => MINS_SCRATCH,
+    cost(view, ...args) {
+      const [at, begin, end] = args.slice(-3) as [number, number, number];
+      const { panels, k, block } = shapeAt(view, at);
+      return 2 * PANEL * panels * (k / block) * Math.max(STREAM_ROWS, end - begin);
+    },
+    cut(args, view, load, shapeOf) {
+      const [out, x, mins, scratch, at, begin, end] = args as [number, number, number, number, number, number, number];
+      const shape = shapeAt(view, at);
+      const { panels, k, block } = shape;
+      return rangesOf(0, panels, FEW_PANELS, 0, load).map(([from, to], i) => {
+        storeLinearShape(view, shapeOf(i), { ...shape, panels: to - from });
+        const own = [out + 4 * PANEL * from, x, mins + minBytesOf(k, block) * from, scratch];
+        return [...own, shapeOf(i), begin, end];
+      });
+    },
+  };
+}
+
+// The kernels of an engine with threads: the same functions, which cut a call's range into tiles and run them on all
+// threads. The bits stay the same, because no kernel's results depend on how its range is cut. Tiles shrink towards the end
+// of a call, so that threads of any speed end together; what is too little to share is called directly.
+
+/** What is too little to share, in floating-point operations of a matrix product: a core does some 50 a nanosecond. */
+export interface Shares {
+  /** Work of a call below which it is run by the calling thread alone. */
+  readonly call: number;
+  /** The least work of a tile. */
+  readonly tile: number;
+}
+
+/** About 40 and 10 microseconds: several times what it takes to wake a worker, and to hand a tile out. */
+export const SHARES: Shares = { call: 2 ** 21, tile: 2 ** 19 };
+
+/** What an element costs where it is not multiplied, in the operations that take as long. */
+const ROTATED = 16;
+const NORMED = 8;
+const COPIED = 24;
+const SOFTMAXED = 40;
+const QUANTIZED = 16;
+/** A product of the unfused kernels, which are plain loops, takes as long as so many. */
+const UNFUSED = 4;
+
+type Arguments<K extends keyof KernelTable> = Parameters<KernelTable[K]>;
+
+/** The calls of ranges that make up a call. */
+const callsOf = (args: readonly number[], ranges: readonly Span[]) =>
+  ranges.map(([from, to]) => [...args.slice(0, -2), from, to]);
+
+/** A kernel whose range may be cut anywhere, or at multiples of `unit` counted from -offset. */
+function ranges<A extends readonly number[]>(
+  cost: (view: DataView, ...args: A) => number,
+  unit = 1,
+  offset: (args: A) => number = () => 0,
+): Parallel<A> {
+  return {
+    cost,
+    cut(args, _, load) {
+      const [begin, end] = args.slice(-2) as [number, number];
+      return callsOf(args, rangesOf(begin, end, unit, offset(args), load));
+    },
+  };
+}
+
+const attention: ParallelScratch<Arguments<"attention_f32">> = {
+  cost: (view, _out, _q, _pages, _scratch, shape, begin, end) => attentionWork(countsAt(view, shape), end - begin),
+  cut: (args, view, load) => callsOf(args, attentionTiles(countsAt(view, args[4]), args[5], args[6], load)),
+  scratch(view, _out, _q, _pages, _scratch, shape) {
+    return 4 * workFloats(countsAt(view, shape));
+  },
+};
+
+/** attention_statistics: the sums of a key are one thread's where they are wanted, so that their terms keep their order. */
+const statistics: ParallelScratch<Arguments<"attention_statistics">> = {
+  cost: (view, _out, _q, _pages, _scratch, shape, _statistics, begin, end) =>
+    attentionWork(countsAt(view, shape), end - begin),
+  cut(args, view, load) {
+    const [shape, received] = [countsAt(view, args[4]), readInt(view, args[5] + STATISTICS_SHAPE_AT.received)];
+    const rows = (shape.qLen * shape.numHeads) / shape.numKvHeads;
+    return callsOf(
+      args,
+      received ? rangesOf(args[6], args[7], rows, 0, load) : attentionTiles(shape, args[6], args[7], load),
+    );
+  },
+  scratch(view, _out, _q, _pages, _scratch, _shape, at) {
+    const read = (field: keyof typeof STATISTICS_SHAPE_AT) => readInt(view, at + STATISTICS_SHAPE_AT[field]);
+    return 4 * read("work") + statisticsBytes(read("topK"), read("received") ? read("keptPages") : 0);
+  },
+};
+
+/** Threads get whole multiples of so many rows, so that few of their strips are short. */
+const LATENT_ROWS = 4;
+
+/**
+ * attention_latents: rows that fit in one tile, as those of a decode step, are divided evenly among the threads. They take
+ * so long to compute that each thread may read all latents.
+ */
+const latents: typeof attention = {
+  ...attention,
+  cut(args, view, load, shapeOf) {
+    const [begin, end] = args.slice(-2) as [number, number];
+    if (end - begin > TILE_ROWS) return attention.cut(args, view, load, shapeOf);
+    const each = LATENT_ROWS * Math.ceil((end - begin) / (LATENT_ROWS * load.threads));
+    return callsOf(
+      args,
+      Array.from(chunksOf(end - begin, each), ([from, to]) => [begin + from, begin + to] as const),
+    );
+  },
+};
+
+// Panels of keys are written whole where all their keys are of one tile.
+const append = ranges<Arguments<"append_f32">>(
+  (view, _pages, _k, _v, shape, _past, begin, end) => {
+    const read = (field: keyof typeof CACHE_SHAPE_AT) => view.getInt32(shape + CACHE_SHAPE_AT[field], true);
+    return COPIED * (end - begin) * read("numKvHeads") * (read("headDim") + read("valueDim"));
+  },
+  PANEL,
+  ([, , , , past]) => past % PANEL,
+);
+
+const scores = ranges<Arguments<"scores_f32">>((view, _out, _q, _pages, shape, _head, _stage, begin, end) => {
+  const { kvLen, headDim } = countsAt(view, shape);
+  return 2 * UNFUSED * (end - begin) * kvLen * headDim;
+});
+
+const rope = ranges<Arguments<"rope_f32">>((view, _x, _cos, _sin, shape, begin, end) => {
+  const read = (field: keyof typeof ROPE_SHAPE_AT) => view.getInt32(shape + ROPE_SHAPE_AT[field], true);
+  return ROTATED * (end - begin) * read("numHeads") * read("ropeDim");
+});
+
+/** The integer at `at`, a field of a struct. */
+const readInt = (view: DataView, at: number) => view.getInt32(at, true);
+
+/** A token's experts: the exponentials of their scores. */
+const route: ParallelScratch<Arguments<"route_f32">> = {
+  ...ranges<Arguments<"route_f32">>(
+    (view, _ids, _weights, _logits, _scratch, _correction, shape, begin, end) =>
+      SOFTMAXED * (end - begin) * readInt(view, shape + ROUTE_SHAPE_AT.experts),
+  ),
+  scratch: (view, _ids, _weights, _logits, _scratch, _correction, shape) =>
+    4 * (readInt(view, shape + ROUTE_SHAPE_AT.experts) + 3 * readInt(view, shape + ROUTE_SHAPE_AT.groups)),
+};
+
+/**
+ * How each kernel is shared; null for those that run on the calling thread: they run once a matrix, or only copy, or nothing
+ * of the host calls them.
+ */
+const PARALLEL = {
+  activate_f32: ranges(
+    (view, _out, _gate, _up, shape, begin, end) =>
+      SOFTMAXED * (end - begin) * readInt(view, shape + ACTIVATION_SHAPE_AT.n),
+  ),
+  add_scaled_f32: ranges((_view, _out, _x, _y, n, _scale, begin, end) => NORMED * (end - begin) * n),
+  append_f32: append,
+  append_latents: append,
+  append_pages: append,
+  attention_f32: attention,
+  attention_latents: latents,
+  attention_pages: attention,
+  attention_statistics: statistics,
+  cap_logits_f32: ranges((_view, _x, n, _stride, _scale, _softcap, begin, end) => SOFTMAXED * (end - begin) * n),
+  embed_rows: null,
+  gather_f32: null,
+  gather_latents: null,
+  gather_pages: null,
+  gather_rows_f32: null,
+  layer_norm_f32: ranges(
+    (view, _out, _x, _gain, _bias, shape, begin, end) =>
+      2 * NORMED * (end - begin) * readInt(view, shape + NORM_SHAPE_AT.n),
+  ),
+  linear_f16: scratchProjection("f16"),
+  linear_f32: projection("f32"),
+  linear_q4: scratchProjection("q4"),
+  linear_q8: projection("q8"),
+  masked_softmax_f32: ranges(
+    (view, _out, _scores, shape, _head, begin, end) => SOFTMAXED * (end - begin) * countsAt(view, shape).kvLen,
+  ),
+  merge_heads_f32: null,
+  pack_columns_f16: null,
+  pack_blocks: null,
+  pack_mins: null,
+  pack_columns_f32: null,
+  pack_q4: null,
+  pack_q8: null,
+  pack_rows_f16: null,
+  pack_rows_f32: null,
+  quantize_rows: ranges((_view, _out, _x, k, _xStride, _mode, begin, end) => QUANTIZED * (end - begin) * k),
+  repack_columns_f16: null,
+  repack_q4: null,
+  repack_q8: null,
+  repack_rows_f16: null,
+  repeat_dots: null,
+  rms_norm_f32: ranges((_view, _out, _x, _gain, n, _stride, _eps, begin, end) => NORMED * (end - begin) * n),
+  rope_f32: rope,
+  route_f32: route,
+  scatter_rows_f32: null,
+  scores_f32: scores,
+  scores_pages: scores,
+  softmax_sums_f32: ranges((_view, _out, _x, n, _stride, begin, end) => SOFTMAXED * (end - begin) * n),
+  split_heads_f32: null,
+  subtract_mins: minimums(),
+  top_k_f32: ranges((_view, _values, _ids, _x, n, _stride, _k, begin, end) => NORMED * (end - begin) * n),
+  weighted_sum_f32: null,
+  widen_f16: null,
+} satisfies {
+  readonly [K in keyof KernelTable]:
+    | (K extends ScratchKernel ? ParallelScratch<Arguments<K>> : Parallel<Arguments<K>>)
+    | null;
+};
+
+type AnyKernel = (...args: number[]) => void;
+type AnyParallel = Parallel<readonly number[]> & Partial<ParallelScratch<readonly number[]>>;
+
+/** The kernels `direct`, on all threads of the pool where that pays. */
+export function shareKernels(
+  direct: KernelTable,
+  memory: LinearMemory,
+  pool: ThreadPool,
+  shares: Shares = SHARES,
+): KernelTable {
+  const shapeOf = (tile: number) => pool.shapeOf(tile);
+  const shared = (name: keyof KernelTable, alone: AnyKernel, { cost, cut, scratch }: AnyParallel): AnyKernel => {
+    return (...args) => {
+      const work = pool.size > 1 ? cost(memory.view(), ...args) : 0;
+      if (work < shares.call || work <= 0) return alone(...args);
+      let own = 0;
+      if (scratch) {
+        own = aligned(scratch(memory.view(), ...args));
+        const at = pool.own(own);
+        if (at === undefined) return alone(...args);
+        args[SCRATCH_ARGUMENT] = at;
+      }
+      const load = { work, least: shares.tile, threads: pool.size };
+      pool.run(name, own, cut(args, memory.view(), load, shapeOf));
+    };
+  };
+  const table: Partial<Record<keyof KernelTable, AnyKernel>> = { ...(direct as Record<keyof KernelTable, AnyKernel>) };
+  for (const [name, parallel] of Object.entries(PARALLEL) as [keyof KernelTable, AnyParallel | null][]) {
+    const alone = table[name];
+    if (parallel && alone) table[name] = shared(name, alone, parallel);
+  }
+  return table as unknown as KernelTable;
+}

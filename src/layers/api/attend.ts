@@ -1,0 +1,269 @@
+// `attend` and its relatives: in one step, in slices, and for many calls.
+
+import type { Tensor } from "../../base/tensor/tensor.ts";
+import { expectRecord } from "../../base/util/arguments.ts";
+import { describe } from "../../base/util/errors.ts";
+import { expectAlive } from "../../base/util/lifetime.ts";
+import { finish } from "../../base/util/steps.ts";
+import type { Attention } from "../attention/attention.ts";
+import {
+  type AttendCall,
+  type AttendOptions,
+  arraysOf,
+  checkGiven,
+  commit,
+  expectAttention,
+  expectKeptArrays,
+  type GivenCall,
+  readAttend,
+} from "../pass/call.ts";
+import { prepareSteps, runStep } from "../pass/decode-step.ts";
+import { forward, passFlops } from "../pass/forward.ts";
+import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/slices.ts";
+import { restorePages } from "../state/aging.ts";
+
+/**
+ * Runs one attention layer: projects x to queries, keys and values, attends, and applies the output projection. With a
+ * cache, the new keys and values are appended first, and x attends to all that the cache then holds.
+ *
+ * A token's output has the same bits in one prefill, in chunks, token by token and in any batch. A masked key cannot change
+ * the output, even if it is NaN. A query with no key to attend gives zeros before the output projection.
+ * @param x Input rows [batch, qLen, dModel].
+ * @returns Output rows y [batch, qLen, dModel]: `options.out` where it is given, else a new array.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL`, `OUT_OF_MEMORY`, `RELEASED`, `IN_USE` where
+ * an unfinished `attendAsync` or `importPages` excludes this use of the cache, and with threads `WORKER_LOST` or
+ * `KERNEL_FAILED`. The cache is then unchanged.
+ * @example
+ * import { attend, createAttention, createCache, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const cache = createCache(attention, { maxSeqLen: 16 });
+ * attend(attention, Float32Array.of(1, 0, 0, 0, 0, 1, 0, 0), { cache }); // prefill: two tokens
+ * attend(attention, Float32Array.of(0, 0, 1, 0), { cache }); // decode: one more
+ * console.log(cache.length); // 3
+ * kernels.release();
+ */
+export function attend(attention: Attention, x: Float32Array, options: AttendOptions = {}): Float32Array {
+  const given = readAttend("attend", x, options);
+  const step = runStep("attend", attention, given);
+  if (step) return step;
+  const call = checkGiven("attend", attention, given);
+  const { ys } = finish(forward(attention, [call], { where: call.where }));
+  commit([call]);
+  prepareSteps(attention, call);
+  return call.given ?? (ys[0] as Float32Array);
+}
+
+/**
+ * `attend`, which also returns the attention maps: the softmax weights that each query gives each key. y has the bits of
+ * `attend`.
+ * @param x Input rows [batch, qLen, dModel].
+ * @throws The same errors as `attend`; the cache is then unchanged.
+ * @example
+ * import { attendWithMaps, createAttention, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const { maps } = attendWithMaps(attention, new Float32Array(12).fill(1));
+ * console.log(maps.shape, maps.data[0]); // [ 2, 3, 3 ] 1: the first token sees only itself
+ * kernels.release();
+ */
+export function attendWithMaps(
+  attention: Attention,
+  x: Float32Array,
+  options: AttendOptions = {},
+): {
+  /** Output rows [batch, qLen, dModel]. */
+  y: Float32Array;
+  /**
+   * Weights [numHeads, qLen, columns]; [batch, numHeads, qLen, columns] where `options.batch` is given or the cache has more
+   * than one sequence. The columns are the kvLen keys, with weight 0 for those that a cache with a window has dropped, then
+   * one for `biasK` and one for `addZeroAttn`, where the layer has them.
+   */
+  maps: Tensor;
+} {
+  const given = readAttend("attendWithMaps", x, options);
+  const call = checkGiven("attendWithMaps", attention, given);
+  const { ys, maps } = finish(forward(attention, [call], { where: call.where, maps: true }));
+  commit([call]);
+  const { numHeads } = attention.config;
+  const columns = maps.length / (call.batch * numHeads * call.qLen || 1);
+  const shape = [numHeads, call.qLen, columns];
+  const single = given.options.batch === undefined && call.batch === 1;
+  return {
+    y: call.given ?? (ys[0] as Float32Array),
+    maps: { data: maps, shape: single ? shape : [call.batch, ...shape] },
+  };
+}
+
+/** Options of `attendAsync`: those of `attend`, and how the call is sliced. */
+export type AttendAsyncOptions = AttendOptions & SliceOptions;
+
+/**
+ * `attend` in time slices. It yields to the event loop between slices, so that pages stay responsive and servers answer
+ * other requests. The result has the bits of `attend`.
+ *
+ * x and everything in `options` must not change before the promise settles, nor may their arrays be detached or resized.
+ * Until then the cache is in use, and other calls that would disturb this one throw `IN_USE`: nothing may truncate the cache,
+ * and nothing else may append to it while this call appends. If its tokens change format as they age (see
+ * `CacheOptions.format`) or are dropped behind a window (see `CacheOptions.truncatable`), nothing else may read or attend to
+ * it while this call appends, and nothing may append to it while this call only reads.
+ * @param x Input rows [batch, qLen, dModel].
+ * @returns Output rows y [batch, qLen, dModel]: `options.out` where it is given, else a new array.
+ * @throws The same errors as `attend`, the signal's reason, whatever `onProgress` throws, RangeError if x or an array in
+ * `options` is detached or resized before the end, and HeadwiseError `RELEASED` if the attention, its kernels or the cache are
+ * released before. The cache and `out` are then unchanged.
+ * @example
+ * import { attendAsync, createAttention, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const stop = new AbortController();
+ * const y = await attendAsync(attention, new Float32Array(400), { signal: stop.signal });
+ * console.log(y.length); // 400
+ * kernels.release();
+ */
+export async function attendAsync(
+  attention: Attention,
+  x: Float32Array,
+  options: AttendAsyncOptions = {},
+): Promise<Float32Array> {
+  const where = "attendAsync";
+  const read = readAttend(where, x, options, SLICE_OPTIONS);
+  const slices = checkSlices(where, read.options);
+  const checked = checkGiven(where, attention, read);
+  const expectKept = expectKeptArrays(where, arraysOf(read));
+  const { cache, out } = checked;
+  // `out` is written last, when nothing can abort the call any more.
+  const call = { ...checked, out: undefined };
+  const stepFlops = stepFlopsOf(attention.kernels);
+  const all = passFlops(attention, call, stepFlops);
+  const expectActive = () => {
+    slices.signal?.throwIfAborted();
+    expectAttention(where, attention);
+    if (cache) expectAlive(where, "cache", cache);
+    expectKept();
+  };
+  const hold = cache && (call.newKeys > 0 ? "appending" : "reading");
+  if (hold) cache.holds[hold]++;
+  const steps = forward(attention, [call], { where, stepFlops, ownScratch: true });
+  try {
+    const { ys } = await runSlices(steps, all, slices, expectActive);
+    expectActive();
+    const y = ys[0] as Float32Array;
+    out?.set(y);
+    commit([call]);
+    return checked.given ?? y;
+  } finally {
+    steps.return(undefined as never);
+    if (hold) cache.holds[hold]--;
+    if (cache && !cache.released && !attention.kernels.released)
+      restorePages(attention.kernels, cache.pages, cache.length);
+  }
+}
+
+/** One of the calls that `attendMany` runs together: x, and the options of `attend`. */
+export interface AttendManyCall extends AttendOptions {
+  /** Input rows [batch, qLen, dModel]. */
+  readonly x: Float32Array;
+}
+
+/**
+ * Runs several calls of `attend` together, each with its own cache and its own qLen. The rows of all calls share each
+ * projection, so that every weight is read once. Every y has the bits that `attend` gives for that call alone.
+ *
+ * Two calls must not append to the same cache. If the tokens of a cache change format as they age, or are dropped behind a
+ * window, no call may read it while another one appends to it. No `out` may overlap an array that another call reads or writes.
+ * @returns One y [batch, qLen, dModel] per call, in order.
+ * @throws The same errors as `attend`, with the index of the call in the message. All caches are then unchanged.
+ * @example
+ * import { attendMany, createAttention, createCache, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const [first, second] = [16, 64].map((maxSeqLen) => createCache(attention, { maxSeqLen }));
+ * const ys = attendMany(attention, [
+ *   { x: new Float32Array(12).fill(1), cache: first }, // three tokens of one conversation
+ *   { x: Float32Array.of(0, 1, 0, 0), cache: second }, // one of another
+ * ]);
+ * console.log(ys.map((y) => y.length), first?.length, second?.length); // [ 12, 4 ] 3 1
+ * kernels.release();
+ */
+export function attendMany(attention: Attention, calls: readonly AttendManyCall[]): Float32Array[] {
+  const where = "attendMany";
+  expectAttention(where, attention);
+  if (!Array.isArray(calls)) throw new TypeError(`${where}: calls expected an array, got ${describe(calls)}`);
+  // All calls are read before any is checked, because reading may run code of the caller's.
+  const { length } = calls;
+  const given: GivenCall<AttendOptions>[] = [];
+  for (let i = 0; i < length; i++) {
+    const call: AttendManyCall = calls[i];
+    expectRecord(where, `calls[${i}]`, call);
+    given.push(readAttend(`${where}, call ${i}`, undefined, call, ["x"]));
+  }
+  const checked = given.map((each, i) => checkGiven(`${where}, call ${i}`, attention, each));
+  expectOwnCaches(where, checked);
+  expectApart(where, given);
+  if (checked.length === 0) return [];
+  const { ys } = finish(forward(attention, checked, { where }));
+  commit(checked);
+  return ys.map((y, i) => checked[i]?.given ?? y);
+}
+
+function expectOwnCaches(where: string, calls: readonly AttendCall[]): void {
+  const owners = new Map<unknown, number>();
+  for (const [i, { cache, newKeys }] of calls.entries()) {
+    // Where pages age, a call that appends changes pages that others read.
+    if (!cache || (newKeys === 0 && !cache.pages.aging)) continue;
+    const other = owners.get(cache);
+    if (other !== undefined && newKeys + (calls[other] as AttendCall).newKeys > 0)
+      throw new RangeError(`${where}, call ${i}: cache expected one of its own, got that of call ${other}`);
+    owners.set(cache, i);
+  }
+}
+
+/** The bytes of an array that a call reads or, as its `out`, writes. */
+interface Range {
+  readonly name: string;
+  readonly call: number;
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** Throws if one call would write what another one reads or writes. */
+function expectApart(where: string, calls: readonly GivenCall<AttendOptions>[]): void {
+  if (calls.every(({ out }) => out === undefined)) return;
+  const buffers = new Map<unknown, Range[]>();
+  for (const [call, given] of calls.entries()) {
+    for (const [name, data] of Object.entries(arraysOf(given))) {
+      if (!ArrayBuffer.isView(data)) continue;
+      const ranges = buffers.get(data.buffer) ?? [];
+      buffers.set(data.buffer, ranges);
+      ranges.push({ name, call, begin: data.byteOffset, end: data.byteOffset + data.byteLength });
+    }
+  }
+  for (const ranges of buffers.values()) {
+    const [out, other] = clashOf(ranges) ?? [];
+    if (!out || !other) continue;
+    throw new RangeError(
+      `${where}, call ${out.call}: out expected memory apart from ${other.name} of call ${other.call}, got one that overlaps it`,
+    );
+  }
+}
+
+/** An `out` and what it overlaps of another call, if there is such a pair. */
+function clashOf(ranges: Range[]): readonly [out: Range, other: Range] | undefined {
+  ranges.sort((a, b) => a.begin - b.begin);
+  let open: Range[] = [];
+  for (const range of ranges) {
+    open = open.filter(({ end }) => end > range.begin);
+    for (const other of open) {
+      if (other.call === range.call || range.end === range.begin) continue;
+      if (range.name === "out") return [range, other];
+      if (other.name === "out") return [other, range];
+    }
+    open.push(range);
+  }
+  return undefined;
+}

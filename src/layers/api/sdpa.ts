@@ -1,0 +1,258 @@
+import { concatTokens, type HeadLayout, type HeadSizes, headShape, headSizes } from "../../base/tensor/head-layout.ts";
+import { checkTensor, createFloats, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
+import {
+  expectFlag,
+  expectHeads,
+  expectInt,
+  expectOneOf,
+  MOST_SEQUENCES,
+  readFields,
+  readList,
+} from "../../base/util/arguments.ts";
+import { describe } from "../../base/util/errors.ts";
+import { expectMade } from "../../base/util/lifetime.ts";
+import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
+import { type AttentionRules, type CheckedRules, checkRules, checkSinks } from "../attention/config.ts";
+import { checkMasks, type GivenMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
+import { isPositional, type PlacementOptions, placeQueries, seesLater } from "../attention/positions.ts";
+import type { Measure, ScoreStage } from "../attention/segment.ts";
+import { forwardHeads, type HeadsCall } from "../pass/sdpa.ts";
+import { expectFreeFor, expectKept, expectRoom, type KvCache } from "../state/kv-cache.ts";
+
+/** Options of `scaledDotProductAttention`. */
+export interface SdpaOptions extends AttentionRules, MaskOptions, PlacementOptions {
+  /**
+   * Order of the dimensions of q, k, v, `past`, the output and `present`: "bhsd" [batch, heads, len, dim] (default) or "bshd"
+   * [batch, len, heads, dim]. Tensors of rank 3 have the same order without batch.
+   */
+  readonly layout?: HeadLayout;
+  /** Attention sinks: one logit per head, [heads], that is part of the softmax's denominator and has no value. */
+  readonly sinkLogits?: Float32Array;
+  /** Keys and values of earlier tokens. They precede k and v, and the queries are at the positions after them. */
+  readonly past?: {
+    /** [batch, kvHeads, pastLen, headDim], or [kvHeads, pastLen, headDim] where q has rank 3. */
+    readonly key: Tensor;
+    /** [batch, kvHeads, pastLen, valueDim], or [kvHeads, pastLen, valueDim]. */
+    readonly value: Tensor;
+  };
+  /**
+   * Cache of `createKvCache` with the keys and values of earlier tokens, instead of `past`. k and v are appended, and the
+   * queries attend as with all that the cache then holds as `past`, k and v. Default none.
+   */
+  readonly cache?: KvCache;
+  /** Return `past` and the new keys and values together, as `present`; not with a cache. Default false. */
+  readonly present?: boolean;
+  /**
+   * Return the scores at one stage: "raw" is scale·q·k, "softcapped" is after the softcap, "masked" is after ALiBi and bias
+   * with -Infinity for excluded keys, "weights" is after the softmax. Default none. With a cache that has a window, "masked"
+   * and "weights" only.
+   */
+  readonly scores?: "raw" | "softcapped" | "masked" | "weights";
+  /** Return the log-sum-exp of the scores of each row. Default false. */
+  readonly lse?: boolean;
+}
+
+/**
+ * Result of `scaledDotProductAttention`. Parts that were not requested are undefined. Where q, k and v have rank 3, all shapes
+ * are without batch. kvLen counts the keys of `past` or of the cache, and those of k.
+ */
+export interface SdpaResult {
+  /** [batch, heads, qLen, valueDim], in the order of `layout`; [heads, qLen, valueDim] for rank 3. */
+  readonly output: Tensor;
+  /** The keys and values of `past` and of the call, in the order of `layout`. */
+  readonly present:
+    | {
+        /** [batch, kvHeads, kvLen, headDim]; [kvHeads, kvLen, headDim] for rank 3. */
+        readonly key: Tensor;
+        /** [batch, kvHeads, kvLen, valueDim]; [kvHeads, kvLen, valueDim] for rank 3. */
+        readonly value: Tensor;
+      }
+    | undefined;
+  /** [batch, heads, qLen, kvLen], whatever the layout; [heads, qLen, kvLen] for rank 3. */
+  readonly scores: Tensor | undefined;
+  /** [batch, heads, qLen], whatever the layout; [heads, qLen] for rank 3. -Infinity for a query with no key to attend. */
+  readonly lse: Tensor | undefined;
+}
+
+const STAGES = ["raw", "softcapped", "masked", "weights"] as const;
+
+/**
+ * Attention without projections: softmax(scale·q·kᵀ, masked)·v. The number of query heads must be a multiple of the number of
+ * key-value heads. A masked key cannot change the output, even if it is NaN. A query with no key to attend gives zeros.
+ * Shapes below are for the layout "bhsd". q, k, v and `past` have all rank 4, or all rank 3: one sequence, without batch.
+ * @param q Queries [batch, heads, qLen, headDim] or [heads, qLen, headDim].
+ * @param k Keys [batch, kvHeads, kLen, headDim] or [kvHeads, kLen, headDim].
+ * @param v Values [batch, kvHeads, kLen, valueDim] or [kvHeads, kLen, valueDim].
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL`, `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE`
+ * while pages are imported to the cache. The cache is then unchanged.
+ * @example
+ * import { loadKernels, scaledDotProductAttention } from "headwise";
+ * const kernels = await loadKernels();
+ * const q = { data: Float32Array.of(1, 0, 0, 1), shape: [1, 1, 2, 2] };
+ * const { output, scores } = scaledDotProductAttention(kernels, q, q, q, { causal: true, scores: "weights" });
+ * console.log(output.data[0], scores?.data[0]); // 1 1: the first query sees only itself
+ * kernels.release();
+ */
+export function scaledDotProductAttention(
+  kernels: Kernels,
+  q: Tensor,
+  k: Tensor,
+  v: Tensor,
+  options: SdpaOptions = {},
+): SdpaResult {
+  const { call, tensors } = readHeads("scaledDotProductAttention", kernels, [q, k, v], options);
+  return runHeads(kernels, call, tensors);
+}
+
+type HeadTensors = readonly [q: Tensor, k: Tensor, v: Tensor];
+
+/** Reads and checks the arguments of a call. */
+export function readHeads(
+  where: string,
+  kernels: Kernels,
+  [q, k, v]: HeadTensors,
+  options: SdpaOptions,
+): { call: HeadsCall; tensors: HeadTensors } {
+  // All is read before anything is checked, because reading may run code of the caller's.
+  const given = readOptions(where, options);
+  const tensors = [readTensor(where, "q", q), readTensor(where, "k", k), readTensor(where, "v", v)] as const;
+  return { call: checkHeads(where, kernels, ...tensors, given), tensors };
+}
+
+/** Runs a call that was checked. */
+export function runHeads(kernels: Kernels, call: HeadsCall, [q, k, v]: HeadTensors, measure?: Measure): SdpaResult {
+  const present = call.present ? presentOf(call, k, v) : undefined;
+  return { ...forwardHeads(kernels, call, q, k, v, measure), present };
+}
+
+type GivenOptions = Omit<SdpaOptions, keyof MaskOptions> & GivenMasks;
+
+/** A copy of the options and of what is in them, each read once. */
+function readOptions(where: string, options: SdpaOptions): GivenOptions {
+  const given = readFields(where, "options", options, OPTIONS);
+  const { kvLengths, past, window } = given;
+  const pair = past === undefined ? undefined : readFields(where, "past", past, ["key", "value"]);
+  const { keep, drop, bias } = readMasks(where, given);
+  return {
+    ...{ ...given, keep, drop, bias },
+    window: window && readFields(where, "window", window, ["left", "right"]),
+    kvLengths: kvLengths && (readList(where, "kvLengths", kvLengths, MOST_SEQUENCES) as ArrayLike<number>),
+    past: pair && {
+      key: readTensor(where, "past.key", pair.key),
+      value: readTensor(where, "past.value", pair.value),
+    },
+  };
+}
+
+function presentOf({ where, past, layout }: HeadsCall, k: Tensor, v: Tensor): { key: Tensor; value: Tensor } {
+  const joined = (before: Tensor | undefined, now: Tensor): Tensor => {
+    if (before) return concatTokens(where, before, now, layout);
+    const data = createFloats(where, "present", now.data.length);
+    data.set(now.data);
+    return { data, shape: [...now.shape] };
+  };
+  return { key: joined(past?.key, k), value: joined(past?.value, v) };
+}
+
+const OPTIONS = [
+  ...["causal", "window", "scale", "softcap", "alibi", "keep", "drop", "bias", "align", "kvLengths"],
+  ...["layout", "sinkLogits", "past", "cache", "present", "scores", "lse"],
+];
+
+/** Checks arguments that were read. */
+function checkHeads(
+  where: string,
+  kernels: Kernels,
+  q: Tensor,
+  k: Tensor,
+  v: Tensor,
+  options: GivenOptions,
+): HeadsCall {
+  expectKernels(where, kernels);
+  const { layout: order = "bhsd" } = options;
+  const layout = expectOneOf(where, "layout", order, ["bhsd", "bshd"]);
+  const sizesOf = (name: string, tensor: Tensor, ranks = [queries.rank]) =>
+    headSizes(checkTensor(where, name, tensor, ranks), layout);
+  const queries: HeadSizes = sizesOf("q", q, [3, 4]);
+  const keys = sizesOf("k", k);
+  const values = sizesOf("v", v);
+  for (const [name, { heads, dim }] of Object.entries({ q: queries, k: keys, v: values }))
+    expectHeads(where, name, heads, dim);
+  expectInt(where, "batch of q", queries.batch, 0, MOST_SEQUENCES);
+  if (queries.heads % keys.heads !== 0)
+    throw new RangeError(`${where}: q expected a multiple of k's heads (${keys.heads}), got ${queries.heads}`);
+  expectSizes(where, "k", keys, layout, { ...keys, batch: queries.batch, dim: queries.dim });
+  expectSizes(where, "v", values, layout, { ...keys, dim: values.dim });
+  const { past, cache } = options;
+  const rules = checkRules(where, options, queries.heads, queries.dim);
+  let pastLen: number | undefined;
+  let stages: readonly (typeof STAGES)[number][] = STAGES;
+  if (cache !== undefined) {
+    checkCache(where, kernels, cache, options, { queries, keys, values }, rules, layout);
+    pastLen = cache.length;
+    // The first two stages are scores of all keys, also of those that the cache has dropped.
+    if (cache.pages.retention.left < Infinity) stages = STAGES.slice(2);
+  }
+  if (past !== undefined) {
+    const pastKeys = sizesOf("past.key", past.key);
+    pastLen = pastKeys.len;
+    expectSizes(where, "past.key", pastKeys, layout, { ...keys, len: pastLen });
+    expectSizes(where, "past.value", sizesOf("past.value", past.value), layout, { ...values, len: pastLen });
+  }
+  const kvLen = (pastLen ?? 0) + keys.len;
+  const target = { batch: queries.batch, numHeads: queries.heads, qLen: queries.len, kvLen };
+  const sinkLogits =
+    options.sinkLogits === undefined ? undefined : checkSinks(where, "sinkLogits", options.sinkLogits, queries.heads);
+  return {
+    where,
+    layout,
+    rules,
+    sizes: { queries, keys, values },
+    past,
+    cache,
+    present: expectFlag(where, "present", options.present),
+    lse: expectFlag(where, "lse", options.lse),
+    sinkLogits,
+    stage:
+      options.scores === undefined
+        ? undefined
+        : (STAGES.indexOf(expectOneOf(where, "scores", options.scores, stages)) as ScoreStage),
+    placements: placeQueries(where, options, { ...target, past: pastLen }, isPositional(rules)),
+    target,
+    masks: checkMasks(where, options, target),
+  };
+}
+
+/** Throws unless the call can append to the cache and attend to what it then holds. */
+function checkCache(
+  where: string,
+  kernels: Kernels,
+  cache: KvCache,
+  { past, present }: Pick<SdpaOptions, "past" | "present">,
+  { queries, keys, values }: HeadsCall["sizes"],
+  rules: CheckedRules,
+  layout: HeadLayout,
+): void {
+  expectMade(where, "cache", cache, "createKvCache");
+  if (cache.kernels !== kernels)
+    throw new RangeError(`${where}: cache expected one of these kernels, got one of others`);
+  const { batch, length, pages } = cache;
+  const { numKvHeads: heads, headDim, valueDim } = pages.layout;
+  const rank = batch > 1 ? 4 : keys.rank;
+  expectSizes(where, "k", keys, layout, { rank, batch, heads, len: keys.len, dim: headDim });
+  expectSizes(where, "v", values, layout, { ...values, dim: valueDim });
+  if (past || present)
+    throw new RangeError(`${where}: cache expected none with ${past ? "past" : "present"}, got ${describe(cache)}`);
+  const { left } = pages.retention;
+  if (rules.window.left > left)
+    throw new RangeError(`${where}: window.left expected at most ${left}, that of the cache, got ${rules.window.left}`);
+  expectFreeFor(where, cache, keys.len > 0);
+  expectRoom(where, cache, "keys", keys.len);
+  if (queries.len !== keys.len || seesLater(rules)) expectKept(where, "q", cache, length, length + keys.len);
+}
+
+function expectSizes(where: string, name: string, got: HeadSizes, layout: HeadLayout, want: HeadSizes): void {
+  const [given, expected] = [headShape(got, layout), headShape(want, layout)];
+  if (given.some((length, axis) => length !== expected[axis]))
+    throw new RangeError(`${where}: ${name} expected shape [${expected.join(", ")}], got [${given.join(", ")}]`);
+}

@@ -1,0 +1,361 @@
+// The weights of a layer of attention: their forms, sizes, options and checks.
+
+import type { StoredTensor } from "../../base/tensor/dtypes.ts";
+import {
+  cutOutputs,
+  expectLayout,
+  expectMatrix,
+  type MatrixLayout,
+  readMatrix,
+  toTensor,
+  type WeightTensor,
+} from "../../base/tensor/matrix.ts";
+import { expectFloats, readFields } from "../../base/util/arguments.ts";
+import { describe } from "../../base/util/errors.ts";
+import {
+  type CheckedLinear,
+  expectActivations,
+  expectFormat,
+  expectFormatLoaded,
+  expectVector,
+  formatOf,
+  type LinearSize,
+  type PackedFormat,
+  type WeightFormat,
+} from "../linear/formats.ts";
+import { type CheckedConfig, checkSinks } from "./config.ts";
+
+// The matrices and vectors of an attention layer, by name, with their sizes. Code that checks, packs, places or counts
+// them uses these lists.
+
+/** The matrices in the order of their panels in memory: those that may be one product are adjacent. */
+export const PROJECTIONS = ["q", "k", "v", "o"] as const;
+export type ProjectionName = (typeof PROJECTIONS)[number];
+
+/** A value for each matrix of a layer. Without `o`, the outputs of the layer are those of its heads. */
+export interface Projections<T> {
+  readonly q: T;
+  readonly k: T;
+  readonly v: T;
+  readonly o: T | undefined;
+}
+
+/** A record of one value for each matrix. */
+export function eachProjection<T>(create: (name: ProjectionName) => T): Record<ProjectionName, T> {
+  return Object.fromEntries(PROJECTIONS.map((name) => [name, create(name)])) as Record<ProjectionName, T>;
+}
+
+/** Outputs and inputs of each matrix. */
+export function projectionSizes(config: CheckedConfig): Readonly<Record<ProjectionName, LinearSize>> {
+  const { dModel, kdim, vdim, numHeads, numKvHeads, headDim, valueDim } = config;
+  return {
+    q: { n: numHeads * headDim, k: dModel },
+    k: { n: numKvHeads * headDim, k: kdim },
+    v: { n: numKvHeads * valueDim, k: vdim },
+    o: { n: dModel, k: numHeads * valueDim },
+  };
+}
+
+/** The vectors besides biases. */
+export type VectorName = "qNorm" | "kNorm" | "slopes" | "sinks" | "extraKey" | "extraValue";
+
+/** Floats of each vector; 0 if a layer of this configuration has none. */
+export function vectorSizes(config: CheckedConfig): Readonly<Record<VectorName, number>> {
+  const { qkNorm, numHeads, numKvHeads, headDim, valueDim } = config;
+  const gains = (heads: number) => (qkNorm ? (qkNorm.kind === "per-head" ? headDim : heads * headDim) : 0);
+  return {
+    qNorm: gains(numHeads),
+    kNorm: gains(numKvHeads),
+    slopes: numHeads,
+    sinks: numHeads,
+    extraKey: numKvHeads * headDim,
+    extraValue: numKvHeads * valueDim,
+  };
+}
+
+/** The weights of a layer that do not depend on how queries, keys and values are stored. */
+export interface CommonWeights<Matrix extends WeightTensor = WeightTensor> {
+  /** Output projection [dModel, numHeads·valueDim]. */
+  readonly wo: Matrix;
+  /** Bias of wo, [dModel]. */
+  readonly bo?: Float32Array;
+  /** Gain of the RMS norm of queries: [headDim], or [numHeads·headDim] for the kind "full". */
+  readonly qNorm?: Float32Array;
+  /** Gain of the RMS norm of keys: [headDim], or [numKvHeads·headDim] for the kind "full". */
+  readonly kNorm?: Float32Array;
+  /** Attention sinks: one logit per head, [numHeads], that is part of the softmax's denominator and has no value. */
+  readonly sinkLogits?: Float32Array;
+  /** One more key [numKvHeads·headDim] that every query may attend, as PyTorch's add_bias_kv. Only together with biasV. */
+  readonly biasK?: Float32Array;
+  /** The value of that key, [numKvHeads·valueDim]. */
+  readonly biasV?: Float32Array;
+  /** Whether rows of a matrix are outputs ("out-in", the default) or inputs ("in-out"). */
+  readonly layout?: MatrixLayout;
+}
+
+/** Weights whose queries, keys and values are projected by matrices of their own. */
+export interface SeparateWeights<Matrix extends WeightTensor = WeightTensor> extends CommonWeights<Matrix> {
+  /** Query projection [numHeads·headDim, dModel]. */
+  readonly wq: Matrix;
+  /** Key projection [numKvHeads·headDim, kdim]. */
+  readonly wk: Matrix;
+  /** Value projection [numKvHeads·valueDim, vdim]. */
+  readonly wv: Matrix;
+  /** Bias of wq, [numHeads·headDim]. */
+  readonly bq?: Float32Array;
+  /** Bias of wk, [numKvHeads·headDim]. */
+  readonly bk?: Float32Array;
+  /** Bias of wv, [numKvHeads·valueDim]. */
+  readonly bv?: Float32Array;
+  /** Not with wq, wk and wv. */
+  readonly wqkv?: undefined;
+  /** Not with wq, wk and wv. */
+  readonly bqkv?: undefined;
+}
+
+/** Weights whose queries, keys and values are projected by one matrix. */
+export interface FusedWeights<Matrix extends WeightTensor = WeightTensor> extends CommonWeights<Matrix> {
+  /** The rows of wq, then wk, then wv: [(numHeads + numKvHeads)·headDim + numKvHeads·valueDim, dModel]. */
+  readonly wqkv: Matrix;
+  /** Bias of wqkv: bq, then bk, then bv. */
+  readonly bqkv?: Float32Array;
+  /** Not with wqkv. */
+  readonly wq?: undefined;
+  /** Not with wqkv. */
+  readonly wk?: undefined;
+  /** Not with wqkv. */
+  readonly wv?: undefined;
+  /** Not with wqkv. */
+  readonly bq?: undefined;
+  /** Not with wqkv. */
+  readonly bk?: undefined;
+  /** Not with wqkv. */
+  readonly bv?: undefined;
+}
+
+/**
+ * The weights of one attention layer: either `wq`, `wk` and `wv`, or the fused `wqkv`. Fields of what the layer does not have
+ * are undefined. A matrix is a `Tensor`, or a stored tensor of F32, F64, F16, BF16, Q8_0 or Q4_0. Shapes are for the layout
+ * "out-in"; with "in-out" every matrix is transposed, and Q8_0 and Q4_0 are not allowed.
+ */
+export type AttentionWeights<Matrix extends WeightTensor = WeightTensor> =
+  | SeparateWeights<Matrix>
+  | FusedWeights<Matrix>;
+
+/** Every field of AttentionWeights. */
+export const WEIGHT_FIELDS: readonly (keyof AttentionWeights)[] = [
+  ...(["wq", "wk", "wv", "wqkv", "wo", "bq", "bk", "bv", "bqkv", "bo", "qNorm", "kNorm"] as const),
+  ...(["sinkLogits", "biasK", "biasV", "layout"] as const),
+];
+
+/** The format of the query, key, value and output projection of a layer. */
+export type LayerFormats = Readonly<Record<"q" | "k" | "v" | "o", PackedFormat>>;
+
+/** The formats of a layer's weights, and of the activations that integer weights are multiplied with. */
+export interface WeightOptions {
+  /**
+   * One format for all matrices, or one for each. Default the format that a matrix is stored in: "f32" for a `Tensor` and
+   * for F32 and F64, "f16" for F16, "bf16" for BF16, "q8" for Q8_0, "q4" for Q4_0. Kernels without `quantized` widen F16 and
+   * BF16 to "f32": twice the memory, and the same bits, because every float16 and bfloat16 is a float32. Converting to another
+   * format rounds to nearest; "f16" makes an infinity of a weight beyond 65504.
+   */
+  readonly weights?: WeightFormat | Partial<Readonly<Record<ProjectionName, WeightFormat>>>;
+  /**
+   * How rows are quantised before they are multiplied with integer weights: "exact" to 14 bits of the largest value of the
+   * row, "fast" to 7. docs/numerics.md states the errors. Both keep the same bits in prefill, decode and any batch. Default
+   * "exact".
+   */
+  readonly activations?: "exact" | "fast";
+}
+
+/** Fields of WeightOptions. */
+export const WEIGHT_OPTIONS: readonly (keyof WeightOptions)[] = ["weights", "activations"];
+
+/** Checked WeightOptions. */
+interface CheckedWeightOptions {
+  /** The requested formats. */
+  readonly formats: Partial<LayerFormats>;
+  readonly fast: boolean;
+}
+
+/**
+ * Checks the fields of WeightOptions, each of which is read once; callers check for unknown fields. `path` is the prefix of
+ * names in errors.
+ */
+export function checkWeightOptions(
+  where: string,
+  path: string,
+  { weights, activations }: WeightOptions,
+): CheckedWeightOptions {
+  const fast = expectActivations(where, `${path}activations`, activations);
+  return { formats: formatsOf(where, `${path}weights`, weights), fast };
+}
+
+function formatsOf(where: string, path: string, weights: WeightOptions["weights"]): Partial<LayerFormats> {
+  if (weights === undefined) return {};
+  if (weights === null || typeof weights !== "object") {
+    const format = expectFormat(where, path, weights);
+    return eachProjection(() => format);
+  }
+  const formats = readFields(where, path, weights, PROJECTIONS);
+  for (const [part, format] of Object.entries(formats)) expectFormat(where, `${path}.${part}`, format);
+  return formats;
+}
+
+/** The requested formats, and `otherwise` for the rest. */
+export function fillFormats(
+  formats: Partial<LayerFormats>,
+  otherwise: (name: ProjectionName) => PackedFormat,
+): LayerFormats {
+  return eachProjection((name) => formats[name] ?? otherwise(name));
+}
+
+/** `expectFormatLoaded` for each format of a layer. */
+export function expectFormatsLoaded(where: string, quantized: boolean, formats: LayerFormats, loader?: string): void {
+  for (const [part, format] of Object.entries(formats))
+    expectFormatLoaded(where, quantized, `w${part}`, format, loader);
+}
+
+/** Outputs of q, k and v, and the length of the rows that all three project. */
+interface FusedSizes {
+  readonly q: number;
+  readonly k: number;
+  readonly v: number;
+  readonly inputs: number;
+}
+
+/**
+ * Weights with separate wq, wk and wv: unchanged, or with wqkv (outputs of q, then k, then v) and bqkv split. Parts are
+ * views where they are contiguous, else copies.
+ * @param prefix The beginning of names in errors.
+ * @param sizesOf The expected sizes, given those of the matrix.
+ */
+export function separateWeights(
+  where: string,
+  prefix: string,
+  weights: AttentionWeights,
+  layout: MatrixLayout,
+  sizesOf: (outputs: number, inputs: number) => FusedSizes,
+): SeparateWeights {
+  const { wqkv, bqkv, ...rest } = weights;
+  if (wqkv === undefined) {
+    if (bqkv === undefined) return weights as SeparateWeights;
+    throw new RangeError(`${where}: ${prefix}bqkv expected none without wqkv, got ${describe(bqkv)}`);
+  }
+  for (const name of ["wq", "wk", "wv", "bq", "bk", "bv"] as const)
+    if (rest[name] !== undefined)
+      throw new RangeError(`${where}: ${prefix}${name} expected none beside wqkv, got ${describe(rest[name])}`);
+  const matrix = expectMatrix(where, `${prefix}wqkv`, wqkv, layout);
+  const [rows, columns] = matrix.shape as [number, number];
+  const outIn = layout === "out-in";
+  const { q, k, v, inputs } = outIn ? sizesOf(rows, columns) : sizesOf(columns, rows);
+  const total = q + k + v;
+  const [wantedRows, wantedColumns] = outIn ? [total, inputs] : [inputs, total];
+  if (rows !== wantedRows || columns !== wantedColumns)
+    throw new RangeError(
+      `${where}: ${prefix}wqkv expected shape [${wantedRows}, ${wantedColumns}], got [${rows}, ${columns}]`,
+    );
+  const bias = bqkv === undefined ? undefined : expectFloats(where, `${prefix}bqkv`, bqkv);
+  if (bias && bias.length !== total)
+    throw new RangeError(`${where}: ${prefix}bqkv expected ${total} floats, got ${bias.length}`);
+
+  const part = (begin: number, width: number): WeightTensor => {
+    const cut = cutOutputs(matrix, layout, begin, begin + width);
+    return "dtype" in wqkv ? cut : toTensor(cut);
+  };
+  return {
+    ...rest,
+    wq: part(0, q),
+    wk: part(q, k),
+    wv: part(q + k, v),
+    bq: bias?.subarray(0, q),
+    bk: bias?.subarray(q, q + k),
+    bv: bias?.subarray(q + k),
+  };
+}
+
+/** Weights that fit the configuration, wqkv split into wq, wk and wv. */
+export interface CheckedWeights {
+  readonly linears: Projections<CheckedLinear>;
+  readonly layout: MatrixLayout;
+  readonly formats: LayerFormats;
+  /** Whether activations have 7 bits instead of 14 where weights are integers. */
+  readonly fast: boolean;
+  readonly vectors: Record<VectorName, Float32Array | undefined>;
+}
+
+/** A copy of the weights' fields and of those of each matrix, each read once. Nothing is checked but what is read. */
+function readWeights(where: string, weights: AttentionWeights): AttentionWeights {
+  const given = readFields(where, "weights", weights, WEIGHT_FIELDS);
+  const read: Record<string, unknown> = { ...given };
+  for (const name of ["wq", "wk", "wv", "wqkv", "wo"] as const)
+    if (given[name] !== undefined) read[name] = readMatrix(where, name, given[name]);
+  return read as unknown as AttentionWeights;
+}
+
+/**
+ * Checks every weight against the configuration, and formats against the kernels, which support others than float32 if
+ * `quantized`. Nothing is copied. All is read before anything is checked, because reading may run code of the caller's.
+ */
+export function checkWeights(
+  where: string,
+  config: CheckedConfig,
+  all: AttentionWeights,
+  { formats, fast }: CheckedWeightOptions,
+  quantized: boolean,
+): CheckedWeights {
+  const given = readWeights(where, all);
+  const layout = expectLayout(where, given.layout);
+  const { dModel, kdim, vdim } = config;
+  if (given.wqkv !== undefined && (kdim !== dModel || vdim !== dModel))
+    throw new RangeError(`${where}: wqkv expected kdim and vdim equal to dModel (${dModel}), got ${kdim} and ${vdim}`);
+  const sizes = projectionSizes(config);
+  const widths = { q: sizes.q.n, k: sizes.k.n, v: sizes.v.n, inputs: dModel };
+  const weights = separateWeights(where, "", given, layout, () => widths);
+
+  const vector = (name: string, value: unknown, length: number) => expectVector(where, name, value, length);
+  const linear = (name: ProjectionName): CheckedLinear => {
+    const { n, k } = sizes[name];
+    const matrix = expectMatrix(where, `w${name}`, weights[`w${name}`], layout);
+    expectShape(where, `w${name}`, matrix, layout === "out-in" ? [n, k] : [k, n]);
+    return { w: matrix, bias: vector(`b${name}`, weights[`b${name}`], n) };
+  };
+  const lengths = vectorSizes(config);
+  const gain = (name: "qNorm" | "kNorm") => {
+    if (!config.qkNorm && weights[name] !== undefined)
+      throw new RangeError(`${where}: ${name} expected none without config.qkNorm, got ${describe(weights[name])}`);
+    if (!config.qkNorm) return undefined;
+    const data = vector(name, weights[name], lengths[name]);
+    if (!data)
+      throw new RangeError(`${where}: ${name} expected ${lengths[name]} floats for config.qkNorm, got undefined`);
+    return config.qkNorm.onePlus ? data.map((w) => 1 + w) : data;
+  };
+  const extraKey = vector("biasK", weights.biasK, lengths.extraKey);
+  const extraValue = vector("biasV", weights.biasV, lengths.extraValue);
+  if ((extraKey === undefined) !== (extraValue === undefined))
+    throw new RangeError(
+      `${where}: biasK and biasV expected both or neither, got ${extraKey ? "biasK" : "biasV"} alone`,
+    );
+  const linears = eachProjection(linear);
+  return {
+    ...{ layout, fast },
+    linears,
+    formats: fillFormats(formats, (name) => formatOf(linears[name].w, quantized)),
+    vectors: {
+      qNorm: gain("qNorm"),
+      kNorm: gain("kNorm"),
+      slopes: config.slopes,
+      sinks:
+        weights.sinkLogits === undefined
+          ? undefined
+          : checkSinks(where, "sinkLogits", weights.sinkLogits, config.numHeads),
+      extraKey,
+      extraValue,
+    },
+  };
+}
+
+function expectShape(where: string, name: string, { shape }: StoredTensor, [rows, columns]: [number, number]): void {
+  if (shape[0] !== rows || shape[1] !== columns)
+    throw new RangeError(`${where}: ${name} expected shape [${rows}, ${columns}], got [${shape.join(", ")}]`);
+}

@@ -1,0 +1,252 @@
+import { type StoredTensor, storedBlock } from "../../base/tensor/dtypes.ts";
+import {
+  cutOutputs,
+  expectLayout,
+  expectMatrix,
+  type MatrixLayout,
+  readMatrix,
+  type WeightTensor,
+} from "../../base/tensor/matrix.ts";
+import { toFloats } from "../../base/tensor/to-floats.ts";
+import { readFields } from "../../base/util/arguments.ts";
+import { describe } from "../../base/util/errors.ts";
+import {
+  type CheckedLinear,
+  expectActivations,
+  expectFormat,
+  expectVector,
+  formatOf,
+  isInteger,
+  type LinearSize,
+  type PackedFormat,
+  type WeightFormat,
+} from "../linear/formats.ts";
+import type { CheckedLatentConfig } from "./config.ts";
+
+/**
+ * The weights of a layer of latent attention: the names follow the paper's "down" and "up" projections, and each comment
+ * gives that of DeepSeek's files. Fields of what the layer does not have are undefined. Shapes are for the layout "out-in".
+ */
+export interface LatentWeights<Matrix extends WeightTensor = WeightTensor> {
+  /** Query projection [numHeads·(nopeDim + ropeDim), dModel], without `qLoraRank`: `q_proj`. */
+  readonly wq?: Matrix;
+  /** From x to the latent of queries, [qLoraRank, dModel]: `q_a_proj`. */
+  readonly wqDown?: Matrix;
+  /** Gain of the norm of that latent, [qLoraRank]: `q_a_layernorm`. */
+  readonly qNorm?: Float32Array;
+  /** From it to the queries, [numHeads·(nopeDim + ropeDim), qLoraRank]: `q_b_proj`. */
+  readonly wqUp?: Matrix;
+  /** From x to the latent and, behind it, the key that is rotated, [kvLoraRank + ropeDim, dModel]: `kv_a_proj_with_mqa`. */
+  readonly wkvDown: Matrix;
+  /** Gain of the norm of latents, [kvLoraRank]: `kv_a_layernorm`. */
+  readonly kvNorm?: Float32Array;
+  /**
+   * From latents to the keys and the values of one head after the other, [numHeads·(nopeDim + valueDim), kvLoraRank]:
+   * `kv_b_proj`.
+   */
+  readonly wkvUp: Matrix;
+  /** Output projection [dModel, numHeads·valueDim]: `o_proj`. */
+  readonly wo: Matrix;
+  /** Bias of wq or wqUp. */
+  readonly bq?: Float32Array;
+  /** Bias of wqDown. */
+  readonly bqDown?: Float32Array;
+  /** Bias of wkvDown. */
+  readonly bkvDown?: Float32Array;
+  /** Bias of wo, [dModel]. */
+  readonly bo?: Float32Array;
+  /** Whether rows of a matrix are outputs ("out-in", the default) or inputs ("in-out"). */
+  readonly layout?: MatrixLayout;
+}
+
+const MATRICES = ["wq", "wqDown", "wqUp", "wkvDown", "wkvUp", "wo"] as const;
+const FIELDS: readonly (keyof LatentWeights)[] = [
+  ...MATRICES,
+  ...(["qNorm", "kvNorm", "bq", "bqDown", "bkvDown", "bo", "layout"] as const),
+];
+
+/** The format of each packed matrix: `q` is wq or wqUp; `k` and `v` are the parts of wkvUp, a matrix for each head. */
+export type LatentFormats = Readonly<Record<"qDown" | "q" | "kvDown" | "k" | "v" | "o", PackedFormat>>;
+type LatentName = keyof LatentFormats;
+
+const NAMES: readonly LatentName[] = ["qDown", "q", "kvDown", "k", "v", "o"];
+
+/** The formats of a layer's weights, and whether the path "expanded" can be taken. */
+export interface LatentOptions {
+  /**
+   * One format for all matrices, or one for some. Default the format that a matrix is stored in, by the rules of
+   * `WeightOptions.weights`; for `k`, which is multiplied along its other side, "f32" where that has integers.
+   */
+  readonly weights?: WeightFormat | Partial<Readonly<Record<LatentName, WeightFormat>>>;
+  /** As `WeightOptions.activations`. Default "exact". */
+  readonly activations?: "exact" | "fast";
+  /** Also pack what `path: "expanded"` of `attend` needs: numHeads·nopeDim·kvLoraRank more weights. Default false. */
+  readonly expanded?: boolean;
+}
+
+/** Fields of LatentOptions. */
+export const LATENT_OPTIONS: readonly (keyof LatentOptions)[] = ["weights", "activations", "expanded"];
+
+/** A value for each packed matrix. */
+export function eachLatent<T>(create: (name: LatentName) => T): Record<LatentName, T> {
+  return Object.fromEntries(NAMES.map((name) => [name, create(name)])) as Record<LatentName, T>;
+}
+
+/** Checks formats, named `path` in errors: those that are requested. */
+export function checkLatentFormats(
+  where: string,
+  path: string,
+  weights: LatentOptions["weights"],
+): Partial<LatentFormats> {
+  if (weights === undefined) return {};
+  if (weights === null || typeof weights !== "object") {
+    const format = expectFormat(where, path, weights);
+    return eachLatent(() => format);
+  }
+  const formats = readFields(where, path, weights, NAMES);
+  for (const [name, format] of Object.entries(formats)) expectFormat(where, `${path}.${name}`, format);
+  return formats;
+}
+
+/** A matrix to be packed, in its layout. */
+export interface LatentMatrix extends CheckedLinear, LinearSize {
+  readonly layout: MatrixLayout;
+  readonly format: PackedFormat;
+}
+
+/** Weights that fit the configuration, cut into the matrices that are multiplied. */
+export interface CheckedLatentWeights {
+  readonly formats: LatentFormats;
+  readonly fast: boolean;
+  readonly qDown: LatentMatrix | undefined;
+  readonly q: LatentMatrix;
+  readonly kvDown: LatentMatrix;
+  /** For each head, from a query to the part for latents: [nopeDim] -> [kvLoraRank]. */
+  readonly kAbsorbed: readonly LatentMatrix[];
+  /** For each head, from latents to keys: [kvLoraRank] -> [nopeDim]; none unless the layer can be expanded. */
+  readonly kExpanded: readonly LatentMatrix[];
+  /** For each head, from latents to values: [kvLoraRank] -> [valueDim]. */
+  readonly v: readonly LatentMatrix[];
+  readonly o: LatentMatrix;
+  readonly qNorm: Float32Array | undefined;
+  readonly kvNorm: Float32Array | undefined;
+}
+
+/** What the sizes of the matrices are made of, for messages. */
+const SHAPES = {
+  wq: "numHeads·(nopeDim + ropeDim) outputs, dModel inputs",
+  wqDown: "qLoraRank outputs, dModel inputs",
+  wqUp: "numHeads·(nopeDim + ropeDim) outputs, qLoraRank inputs",
+  wkvDown: "kvLoraRank + ropeDim outputs, dModel inputs",
+  wkvUp: "numHeads·(nopeDim + valueDim) outputs, kvLoraRank inputs",
+  wo: "dModel outputs, numHeads·valueDim inputs",
+} as const;
+
+/** Outputs and inputs of the matrices as they are given. */
+export function latentMatrixSizes(
+  config: CheckedLatentConfig,
+): Readonly<Record<(typeof MATRICES)[number], LinearSize>> {
+  const { dModel, numHeads, headDim, kvLoraRank, qLoraRank, nopeDim, ropeDim, valueDim } = config;
+  return {
+    wq: { n: numHeads * headDim, k: dModel },
+    wqDown: { n: qLoraRank, k: dModel },
+    wqUp: { n: numHeads * headDim, k: qLoraRank },
+    wkvDown: { n: kvLoraRank + ropeDim, k: dModel },
+    wkvUp: { n: numHeads * (nopeDim + valueDim), k: kvLoraRank },
+    wo: { n: dModel, k: numHeads * valueDim },
+  };
+}
+
+/** Checks every weight against the configuration. All is read before anything is checked. */
+export function checkLatentWeights(
+  where: string,
+  config: CheckedLatentConfig,
+  all: LatentWeights,
+  { weights: requested, activations, expanded }: LatentOptions,
+  quantized: boolean,
+): CheckedLatentWeights {
+  const given: Record<string, unknown> = { ...readFields(where, "weights", all, FIELDS) };
+  for (const name of MATRICES) if (given[name] !== undefined) given[name] = readMatrix(where, name, given[name]);
+  const layout = expectLayout(where, given.layout);
+  const chosen = checkLatentFormats(where, "options.weights", requested);
+  const fast = expectActivations(where, "options.activations", activations);
+  const { numHeads, nopeDim, valueDim, kvLoraRank, qLoraRank, latentNorm } = config;
+
+  const unused = qLoraRank > 0 ? (["wq"] as const) : (["wqDown", "wqUp", "qNorm", "bqDown"] as const);
+  for (const name of unused)
+    if (given[name] !== undefined) {
+      const rule = qLoraRank > 0 ? "with config.qLoraRank, which takes wqDown and wqUp" : "without config.qLoraRank";
+      throw new RangeError(`${where}: ${name} expected none ${rule}, got ${describe(given[name])}`);
+    }
+  const sizes = latentMatrixSizes(config);
+  const matrix = (name: (typeof MATRICES)[number], biasName?: string): CheckedLinear & LinearSize => {
+    const { n, k } = sizes[name];
+    const w = expectMatrix(where, name, given[name], layout);
+    const [rows, columns] = layout === "out-in" ? [n, k] : [k, n];
+    if (w.shape[0] !== rows || w.shape[1] !== columns)
+      throw new RangeError(
+        `${where}: ${name} expected shape [${rows}, ${columns}] (${SHAPES[name]}), got [${w.shape.join(", ")}]`,
+      );
+    return { w, n, k, bias: biasName === undefined ? undefined : expectVector(where, biasName, given[biasName], n) };
+  };
+  const gain = (name: "qNorm" | "kvNorm", length: number) => {
+    const data = expectVector(where, name, given[name], length);
+    if (latentNorm !== (data !== undefined)) {
+      const rule = latentNorm ? `${length} floats, or latentNorm: false` : "none with latentNorm: false";
+      throw new RangeError(`${where}: ${name} expected ${rule}, got ${describe(given[name])}`);
+    }
+    return data;
+  };
+  const qDown = qLoraRank > 0 ? matrix("wqDown", "bqDown") : undefined;
+  const q = matrix(qLoraRank > 0 ? "wqUp" : "wq", "bq");
+  const kvDown = matrix("wkvDown", "bkvDown");
+  const up = matrix("wkvUp");
+  const o = matrix("wo", "bo");
+
+  const stored = (w: StoredTensor) => formatOf(w, quantized);
+  const upFormat = stored(up.w);
+  const formats: LatentFormats = {
+    qDown: qDown ? (chosen.qDown ?? stored(qDown.w)) : "f32",
+    q: chosen.q ?? stored(q.w),
+    kvDown: chosen.kvDown ?? stored(kvDown.w),
+    k: chosen.k ?? (isInteger(upFormat) ? "f32" : upFormat),
+    v: chosen.v ?? upFormat,
+    o: chosen.o ?? stored(o.w),
+  };
+  const packed = (name: LatentName, linear: CheckedLinear & LinearSize): LatentMatrix => ({
+    ...{ ...linear, layout, format: formats[name] },
+  });
+  const perHead = nopeDim + valueDim;
+  const heads = Array.from({ length: numHeads }, (_, head) => head * perHead);
+  const keysOf = (begin: number) => cutOutputs(up.w, layout, begin, begin + nopeDim);
+  const turned = layout === "out-in" ? "in-out" : "out-in";
+  return {
+    formats,
+    fast,
+    qDown: qDown && packed("qDown", qDown),
+    q: packed("q", q),
+    kvDown: packed("kvDown", kvDown),
+    // The rows of W_uk of a head are its inputs here.
+    kAbsorbed: heads.map((begin) => ({
+      ...{ w: floatsOf(keysOf(begin)), bias: undefined, layout: turned, format: formats.k },
+      ...{ n: kvLoraRank, k: nopeDim },
+    })),
+    kExpanded: expanded
+      ? heads.map((begin) => packed("k", { w: keysOf(begin), bias: undefined, n: nopeDim, k: kvLoraRank }))
+      : [],
+    v: heads.map((begin) => {
+      const w = cutOutputs(up.w, layout, begin + nopeDim, begin + perHead);
+      return packed("v", { w, bias: undefined, n: valueDim, k: kvLoraRank });
+    }),
+    o: packed("o", o),
+    qNorm: qLoraRank > 0 ? gain("qNorm", qLoraRank) : undefined,
+    kvNorm: gain("kvNorm", kvLoraRank),
+  };
+}
+
+/** A matrix that can be read along either side: blocks of integers as floats. */
+function floatsOf(w: StoredTensor): StoredTensor {
+  if (!storedBlock(w.dtype)) return w;
+  const data = toFloats(w);
+  return { ...w, dtype: "F32", bytes: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) };
+}

@@ -1,0 +1,232 @@
+import { PANEL } from "../../../assembly/layout.ts";
+import type { StoredTensor } from "../../base/tensor/dtypes.ts";
+import type { MatrixLayout } from "../../base/tensor/matrix.ts";
+import type { Steps } from "../../base/util/steps.ts";
+import { type F32Ptr, storeLinearShape, type U8Ptr } from "../../wasm/abi.ts";
+import type { Kernels } from "../../wasm/kernels.ts";
+import { aligned, type Layout, pointer } from "../../wasm/memory.ts";
+import {
+  hasMins,
+  integerRowBytes,
+  isInteger,
+  isNibbles,
+  LINEAR_WORK_AT,
+  type LinearSize,
+  linearShape,
+  minBytes,
+  type PackedFormat,
+  panelBytes,
+  panelsOf,
+  scratchBytes,
+  sumBytes,
+} from "./formats.ts";
+import { packMatrix } from "./pack.ts";
+
+/** A projection before it is packed: the offsets of its panels, of their sums and of its bias in their block. */
+export interface LinearPlace extends LinearSize {
+  readonly format: PackedFormat;
+  readonly w: number;
+  readonly sums: number;
+  readonly mins: number;
+  readonly bias: number;
+}
+
+/** A projection in linear memory. It computes whole panels: 8·panels outputs a row. */
+export interface PackedLinear {
+  readonly k: number;
+  readonly panels: number;
+  readonly format: PackedFormat;
+  readonly w: number;
+  /** Sums of weights, and minimums, if the format has them. */
+  readonly sums: number;
+  readonly mins: number;
+  /** [8·panels], zeros without a bias. */
+  readonly bias: F32Ptr;
+}
+
+/**
+ * Places projections so that neighbours of one format can run as one: their panels are adjacent, and so are all sums,
+ * all minimums and all biases.
+ */
+export function placeLinears(
+  layout: Layout,
+  sizes: readonly (LinearSize & { readonly format: PackedFormat })[],
+): LinearPlace[] {
+  let bytes = 0;
+  let sums = 0;
+  let mins = 0;
+  let panels = 0;
+  const places = sizes.map(({ n, k, format }, i) => {
+    if (i > 0 && sizes[i - 1]?.format !== format) bytes = aligned(bytes);
+    const place = { n, k, format, w: bytes, sums, mins, bias: 4 * PANEL * panels };
+    const count = panelsOf(n);
+    bytes += count * panelBytes(format, k);
+    sums += count * sumBytes(format, k);
+    mins += count * minBytes(format, k);
+    panels += count;
+    return place;
+  });
+  const w = layout.take(bytes);
+  const sumsAt = layout.take(sums);
+  const minsAt = layout.take(mins);
+  const bias = layout.floats(PANEL * panels);
+  return places.map((place) => ({
+    ...{ ...place, w: w + place.w, sums: sumsAt + place.sums, mins: minsAt + place.mins },
+    bias: bias + place.bias,
+  }));
+}
+
+/**
+ * Packs a matrix and its bias into their place in the block at `base`. `staging` has room for stagedFloats. Without `matrix`, the
+ * caller has packed it.
+ */
+export function storeLinear(
+  kernels: Kernels,
+  base: number,
+  { n, k, format, w: at, sums: sumsAt, mins: minsAt, bias: biasAt }: LinearPlace,
+  matrix: StoredTensor | undefined,
+  layout: MatrixLayout,
+  bias: Float32Array | undefined,
+  staging: number,
+): PackedLinear {
+  const panels = panelsOf(n);
+  const to = { format, w: base + at, sums: base + sumsAt, mins: base + minsAt };
+  if (matrix) packMatrix(kernels, matrix, layout, to, staging);
+  const row = kernels.memory.f32(base + biasAt, panels * PANEL).fill(0);
+  if (bias) row.set(bias);
+  return { k, panels, ...to, bias: pointer.f32(base + biasAt) };
+}
+
+/** Panels begin..end of a projection. */
+export function cutPanels({ k, format, w, sums, mins, bias }: PackedLinear, begin: number, end: number): PackedLinear {
+  return {
+    ...{ k, format },
+    panels: end - begin,
+    w: w + begin * panelBytes(format, k),
+    sums: sums + begin * sumBytes(format, k),
+    mins: mins + begin * minBytes(format, k),
+    bias: pointer.f32(bias + 4 * PANEL * begin),
+  };
+}
+
+/** Two adjacent projections of the same input and format, as one. */
+export function joinLinears(first: PackedLinear, second: PackedLinear): PackedLinear {
+  return { ...first, panels: first.panels + second.panels };
+}
+
+/** Rows of floats in linear memory, `stride` floats apart. */
+export interface Rows {
+  readonly at: F32Ptr;
+  readonly stride: number;
+}
+
+/** Input rows of projections, in each of the forms that the formats need. */
+interface LinearInput {
+  /** Rows xStride floats apart. */
+  readonly x: F32Ptr;
+  readonly xStride: number;
+  /** The same rows quantised, if one of the projections has integer weights. */
+  readonly integers: U8Ptr;
+  /** `mode` of linear_q8: how integers are quantised and multiplied. */
+  readonly mode: number;
+  /** Scratch of the kernels, scratchBytes of the formats. */
+  readonly scratch: number;
+}
+
+/**
+ * Returns the `mode` of linear_q8 for activations of 14 bits, or of 7 (`fast`). If one of the formats has integers, this
+ * determines the fastest dot-product paths, which allocates memory temporarily.
+ */
+export function modeOf(kernels: Kernels, formats: readonly PackedFormat[], fast: boolean): number {
+  return formats.some(isInteger) ? kernels.dotModes[fast ? "fast" : "exact"] : 0;
+}
+
+/** Offsets in scratch: of quantised activations, and of the scratch of kernels. */
+export interface LinearScratch {
+  readonly integers: number;
+  readonly work: number;
+}
+
+/** Places what projections of up to `rows` rows by any of these matrices need besides input and output. */
+export function placeLinearScratch(
+  layout: Layout,
+  matrices: readonly { readonly k: number; readonly format: PackedFormat }[],
+  rows: number,
+): LinearScratch {
+  const integerRows = matrices.filter(({ format }) => isInteger(format)).map(({ k }) => integerRowBytes(k));
+  return {
+    integers: layout.take(rows * Math.max(0, ...integerRows)),
+    work: layout.take(Math.max(...matrices.map(({ format }) => scratchBytes(format)))),
+  };
+}
+
+/** `rows` rows as the input of `linears`: quantised, too, if one of them has integer weights. */
+export function prepareInput(
+  { table }: Kernels,
+  linears: readonly PackedLinear[],
+  { at: x, stride: xStride }: Rows,
+  rows: number,
+  mode: number,
+  { integers: integersAt, work }: LinearScratch,
+  base: number,
+): LinearInput {
+  const integers = pointer.u8(base + integersAt);
+  const [{ k }] = linears as [PackedLinear];
+  if (linears.some(({ format }) => isInteger(format))) table.quantize_rows(integers, x, k, xStride, mode, 0, rows);
+  return { x, xStride, integers, mode, scratch: base + work };
+}
+
+/** The panels and rows of a step are multiples of these: of the kernel's weight blocks and strips. */
+export const STEP_PANELS = 16;
+const STEP_ROWS = 60;
+
+/** out[r] = x[r] · wᵀ + bias for `rows` rows, in steps of about `stepFlops`. */
+export function* project(
+  kernels: Kernels,
+  linear: PackedLinear,
+  { at, stride }: Rows,
+  input: LinearInput,
+  rows: number,
+  stepFlops: number,
+): Steps {
+  const { panels, k } = linear;
+  const blockFlops = 2 * PANEL * STEP_PANELS * k;
+  const stepPanels = STEP_PANELS * Math.max(1, Math.floor(stepFlops / (blockFlops * rows)));
+  const stepRows = STEP_ROWS * Math.max(1, Math.floor(stepFlops / (blockFlops * STEP_ROWS)));
+  for (let p = 0; p < panels; p += stepPanels) {
+    const part = cutPanels(linear, p, Math.min(panels, p + stepPanels));
+    const out = { at: pointer.f32(at + 4 * PANEL * p), stride };
+    for (let r = 0; r < rows; r += stepRows) {
+      const end = Math.min(rows, r + stepRows);
+      multiply(kernels, part, out, input, r, end);
+      yield linearFlops(part, end - r);
+    }
+  }
+}
+
+/** Rows begin..end of `project`, in one step. */
+export function multiply(
+  { table, memory }: Kernels,
+  { format, panels, k, w, sums, mins, bias }: PackedLinear,
+  { at: out, stride: outStride }: Rows,
+  { x, xStride, integers, mode, scratch }: LinearInput,
+  begin: number,
+  end: number,
+): void {
+  const shape = pointer.linearShape(scratch);
+  const work = scratch + LINEAR_WORK_AT;
+  storeLinearShape(memory.view(), shape, linearShape(format, { panels, k, outStride, xStride, mode }));
+  if (format === "f32") table.linear_f32(out, x, pointer.f32(w), bias, shape, begin, end);
+  else if (!isInteger(format)) table.linear_f16(out, x, pointer.u16(w), pointer.f32(work), bias, shape, begin, end);
+  else {
+    const panelsAt = pointer.u8(w);
+    if (isNibbles(format)) table.linear_q4(out, integers, panelsAt, pointer.u8(work), bias, shape, begin, end);
+    else table.linear_q8(out, integers, panelsAt, pointer.u8(sums), bias, shape, begin, end);
+    if (hasMins(format)) table.subtract_mins(out, integers, pointer.f32(mins), pointer.f32(work), shape, begin, end);
+  }
+}
+
+/** Floating-point operations of a projection. */
+export function linearFlops({ panels, k }: Pick<PackedLinear, "panels" | "k">, rows: number): number {
+  return 2 * PANEL * panels * k * rows;
+}

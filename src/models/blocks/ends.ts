@@ -1,0 +1,167 @@
+// What is before the first layer and behind the last one: rows of tokens, and logits.
+
+import { PANEL } from "../../../assembly/layout.ts";
+import { copyRows, type RowRun } from "../../base/util/rows.ts";
+import type { Steps } from "../../base/util/steps.ts";
+import { wholePanels } from "../../layers/linear/formats.ts";
+import type { Rows } from "../../layers/linear/products.ts";
+import { pointer } from "../../wasm/memory.ts";
+import { widthOfRows } from "../spec/spec.ts";
+import type { BlockRows } from "./block.ts";
+import { type Model, modelPointer } from "./model.ts";
+import { addRows, embedRows, normRows, projectRows, type RowWork } from "./rows.ts";
+import type { PassPlan } from "./scratch.ts";
+
+// The rows that tokens begin with: those of the table, and what is added to them.
+
+/** Tokens, of which the first has `past` others before it, and their types, by default 0. */
+export interface EmbeddedTokens {
+  readonly ids: Int32Array;
+  readonly past: number;
+  readonly types?: Int32Array | undefined;
+  /** Rows [ids.length, dModel] instead of those of the table. */
+  readonly rows?: Float32Array | undefined;
+}
+
+/** residual = the rows of a chunk's tokens. */
+export function* embedTokens(
+  work: RowWork,
+  { spec, weights }: Pick<Model, "spec" | "weights">,
+  plan: Pick<PassPlan, "ids" | "positions">,
+  { residual, branch, normed }: BlockRows,
+  runs: readonly RowRun<EmbeddedTokens>[],
+  count: number,
+): Steps {
+  const { embed, embedNorm, positions, types, projectIn } = weights;
+  const [ids, numbers] = [work.base + plan.ids, work.base + plan.positions];
+  const write = (at: number, from: (of: EmbeddedTokens, token: number) => number) => {
+    const to = work.kernels.memory.u32(at, count);
+    for (const { of, begin, end, at } of runs)
+      for (let token = begin; token < end; token++) to[at + token - begin] = from(of, token);
+  };
+  write(ids, (of, token) => of.ids[token] as number);
+  const narrow = { at: branch.at, stride: embed.dim };
+  const { projectLast, positions: { offset = 0 } = {} } = spec.embed;
+  // What positions and types are added to.
+  const rows = projectIn && projectLast ? narrow : residual;
+  const added = projectIn && projectLast ? { at: normed.at, stride: embed.dim } : branch;
+  if (runs[0]?.of.rows) {
+    const { dModel } = spec;
+    const to = work.kernels.memory.f32(residual.at, count * residual.stride);
+    for (const { of, begin, end, at } of runs)
+      copyRows(
+        to,
+        at * residual.stride,
+        residual.stride,
+        (of.rows as Float32Array).subarray(begin * dModel, end * dModel),
+        dModel,
+        dModel,
+      );
+  } else if (projectIn && !projectLast) {
+    embedRows(work, embed, ids, narrow, spec.embed.scale, count);
+    yield* projectRows(work, [projectIn], residual, narrow, count);
+  } else embedRows(work, embed, ids, rows, spec.embed.scale, count);
+  for (const [table, numberOf] of [
+    [positions, ({ past }: EmbeddedTokens, token: number) => past + token + offset],
+    [types, (of: EmbeddedTokens, token: number) => of.types?.[token] ?? 0],
+  ] as const) {
+    if (!table) continue;
+    write(numbers, numberOf);
+    embedRows(work, table, numbers, added, 1, count);
+    addRows(work, rows, rows, added, 1, count);
+  }
+  if (embedNorm) normRows(work, embedNorm, rows, rows, widthOfRows(spec), count);
+  if (projectIn && projectLast) yield* projectRows(work, [projectIn], residual, narrow, count);
+}
+
+// The last rows of a decoder: norm, head, and what is read of the logits.
+
+/** The logits of one output in linear memory, until the next one is given. */
+export interface OutputRow {
+  /** Which output, counted over all calls. */
+  readonly output: number;
+  readonly vocabSize: number;
+  /** All logits [vocabSize]: a view, which may be changed. */
+  logits(): Float32Array;
+  /** The largest logit, and the sum of the exponentials of all less the largest. */
+  sums(): { readonly largest: number; readonly sum: number };
+  /** Divides all logits. */
+  divide(by: number): void;
+  /** The `k` largest and their ids, descending; of equal ones the lower id first. */
+  top(k: number): { readonly values: Float32Array; readonly ids: Int32Array };
+}
+
+/** Takes outputs one after the other. */
+export type OutputSink = (row: OutputRow) => void;
+
+/** A row of a chunk that becomes logits, and which output it is. */
+interface OutputPlace {
+  readonly row: number;
+  readonly output: number;
+}
+
+/**
+ * Computes the logits of some rows of a chunk, and gives them to `sink`. The residual is not needed afterwards. `transform` computes
+ * what the head reads.
+ */
+export function* runHead(
+  work: RowWork,
+  { spec, weights }: Model,
+  plan: Omit<PassPlan, "attention">,
+  { residual, normed }: BlockRows,
+  outputs: readonly OutputPlace[],
+  sink: OutputSink,
+  transform?: (to: Rows, from: Rows, rows: number) => Steps,
+): Steps {
+  const { kernels, base } = work;
+  const { memory, table } = kernels;
+  const { finalNorm, projectOut, head } = weights;
+  const { stride } = residual;
+  const vocabulary = PANEL * head.panels;
+  const logits: Rows = { at: pointer.f32(base + plan.logits), stride: vocabulary };
+  for (let first = 0; first < outputs.length; first += plan.headRows) {
+    const part = outputs.slice(first, first + plan.headRows);
+    const count = part.length;
+    for (const [i, { row }] of part.entries())
+      memory.f32(normed.at + 4 * i * stride, stride).set(memory.f32(residual.at + 4 * row * stride, stride));
+    if (finalNorm) normRows(work, finalNorm, normed, normed, spec.dModel, count);
+    let from = normed;
+    const narrow = { at: pointer.f32(base + plan.narrow), stride: wholePanels(spec.embed.dim) };
+    if (projectOut) yield* projectRows(work, [projectOut], narrow, normed, count);
+    if (transform) yield* transform(narrow, normed, count);
+    if (projectOut || transform) from = narrow;
+    yield* projectRows(work, [head], logits, from, count);
+    const { scale, softcap } = spec.head;
+    if (scale !== 1 || softcap !== 0)
+      table.cap_logits_f32(logits.at, spec.vocabSize, vocabulary, scale, softcap, 0, count);
+    for (const [i, { output }] of part.entries())
+      sink(outputRow(work, plan, logits.at + 4 * i * vocabulary, spec.vocabSize, output));
+  }
+}
+
+function outputRow(
+  { kernels, base }: RowWork,
+  { topValues, topIds }: Pick<PassPlan, "topValues" | "topIds">,
+  at: number,
+  vocabSize: number,
+  output: number,
+): OutputRow {
+  const { memory, table } = kernels;
+  const x = pointer.f32(at);
+  const [values, ids] = [pointer.f32(base + topValues), modelPointer.i32(base + topIds)];
+  return {
+    output,
+    vocabSize,
+    logits: () => memory.f32(at, vocabSize),
+    sums() {
+      table.softmax_sums_f32(values, x, vocabSize, vocabSize, 0, 1);
+      const [largest = 0, sum = 0] = memory.f32(values, 2);
+      return { largest, sum };
+    },
+    divide: (by) => table.cap_logits_f32(x, vocabSize, vocabSize, 1 / by, 0, 0, 1),
+    top(k) {
+      table.top_k_f32(values, ids, x, vocabSize, vocabSize, k, 0, 1);
+      return { values: memory.f32(values, k).slice(), ids: Int32Array.from(memory.u32(ids, k)) };
+    },
+  };
+}

@@ -1,0 +1,186 @@
+// Operations on rows in linear memory, between the products and the attention of a decoder.
+
+import {
+  ACT_GELU,
+  ACT_GELU_TANH,
+  ACT_RELU,
+  ACT_RELU_SQUARED,
+  ACT_SWISH,
+  PANEL,
+  WEIGHT_BF16,
+  WEIGHT_F16,
+  WEIGHT_F32,
+  WEIGHT_Q4,
+  WEIGHT_Q8,
+} from "../../../assembly/layout.ts";
+import type { Steps } from "../../base/util/steps.ts";
+import type { Measure } from "../../layers/attention/segment.ts";
+import { blockOf, hasMins, type PackedFormat } from "../../layers/linear/formats.ts";
+import {
+  type LinearScratch,
+  linearFlops,
+  type PackedLinear,
+  prepareInput,
+  project,
+  type Rows,
+} from "../../layers/linear/products.ts";
+import type { HeadSite, Tap } from "../../layers/pass/steps.ts";
+import {
+  ACTIVATION_SHAPE_BYTES,
+  EMBED_SHAPE_BYTES,
+  type F32Ptr,
+  NORM_SHAPE_BYTES,
+  NULL,
+  type NullPtr,
+  storeActivationShape,
+  storeEmbedShape,
+  storeNormShape,
+} from "../../wasm/abi.ts";
+import type { Kernels } from "../../wasm/kernels.ts";
+import { pointer } from "../../wasm/memory.ts";
+import type { ActivationSpec } from "../spec/spec.ts";
+import { modelPointer } from "./model.ts";
+import type { PackedNorm, PackedTable } from "./places.ts";
+
+/** The kernels of a pass, and the scratch that its products share. */
+export interface RowWork {
+  readonly kernels: Kernels;
+  /** The address of the scratch. */
+  readonly base: number;
+  /** Offset of a shape of a norm, an activation or a table. */
+  readonly shape: number;
+  readonly linear: LinearScratch;
+  /** `mode` of linear_q8. */
+  readonly mode: number;
+  readonly stepFlops: number;
+  /** Sees the rows of a layer, and of its heads. */
+  readonly tap?: Tap<LayerSite> | undefined;
+  /** Gets the layer's softmax weights. */
+  readonly maps?: Float32Array | undefined;
+  /** Runs the rows of its attention. */
+  readonly measure?: Measure | undefined;
+}
+
+/**
+ * Where the rows of a layer can be read and changed, by the names of TransformerLens: the residual before, between and after
+ * its branches, what attention and MLP read, after their norms, and what they add to the residual.
+ */
+export type LayerSite = HeadSite | "residPre" | "attnIn" | "attnOut" | "residMid" | "mlpIn" | "mlpOut" | "residPost";
+
+/** Bytes that the largest of these shapes needs. */
+export const ROW_SHAPE_BYTES: number = Math.max(NORM_SHAPE_BYTES, ACTIVATION_SHAPE_BYTES, EMBED_SHAPE_BYTES);
+
+/** to = norm(from), for rows of n floats; `to` may be `from`. */
+export function normRows(
+  { kernels, base, shape }: Pick<RowWork, "kernels" | "base" | "shape">,
+  norm: PackedNorm,
+  to: Rows,
+  from: Rows,
+  n: number,
+  rows: number,
+): void {
+  const { table, memory } = kernels;
+  const { kind, eps, gain, bias } = norm;
+  if (kind === "rms") table.rms_norm_f32(to.at, from.at, gain, n, from.stride, eps, 0, rows);
+  else {
+    const at = modelPointer.normShape(base + shape);
+    storeNormShape(memory.view(), at, { n, stride: from.stride, eps });
+    table.layer_norm_f32(to.at, from.at, gain, bias, at, 0, rows);
+  }
+}
+
+/** to = from · wᵀ + b for each of `linears`, whose outputs lie side by side. */
+export function* projectRows(
+  work: RowWork,
+  linears: readonly PackedLinear[],
+  to: Rows,
+  from: Rows,
+  rows: number,
+): Steps {
+  const { kernels, linear, mode, base, stepFlops } = work;
+  const input = prepareInput(kernels, linears, from, rows, mode, linear, base);
+  let { at } = to;
+  for (const each of linears) {
+    yield* project(kernels, each, { at, stride: to.stride }, input, rows, stepFlops);
+    at = pointer.f32(at + 4 * PANEL * each.panels);
+  }
+}
+
+export const flopsOf = (linears: readonly PackedLinear[], rows: number): number =>
+  linears.reduce((sum, each) => sum + linearFlops(each, rows), 0);
+
+const KINDS: Readonly<Record<ActivationSpec["kind"], number>> = {
+  swish: ACT_SWISH,
+  gelu: ACT_GELU,
+  "gelu-tanh": ACT_GELU_TANH,
+  relu: ACT_RELU,
+  "relu-squared": ACT_RELU_SQUARED,
+};
+
+/** gate = act(gate) · up, or act(gate) without `up`, for rows of n floats with one stride. */
+export function activateRows(
+  { kernels, base, shape }: Pick<RowWork, "kernels" | "base" | "shape">,
+  { kind, alpha, limit = 0 }: ActivationSpec,
+  gate: Rows,
+  up: F32Ptr | NullPtr,
+  n: number,
+  rows: number,
+): void {
+  const { stride } = gate;
+  const at = modelPointer.activationShape(base + shape);
+  const strides = { outStride: stride, gateStride: stride, upStride: stride };
+  storeActivationShape(kernels.memory.view(), at, { kind: KINDS[kind], n, ...strides, alpha, limit });
+  kernels.table.activate_f32(gate.at, gate.at, up, at, 0, rows);
+}
+
+/** to = first + scale · second, for rows of one stride. */
+export function addRows(
+  { kernels }: Pick<RowWork, "kernels">,
+  to: Rows,
+  first: Rows,
+  second: Rows,
+  scale: number,
+  rows: number,
+): void {
+  kernels.table.add_scaled_f32(to.at, first.at, second.at, to.stride, scale, 0, rows);
+}
+
+const TABLE_FORMATS: Readonly<Record<PackedFormat, number>> = {
+  f32: WEIGHT_F32,
+  f16: WEIGHT_F16,
+  bf16: WEIGHT_BF16,
+  q8: WEIGHT_Q8,
+  "q8-row": WEIGHT_Q8,
+  "q8-min": WEIGHT_Q8,
+  "q8-16": WEIGHT_Q8,
+  "q8-16-min": WEIGHT_Q8,
+  q4: WEIGHT_Q4,
+  "q4-min": WEIGHT_Q4,
+};
+
+/** to = scale · table[ids], for rows of `to.stride` floats. `ids` is the address of one id for each. */
+export function embedRows(
+  { kernels, base, shape }: Pick<RowWork, "kernels" | "base" | "shape">,
+  { rows: n, dim: k, format, at: w, mins }: PackedTable,
+  ids: number,
+  to: Rows,
+  scale: number,
+  rows: number,
+): void {
+  const { table, memory } = kernels;
+  const at = modelPointer.embedShape(base + shape);
+  storeEmbedShape(memory.view(), at, { n, k, format: TABLE_FORMATS[format], block: blockOf(format, k), scale });
+  const minsAt = hasMins(format) ? pointer.f32(mins) : NULL;
+  if (to.stride === k) table.embed_rows(to.at, modelPointer.i32(ids), pointer.u8(w), minsAt, at, 0, rows);
+  else
+    for (let r = 0; r < rows; r++)
+      table.embed_rows(
+        pointer.f32(to.at + 4 * r * to.stride),
+        modelPointer.i32(ids + 4 * r),
+        pointer.u8(w),
+        minsAt,
+        at,
+        0,
+        1,
+      );
+}

@@ -1,0 +1,95 @@
+import { expectInt } from "../../base/util/arguments.ts";
+import { describe, HeadwiseError, underName } from "../../base/util/errors.ts";
+import { type CachePage, exportPages, fillCache } from "../../layers/state/export.ts";
+import { readIds, type TokenIds } from "./forward.ts";
+import { expectSession, expectUnused, type Session } from "./session.ts";
+
+/**
+ * Copies the pages of all layers of a session, or only those that have changed since it held `since` tokens, so that a stored
+ * copy can be updated with few pages. What the decoder of a model with two halves attends to is not among them.
+ * @param since Tokens that the stored copy holds. If the session was truncated after that copy was made, the shortest length
+ * that it has had since. Default 0: all pages.
+ * @returns A list for each layer: what `exportPages` gives of its cache.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE` while an
+ * asynchronous call or a step of a generation runs on the session.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { createSession, forward, loadModel, models } from "headwise/models";
+ * import { exportSession, importSession } from "headwise/sessions";
+ * const kernels = await loadKernels({ models });
+ * const model = await loadModel(kernels, "model");
+ * const [session, copy] = [createSession(model, { maxSeqLen: 96 }), createSession(model, { maxSeqLen: 96 })];
+ * const ids = [81, 90, 23, 0, 81, 90];
+ * forward(session, ids);
+ * importSession(copy, exportSession(session), ids); // two layers of one page
+ * const [a, b] = [session, copy].map((each) => forward(each, [23]).logits);
+ * console.log(copy.length, a?.every((logit, i) => Object.is(logit, b?.[i]))); // 7 true
+ * kernels.release();
+ */
+export function exportSession(session: Session, since = 0): CachePage[][] {
+  const where = "exportSession";
+  expectSession(where, session);
+  expectUnused(where, session);
+  expectInt(where, "since", since, 0, session.length);
+  return session.caches.map((cache) => underName(where, () => exportPages(cache, since)));
+}
+
+/**
+ * Fills an empty session from pages that `exportSession` made, in this process or another, of a session of the same model, with the
+ * same format. Later calls give the same bits as with the exported session.
+ *
+ * The header of each page is checked, also for how many tokens the page holds, but not the numbers after it: store pages where no
+ * write is left half done, together with the model that they belong to and the tokens that they hold.
+ * @param pages For each layer all pages that hold the tokens, in ascending order. Pages of iterables are read one at a time, and
+ * those behind the last token are not read.
+ * @param ids The tokens that the session has read then: all that were exported, or the first of them. More are refused. Behind a
+ * generation these are `session.length` tokens: its last one has not been read.
+ * @throws TypeError or RangeError naming the argument, whatever `pages` throws, HeadwiseError `RELEASED`, or `IN_USE` while
+ * another call uses the session. A session that was empty is then empty again.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { createSession, forward, loadModel, models } from "headwise/models";
+ * import { exportSession, importSession } from "headwise/sessions";
+ * const kernels = await loadKernels({ models });
+ * const model = await loadModel(kernels, "model");
+ * const [session, fork] = [createSession(model, { maxSeqLen: 96 }), createSession(model, { maxSeqLen: 96 })];
+ * forward(session, [81, 90, 23, 0]);
+ * importSession(fork, exportSession(session), [81, 90]); // the first two of four tokens
+ * console.log(fork.length); // 2
+ * kernels.release();
+ */
+export function importSession(session: Session, pages: Iterable<Iterable<CachePage>>, ids: TokenIds): void {
+  const where = "importSession";
+  expectSession(where, session);
+  const { caches, model, maxSeqLen } = session;
+  // Reading the arguments may run code of the caller's, and so may reading pages.
+  const layers = readLayers(where, pages, caches.length);
+  const tokens = readIds(where, "ids", ids, model.vocabSize, maxSeqLen);
+  expectSession(where, session);
+  expectUnused(where, session);
+  if (session.length > 0) throw new RangeError(`${where}: session expected one without tokens, got ${session.length}`);
+  expectInt(where, "ids.length", tokens.length, 0, maxSeqLen);
+  try {
+    for (const [layer, cache] of caches.entries())
+      fillCache(`${where}: layer ${layer}`, cache, layers[layer] as Iterable<CachePage>, tokens.length, "ids.length");
+    expectSession(where, session);
+    if (caches.some(({ length }) => length !== tokens.length) || session.tokens.length > 0)
+      throw new HeadwiseError("IN_USE", `${where}: session expected one that reading pages does not change`);
+    for (let i = 0; i < tokens.length; i++) session.tokens.push(tokens[i] as number);
+  } catch (error) {
+    if (!session.released && !model.kernels.released) session.truncate(0);
+    throw error;
+  }
+}
+
+/** Reads the lists of pages of `count` layers, but none of the pages. */
+function readLayers(where: string, pages: unknown, count: number): Iterable<CachePage>[] {
+  const isIterable = typeof Object(pages)[Symbol.iterator] === "function" && typeof pages === "object";
+  if (!isIterable)
+    throw new TypeError(`${where}: pages expected a list of pages for each layer, got ${describe(pages)}`);
+  const layers: Iterable<CachePage>[] = [];
+  for (const layer of pages as Iterable<Iterable<CachePage>>) if (layers.push(layer) > count) break;
+  if (layers.length === count) return layers;
+  const got = layers.length > count ? "more" : layers.length;
+  throw new RangeError(`${where}: pages expected ${count} lists, one for each layer, got ${got}`);
+}

@@ -1,0 +1,412 @@
+// Calls on encoders: states of tokens, vectors of texts, logits of masked tokens.
+
+import { shapeText } from "../../base/tensor/dtypes.ts";
+import { createFloats, LARGEST_LENGTH, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
+import { expectFlag, expectInt, expectOneOf, readFields } from "../../base/util/arguments.ts";
+import { describe } from "../../base/util/errors.ts";
+import { copyRows } from "../../base/util/rows.ts";
+import { finish } from "../../base/util/steps.ts";
+import type { Rows } from "../../layers/linear/products.ts";
+import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../../layers/pass/slices.ts";
+import { NULL } from "../../wasm/abi.ts";
+import { type OutputSink, runHead } from "../blocks/ends.ts";
+import type { Model } from "../blocks/model.ts";
+import { activateRows, normRows, projectRows, type RowWork } from "../blocks/rows.ts";
+import { MOST_TOP, rowFlops } from "../blocks/scratch.ts";
+import { readIds, type TokenIds } from "../decoder/forward.ts";
+import { readOptions } from "../load/read-options.ts";
+import { mostTokens } from "../spec/read-spec.ts";
+import { type Encoder, expectEncoder } from "./load.ts";
+import { type Output, runEncoder, type Sequence, statesTo, stemRows } from "./pass.ts";
+
+// The sequences of a call on an encoder: token ids, or texts that a tokenizer turns into ids.
+
+/** What turns a text into token ids, those at its beginning and end included. */
+export interface TextTokenizer {
+  /** The ids of a text. */
+  encode(text: string): TokenIds;
+}
+
+/** Options that calls on encoders share. */
+export interface BatchOptions {
+  /** Types of tokens, such as 1 for a second sentence: a list for each sequence, of the length of its ids. Default 0 for all. */
+  readonly tokenTypes?: readonly TokenIds[] | undefined;
+  /** What encodes the texts of a batch. */
+  readonly tokenizer?: TextTokenizer | undefined;
+}
+
+/** Token ids of texts, or the texts themselves where there is a tokenizer; features [bands, frames] for a model that hears. */
+export type Batch = readonly (TokenIds | string | Tensor)[];
+
+const BATCH_OPTIONS: readonly (keyof BatchOptions)[] = ["tokenTypes", "tokenizer"];
+
+/** Reads and checks a batch. `nameOf` is what messages call the sequence of an index. */
+export function readBatch(
+  where: string,
+  model: Model,
+  batch: Batch,
+  options: BatchOptions,
+  nameOf: (i: number) => string = (i) => `batch[${i}]`,
+): Sequence[] {
+  expectEncoder(where, model);
+  const { tokenTypes, tokenizer } = options;
+  const texts = expectLists(where, "batch", batch);
+  const { spec } = model.encoder ?? model;
+  const { embed } = spec;
+  if (tokenTypes !== undefined && embed.types === undefined)
+    throw new RangeError(
+      `${where}: tokenTypes expected none, since the model has no token types, got ${describe(tokenTypes)}`,
+    );
+  const types = tokenTypes && expectLists(where, "tokenTypes", tokenTypes, texts.length);
+  // Encoders of models with two halves have distances instead of positions, which config.json does not limit.
+  const most = model.encoder ? mostTokens(spec) : (model.maxSeqLen ?? Number.POSITIVE_INFINITY);
+  const sequences = texts.map((text, i): Sequence => {
+    const name = nameOf(i);
+    if (embed.channels !== undefined) return readFeatures(where, name, text, embed.channels, most);
+    if (isTensor(text))
+      throw new TypeError(`${where}: ${name} expected token ids, since the model reads text, got ${describe(text)}`);
+    const ids = typeof text === "string" ? encodeText(where, name, text, tokenizer) : text;
+    const read = readIds(where, name, ids, model.vocabSize, LARGEST_LENGTH);
+    expectLength(where, name, "tokens", read.length, most);
+    return { ids: Int32Array.from(read), types: types && readTypes(where, i, types[i], embed.types ?? 0, read.length) };
+  });
+  // Reading them may have run code of the caller's.
+  expectEncoder(where, model);
+  return sequences;
+}
+
+/** A copy without holes of a list of lists, one for each of `count` sequences where that is known. */
+function expectLists<T>(where: string, name: string, value: readonly T[], count?: number): readonly T[] {
+  if (!Array.isArray(value))
+    throw new TypeError(`${where}: ${name} expected an array of lists, got ${describe(value)}`);
+  if (count !== undefined && value.length !== count)
+    throw new RangeError(`${where}: ${name} expected a list for each of ${count} sequences, got ${value.length}`);
+  return Array.from(value);
+}
+
+const isTensor = (value: Batch[number]): value is Tensor =>
+  typeof value === "object" && value !== null && "data" in value;
+
+/** Features [channels, frames], which become a row for every other frame. */
+function readFeatures(where: string, name: string, given: Batch[number], channels: number, most: number): Sequence {
+  const features = readTensor(where, name, given as Tensor);
+  const [rows = 0, frames = 0] = features.shape;
+  if (features.shape.length !== 2 || rows !== channels)
+    throw new RangeError(`${where}: ${name} expected shape [${channels}, frames], got ${shapeText(features.shape)}`);
+  expectLength(where, name, "frames", frames, 2 * most);
+  return { ids: new Int32Array(stemRows(frames)), types: undefined, features };
+}
+
+/** Throws unless a sequence has 1 to `most` elements. */
+function expectLength(where: string, name: string, what: string, length: number, most: number): void {
+  if (length === 0) throw new RangeError(`${where}: ${name} expected 1 or more ${what}, got none`);
+  if (length > most)
+    throw new RangeError(
+      `${where}: ${name} expected at most ${most} ${what}, the positions of the model, got ${length}`,
+    );
+}
+
+function encodeText(where: string, name: string, text: string, tokenizer: TextTokenizer | undefined): TokenIds {
+  if (typeof tokenizer?.encode === "function") return tokenizer.encode(text);
+  throw new TypeError(
+    `${where}: ${name} expected token ids, or a tokenizer with encode(text) in the options, got ${describe(text)}`,
+  );
+}
+
+function readTypes(where: string, i: number, given: unknown, count: number, length: number): Int32Array {
+  const types = readIds(where, `tokenTypes[${i}]`, given, count, length);
+  if (types.length !== length)
+    throw new RangeError(`${where}: tokenTypes[${i}] expected ${length} types, one for each id, got ${types.length}`);
+  return Int32Array.from(types);
+}
+
+/**
+ * The last hidden states of each sequence: the outputs of the last layer, after its norm. Sequences may have any lengths, and
+ * none is padded. Each has the same bits alone, in any batch and on any number of threads.
+ * @param model One of `loadEncoder`, or of `loadSeq2Seq`, whose encoder runs.
+ * @param batch Token ids of each sequence, or texts with `options.tokenizer`.
+ * @returns [tokens, dModel] of each sequence.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, and with threads `WORKER_LOST`
+ * or `KERNEL_FAILED`.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { encode, loadEncoder } from "headwise/encoders";
+ * import { models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const model = await loadEncoder(kernels, "model"); // a folder of this repository
+ * const [first, second] = encode(model, [[2, 7, 1, 3], [2, 3]]);
+ * console.log(first?.length === 4 * model.dModel, second?.length === 2 * model.dModel); // true true
+ * kernels.release();
+ */
+export function encode(model: Model, batch: Batch, options: BatchOptions = {}): Float32Array[] {
+  const where = "encode";
+  const sequences = readBatch(where, model, batch, readFields(where, "options", options, BATCH_OPTIONS));
+  const { results, output } = collectRows(where, model, sequences);
+  finish(runEncoder(where, model, sequences, output));
+  return results;
+}
+
+/**
+ * `encode` in time slices, with yields to the event loop between them.
+ * @throws The same errors as `encode`, and the signal's reason.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { encodeAsync, loadEncoder } from "headwise/encoders";
+ * import { models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * let last = 0;
+ * await encodeAsync(await loadEncoder(kernels, "model"), [[2, 7, 1, 3]], { onProgress: (done) => (last = done) });
+ * console.log(last); // 1
+ * kernels.release();
+ */
+export async function encodeAsync(
+  model: Model,
+  batch: Batch,
+  options: BatchOptions & SliceOptions = {},
+): Promise<Float32Array[]> {
+  const where = "encodeAsync";
+  const { tokenTypes, tokenizer, ...rest } = readFields(where, "options", options, [
+    ...BATCH_OPTIONS,
+    ...SLICE_OPTIONS,
+  ]);
+  const sequences = readBatch(where, model, batch, { tokenTypes, tokenizer });
+  const { results, output } = collectRows(where, model, sequences);
+  await runSliced(where, model, sequences, output, rest);
+  return results;
+}
+
+/** Runs a pass in time slices. */
+export async function runSliced(
+  where: string,
+  model: Model,
+  sequences: readonly Sequence[],
+  output: Output,
+  options: SliceOptions,
+): Promise<void> {
+  const slices = checkSlices(where, options);
+  const all = rowFlops(model.encoder ?? model) * sequences.reduce((sum, { ids }) => sum + ids.length, 0);
+  const steps = runEncoder(where, model, sequences, output, stepFlopsOf(model.kernels), true);
+  const expectActive = () => {
+    slices.signal?.throwIfAborted();
+    expectEncoder(where, model);
+  };
+  try {
+    await runSlices(steps, all, slices, expectActive);
+    expectActive();
+  } finally {
+    steps.return(undefined);
+  }
+}
+
+/** Arrays for all rows, and what fills them. */
+export function collectRows(
+  where: string,
+  model: Model,
+  sequences: readonly Sequence[],
+): { readonly results: Float32Array[]; readonly output: Output } {
+  const { dModel } = model;
+  const results = sequences.map(({ ids }) => createFloats(where, "states", ids.length * dModel));
+  const output = statesTo(model, (sequence, begin, _count, rows, stride) =>
+    copyRows(results[sequence] as Float32Array, begin * dModel, dModel, rows, stride, dModel),
+  );
+  return { results, output };
+}
+
+/** How a text's states become one vector: their mean, the first one, or the last one. */
+export type Pooling = "mean" | "cls" | "last";
+
+/** Options of `embed`. */
+export interface EmbedOptions extends BatchOptions {
+  /** What a model was trained for, mostly "mean"; many of BGE and E5 take "cls". Default "mean". */
+  readonly pooling?: Pooling | undefined;
+  /** Whether vectors are divided by their length, so that their products are cosines. Default false. */
+  readonly normalize?: boolean | undefined;
+}
+
+const POOLINGS: readonly Pooling[] = ["mean", "cls", "last"];
+const OPTIONS: readonly (keyof EmbedOptions)[] = [...BATCH_OPTIONS, "pooling", "normalize"];
+
+/**
+ * A vector for each text. Texts may have any lengths, and none is padded. Each has the same bits alone, in any batch and on any
+ * number of threads.
+ * @param batch Token ids of each text, with those that its tokenizer puts around it; or texts with `options.tokenizer`.
+ * @returns [dModel] of each text.
+ * @throws The same errors as `encode`.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { embed, loadEncoder } from "headwise/encoders";
+ * import { models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const model = await loadEncoder(kernels, "model"); // a folder of this repository
+ * const [a, b] = embed(model, [[2, 7, 1, 3], [2, 7, 1, 4, 3]], { pooling: "last", normalize: true });
+ * const cosine = a?.reduce((sum, x, i) => sum + x * (b?.[i] ?? 0), 0) ?? 0;
+ * console.log(cosine > 0 && cosine < 1); // true
+ * kernels.release();
+ */
+export function embed(model: Model, batch: Batch, options: EmbedOptions = {}): Float32Array[] {
+  const where = "embed";
+  const { pooling, normalize, ...rest } = readOptions(where, options, OPTIONS);
+  const pool = checkPool(where, pooling, normalize);
+  const sequences = readBatch(where, model, batch, rest);
+  const { output, vectors } = pool(model, sequences);
+  finish(runEncoder(where, model, sequences, output));
+  return vectors();
+}
+
+/**
+ * `embed` in time slices, with yields to the event loop between them.
+ * @throws The same errors as `embed`, and the signal's reason.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { embedAsync, loadEncoder } from "headwise/encoders";
+ * import { models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const [vector] = await embedAsync(await loadEncoder(kernels, "model"), [[2, 7, 1, 3]], { sliceMs: 4, pooling: "last" });
+ * console.log((vector?.length ?? 0) > 0); // true
+ * kernels.release();
+ */
+export async function embedAsync(
+  model: Model,
+  batch: Batch,
+  options: EmbedOptions & SliceOptions = {},
+): Promise<Float32Array[]> {
+  const where = "embedAsync";
+  const { pooling, normalize, tokenTypes, tokenizer, ...slices } = readOptions(where, options, [
+    ...OPTIONS,
+    ...SLICE_OPTIONS,
+  ]);
+  const pool = checkPool(where, pooling, normalize);
+  const sequences = readBatch(where, model, batch, { tokenTypes, tokenizer });
+  const { output, vectors } = pool(model, sequences);
+  await runSliced(where, model, sequences, output, slices);
+  return vectors();
+}
+
+/** Checks how rows become vectors. */
+function checkPool(where: string, pooling: Pooling = "mean", normalize = false) {
+  expectOneOf(where, "pooling", pooling, POOLINGS);
+  expectFlag(where, "normalize", normalize);
+  return (model: Model, sequences: readonly Sequence[]): { output: Output; vectors: () => Float32Array[] } => {
+    const { dModel } = model;
+    // In float64, row by row: the same sum however the rows are divided into chunks.
+    const sums = sequences.map(() => new Float64Array(dModel));
+    const output = statesTo(model, (sequence, begin, count, rows, stride) => {
+      const { length } = (sequences[sequence] as Sequence).ids;
+      const sum = sums[sequence] as Float64Array;
+      const first = pooling === "last" ? length - 1 : 0;
+      const end = pooling === "cls" ? 1 : length;
+      for (let row = Math.max(first, begin); row < Math.min(end, begin + count); row++) {
+        const at = (row - begin) * stride;
+        for (let i = 0; i < dModel; i++) sum[i]! += rows[at + i] as number;
+      }
+    });
+    const vectors = () =>
+      sums.map((sum, i) =>
+        toVector(sum, normalize ? lengthOf(sum) : pooling === "mean" ? sequences[i]!.ids.length : 1),
+      );
+    return { output, vectors };
+  };
+}
+
+const lengthOf = (vector: Float64Array) => Math.sqrt(vector.reduce((sum, x) => sum + x * x, 0));
+
+/** A vector of length 0 stays as it is. */
+const toVector = (sum: Float64Array, divisor: number) => Float32Array.from(sum, (x) => x / (divisor || 1));
+
+/** Options of `maskedLogits`. */
+export interface MaskedLogitsOptions extends BatchOptions {
+  /** Whose logits: a list of places in each sequence, such as those of its masks. Default all of its tokens. */
+  readonly positions?: readonly TokenIds[] | undefined;
+  /** Only the largest logits of each row, 1 to 1024, and their ids. Default all logits. */
+  readonly top?: number | undefined;
+}
+
+/** What `maskedLogits` gives for a sequence. */
+export interface MaskedLogits {
+  /** [positions, vocabSize]; with `top`, that many instead of vocabSize, descending. */
+  readonly logits: Float32Array;
+  /** With `top`: the ids of these logits, of equal ones the lower first. */
+  readonly ids: Int32Array | undefined;
+}
+
+/**
+ * The logits of a head for masked tokens: what each token could be, given all others. Each row has the same bits in any batch.
+ * @param batch Token ids of each sequence, masks among them, or texts with `options.tokenizer`.
+ * @throws The same errors as `encode`, and a RangeError for a model whose file has no such head.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { loadEncoder, maskedLogits } from "headwise/encoders";
+ * import { models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const model = await loadEncoder(kernels, "model"); // a decoder, which has no such head
+ * try {
+ *   maskedLogits(model, [[2, 7, 1, 3]], { positions: [[1]], top: 5 });
+ * } catch (error) {
+ *   console.log((error as Error).message); // maskedLogits: model expected one whose file has a head for masked tokens, got one without
+ * }
+ * kernels.release();
+ */
+export function maskedLogits(model: Encoder, batch: Batch, options: MaskedLogitsOptions = {}): MaskedLogits[] {
+  const where = "maskedLogits";
+  const { positions, top, ...rest } = readFields(where, "options", options, [...BATCH_OPTIONS, "positions", "top"]);
+  const sequences = readBatch(where, model, batch, rest);
+  if (!model.weights.transform)
+    throw new RangeError(`${where}: model expected one whose file has a head for masked tokens, got one without`);
+  const width =
+    top === undefined ? model.vocabSize : expectInt(where, "top", top, 1, Math.min(MOST_TOP, model.vocabSize));
+  const places = readPlaces(where, sequences, positions);
+  const results = places.map(({ length }) => ({
+    logits: createFloats(where, "logits", length * width),
+    ids: top === undefined ? undefined : new Int32Array(length * width),
+  }));
+  // Outputs are numbered in the order of the sequences.
+  const outputs = places.flatMap((own, sequence) => own.map((token, i) => ({ sequence, token, i })));
+  const sink: OutputSink = (row) => {
+    const { sequence, i } = outputs[row.output] as (typeof outputs)[number];
+    const { logits, ids } = results[sequence] as (typeof results)[number];
+    const at = i * width;
+    if (!ids) return logits.set(row.logits(), at);
+    const found = row.top(width);
+    logits.set(found.values, at);
+    ids.set(found.ids, at);
+  };
+  const outputsOf = (of: number): readonly (readonly [output: number, token: number])[] =>
+    outputs.flatMap(({ sequence, token }, output) => (sequence === of ? [[output, token] as const] : []));
+  const output: Output = {
+    logits: outputs.length,
+    *take(work, plan, { runs, rows }) {
+      const wanted = runs.flatMap(({ of, begin, end, at }) =>
+        outputsOf(of.sequence).flatMap(([output, token]) =>
+          token < begin || token >= end ? [] : [{ row: at + token - begin, output }],
+        ),
+      );
+      const transform = (to: Rows, from: Rows, count: number) => transformRows(work, model, to, from, count);
+      yield* runHead(work, model, plan, rows, wanted, sink, transform);
+    },
+  };
+  finish(runEncoder(where, model, sequences, output));
+  return results;
+}
+
+/** What is before the head: a projection, an activation and a norm. */
+function* transformRows(work: RowWork, { spec, weights }: Encoder, to: Rows, from: Rows, count: number) {
+  const { transform } = weights;
+  const activation = spec.head.transform?.activation;
+  if (!transform || !activation) return;
+  yield* projectRows(work, [transform.dense], to, from, count);
+  activateRows(work, activation, to, NULL, spec.embed.dim, count);
+  normRows(work, transform.norm, to, to, spec.embed.dim, count);
+}
+
+/** The tokens of each sequence whose logits are wanted. */
+function readPlaces(
+  where: string,
+  sequences: readonly Sequence[],
+  positions: readonly TokenIds[] | undefined,
+): readonly (readonly number[])[] {
+  if (positions === undefined) return sequences.map(({ ids }) => Array.from(ids.keys()));
+  return expectLists(where, "positions", positions, sequences.length).map((given, i) => {
+    const { length } = (sequences[i] as Sequence).ids;
+    return Array.from(readIds(where, `positions[${i}]`, given, length, LARGEST_LENGTH));
+  });
+}

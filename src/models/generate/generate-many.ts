@@ -1,0 +1,339 @@
+// Tokens of many sessions that are generated together.
+
+import { expectInt, expectRecord, readFields } from "../../base/util/arguments.ts";
+import { describe, HeadwiseError } from "../../base/util/errors.ts";
+import { CHUNK_ROWS } from "../../base/util/rows.ts";
+import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/slices.ts";
+import type { OutputSink } from "../blocks/ends.ts";
+import type { Model } from "../blocks/model.ts";
+import { checkModelCall, type TokenIds } from "../decoder/forward.ts";
+import { expectReady, forgetTokens, type ModelCall, runCalls } from "../decoder/pass.ts";
+import { expectSession, type Session } from "../decoder/session.ts";
+import {
+  checkGeneration,
+  createPace,
+  type GeneratedToken,
+  type GenerateOptions,
+  type GenerationEnd,
+} from "./generate.ts";
+import { type Choice, chooseToken, SAMPLING_OPTIONS } from "./sampling.ts";
+import { forgettable } from "./speculate.ts";
+
+/** A generation among others. */
+export interface GenerationJob extends Omit<GenerateOptions, "draft" | "signal" | "sliceMs"> {
+  /** Its own session; all jobs have the same model. */
+  readonly session: Session;
+  /** Tokens behind those that the session has read, 1 or more. */
+  readonly ids: TokenIds;
+}
+
+/** The end of a job that could not begin or go on. */
+export interface GenerationFailure {
+  /** Its arguments were refused, its session was released or used by another call, or its processors threw. */
+  readonly reason: "error";
+  /** What `generate` would throw, with the job in its message. */
+  readonly error: unknown;
+}
+
+/** What `generateMany` gives: a token of a job, or its end. */
+export interface GenerationEvent<Job extends GenerationJob = GenerationJob> {
+  /** The job as it was given. */
+  readonly job: Job;
+  /** Its next token; undefined at its end. */
+  readonly token?: GeneratedToken;
+  /** Why it ended, and with which seed; undefined before. */
+  readonly end?: GenerationEnd | GenerationFailure;
+}
+
+/** How `generateMany` runs its jobs. */
+export interface GenerateManyOptions extends Omit<SliceOptions, "onProgress"> {
+  /**
+   * Jobs that run at once at most; the next ones begin as others end, and a list or source of jobs is asked for no more than can
+   * run, so that it may create a session for each, and need not end. Default: all that come.
+   */
+  readonly maxJobs?: number | undefined;
+}
+
+const JOB_FIELDS = ["session", "ids", "maxTokens", "stopIds", ...SAMPLING_OPTIONS] as const;
+
+/** A job that runs. */
+interface Running<Job> extends ReturnType<typeof checkGeneration> {
+  /** The call and the job, for messages. */
+  readonly where: string;
+  readonly job: Job;
+  readonly session: Session;
+  /** Tokens that the session has, unless another call changes it. */
+  past: number;
+  /** Its changes until then. */
+  changes: number;
+  /** Tokens that are still to be read. */
+  unread: Int32Array;
+  count: number;
+}
+
+/**
+ * Generates for many sessions at once: every step is one pass for all of them, so that weights are read once. Jobs join between
+ * steps, as the iterable gives them, and leave when they end. Each job's tokens are those that `generate` gives alone. Long
+ * prompts are read a chunk a step, so that the others go on. Leaving the loop early is allowed: the sessions of jobs that run then
+ * hold all tokens but the last one that was given, or that of the prompt. `return()` of a source that waits for its next job
+ * is called, and not awaited.
+ *
+ * A job that fails ends alone, with the reason "error"; the others go on. Its session keeps the tokens that were read.
+ * @param jobs Jobs, or an asynchronous source of them that may give more while others run.
+ * @throws TypeError or RangeError for `jobs` and `options`, HeadwiseError `OUT_OF_MEMORY` of a step, what the source throws, or
+ * the signal's reason, also while no job is there. What was generated until then stays in the sessions.
+ */
+export async function* generateMany<Job extends GenerationJob>(
+  jobs: Iterable<Job> | AsyncIterable<Job>,
+  options: GenerateManyOptions = {},
+): AsyncGenerator<GenerationEvent<Job>, void, void> {
+  const where = "generateMany";
+  const { maxJobs, ...sliced } = readFields(where, "options", options, ["signal", "sliceMs", "maxJobs"]);
+  const most = maxJobs === undefined ? Number.POSITIVE_INFINITY : expectInt(where, "maxJobs", maxJobs);
+  const slices = checkSlices(where, sliced);
+  const queue = createJobQueue(where, jobs, slices.signal);
+  const pace = createPace(slices);
+  const running: Running<Job>[] = [];
+  let model: Model | undefined;
+  let started = 0;
+  try {
+    for (;;) {
+      for (const job of await queue.take(running.length === 0, most - running.length)) {
+        const failure = failureOf(() => {
+          const own = startJob(`${where}: jobs[${started++}]`, job, running, model);
+          model ??= own.session.model;
+          running.push(own);
+        });
+        if (failure) yield { job, end: failure };
+      }
+      await pace();
+      slices.signal?.throwIfAborted();
+      const before = running.length;
+      // From the first again: while an end is given, owners may change the sessions of other jobs.
+      for (let one = running.find(endOf); one; one = running.find(endOf)) {
+        running.splice(running.indexOf(one), 1);
+        yield { job: one.job, end: endOf(one) };
+      }
+      if (running.length === 0 && queue.done) return;
+      // Others may take their places before the next step.
+      if (running.length === 0 || (running.length < before && !queue.done)) continue;
+      let chosen: readonly Outcome<Job>[];
+      try {
+        chosen = await step(where, model as Model, running, slices);
+      } catch (error) {
+        // Nothing has changed, and the step is repeated without the jobs whose sessions were released in it.
+        if (!running.some((one) => endOf(one)?.reason === "error")) throw error;
+        continue;
+      }
+      const waiting = new Set(chosen.map(([one]) => one));
+      try {
+        for (const [one, choice] of chosen) {
+          waiting.delete(one);
+          const failed = "reason" in choice;
+          if (failed || one.stops.has(choice.id)) {
+            running.splice(running.indexOf(one), 1);
+            yield { job: one.job, end: failed ? choice : { reason: "stop", stopId: choice.id, ...one.seeded } };
+          } else {
+            one.count++;
+            one.unread = Int32Array.of(choice.id);
+            yield { job: one.job, token: choice };
+          }
+        }
+      } finally {
+        // Left between the tokens of a step: of those that were not given, the last token before is unread again.
+        for (const { session, past, changes } of waiting)
+          forgetTokens(session, past, past - forgettable(session, past - 1, 1), changes);
+      }
+    }
+  } catch (error) {
+    // What the source throws besides would hide this error.
+    await queue.close().catch(() => {});
+    throw error;
+  } finally {
+    await queue.close();
+  }
+}
+
+/** Checks a job that comes to those that run, with sessions of `model`. */
+function startJob<Job extends GenerationJob>(
+  where: string,
+  job: Job,
+  running: readonly Running<Job>[],
+  model: Model | undefined,
+): Running<Job> {
+  expectRecord(where, "job", job);
+  const given = readFields(where, "job", Object.fromEntries(JOB_FIELDS.map((name) => [name, job[name]])), JOB_FIELDS);
+  const session = given.session as Session;
+  expectSession(where, session);
+  const { ids, past } = checkModelCall(where, session, given.ids as TokenIds, "last");
+  const rules = checkGeneration(where, given as GenerateOptions, session.model.vocabSize);
+  if (session.model !== (model ?? session.model))
+    throw new RangeError(`${where}: session expected one of the same model as the first job, got another`);
+  if (running.some((other) => other.session === session))
+    throw new HeadwiseError("IN_USE", `${where}: session expected one that no other job is using`);
+  const sampling = { ...rules.sampling, tokenRules: session.model.spec.tokenRules?.(ids.length) };
+  return { where, job, session, past, changes: session.changes.count, unread: ids, count: 0, ...rules, sampling };
+}
+
+function failureOf(work: () => void): GenerationFailure | undefined {
+  try {
+    work();
+  } catch (error) {
+    return { reason: "error", error };
+  }
+}
+
+/** Why a job ends before its next step. */
+function endOf(one: Running<unknown>): GenerationEnd | GenerationFailure | undefined {
+  const { where, session, past, changes, unread, count, maxTokens, seeded } = one;
+  if (count >= maxTokens) return { reason: "length", ...seeded };
+  if (past + unread.length > session.maxSeqLen) return { reason: "full", ...seeded };
+  return failureOf(() => expectReady(where, session, past, unread.length, changes));
+}
+
+/** The token that was chosen for a job, or why none could be. */
+type Outcome<Job> = readonly [Running<Job>, Choice | GenerationFailure];
+
+/** One pass for all jobs: a token or a chunk of the prompt of each. Returns what was chosen. */
+async function step<Job>(
+  where: string,
+  model: Model,
+  running: readonly Running<Job>[],
+  slices: Slices,
+): Promise<readonly Outcome<Job>[]> {
+  const calls = running.map(({ where, session, past, unread }): ModelCall => {
+    const ids = unread.subarray(0, CHUNK_ROWS);
+    return { where, session, past, ids, outputs: ids.length === unread.length ? 1 : 0 };
+  });
+  const whole = running.filter((_, i) => calls[i]?.outputs === 1);
+  const chosen: Outcome<Job>[] = [];
+  const sink: OutputSink = (row) => {
+    const one = whole[row.output] as Running<Job>;
+    const { session, past, unread, sampling } = one;
+    const seen = () => [...session.tokens, ...unread];
+    const failure = failureOf(() => chosen.push([one, chooseToken(row, sampling, seen, past + unread.length)]));
+    if (failure) chosen.push([one, failure]);
+  };
+  await runCalls(where, model, calls, sink, slices);
+  for (const [i, one] of running.entries()) {
+    const count = calls[i]?.ids.length ?? 0;
+    one.past += count;
+    one.changes = one.session.changes.count;
+    one.unread = one.unread.subarray(count);
+  }
+  return chosen;
+}
+
+// The jobs of generateMany as they come from a list or from an asynchronous source.
+
+/** Jobs in the order in which they come. */
+interface JobQueue<Job> {
+  /** Whether no more will come. */
+  readonly done: boolean;
+  /**
+   * Takes up to `most` of those that have come; with `wait`, waits for one.
+   * @throws What the source threw behind the last job, or the signal's reason.
+   */
+  take(wait: boolean, most: number): Promise<readonly Job[]>;
+  /** Asks the source for no more, and tells it so. */
+  close(): Promise<void>;
+}
+
+/** An asynchronous source is not asked for more while so many of its jobs wait. */
+const MOST_WAITING = 64;
+
+/** A list is read as jobs are taken, an asynchronous source ahead. Throws TypeError unless `jobs` is an iterable. */
+function createJobQueue<Job>(
+  where: string,
+  jobs: Iterable<Job> | AsyncIterable<Job>,
+  signal: Slices["signal"],
+): JobQueue<Job> {
+  const isAsync = Symbol.asyncIterator in Object(jobs);
+  if (!isAsync && !(Symbol.iterator in Object(jobs)))
+    throw new TypeError(`${where}: jobs expected a list or another iterable of jobs, got ${describe(jobs)}`);
+  const source = isAsync ? (jobs as AsyncIterable<Job>)[Symbol.asyncIterator]() : undefined;
+  const list = isAsync ? undefined : (jobs as Iterable<Job>)[Symbol.iterator]();
+  const waiting: Job[] = [];
+  let done = false;
+  let failure: { readonly cause: unknown } | undefined;
+  /** Settles with the next job, and never rejects. */
+  let pending: Promise<void> | undefined;
+  /** How many jobs could begin. */
+  let room = 0;
+  const pull = () => {
+    if (done || pending || waiting.length >= Math.min(room, MOST_WAITING)) return;
+    // A function that is async, so that what `next` throws at once rejects, too.
+    pending = (async () => source?.next())()
+      .then((next) => {
+        if (!next || next.done) done = true;
+        else waiting.push(next.value);
+      })
+      .catch((cause: unknown) => {
+        done = true;
+        failure = { cause };
+      })
+      .finally(() => {
+        pending = undefined;
+        pull();
+      });
+  };
+  const read = (from: Iterator<Job>) => {
+    while (!done && waiting.length < room) {
+      try {
+        const next = from.next();
+        if (next.done) done = true;
+        else waiting.push(next.value);
+      } catch (cause) {
+        done = true;
+        failure = { cause };
+      }
+    }
+  };
+  return {
+    get done() {
+      return done && !failure && waiting.length === 0;
+    },
+    async take(wait, most) {
+      room = most;
+      if (list) read(list);
+      else pull();
+      while (wait && waiting.length === 0 && pending) {
+        signal?.throwIfAborted();
+        await settledOrAborted(pending, signal);
+        signal?.throwIfAborted();
+      }
+      // Jobs that came before run first.
+      if (failure && waiting.length === 0) throw failure.cause;
+      const taken = waiting.splice(0, most);
+      room -= taken.length;
+      if (source) pull();
+      return taken;
+    },
+    async close() {
+      if (done) return;
+      done = true;
+      list?.return?.();
+      // A generator that waits for its next job would return only then.
+      if (pending) void returnOf(source).catch(() => {});
+      else await returnOf(source);
+    },
+  };
+}
+
+/** A function of its own, so that what `return` throws at once rejects, too. */
+async function returnOf(source: AsyncIterator<unknown> | undefined): Promise<void> {
+  await source?.return?.();
+}
+
+/** Waits for `work`, which never rejects, or until the signal is aborted. */
+function settledOrAborted(work: Promise<void>, signal: Slices["signal"]): Promise<void> {
+  if (!signal) return work;
+  return new Promise((resolve) => {
+    const settle = () => {
+      signal.removeEventListener("abort", settle);
+      resolve();
+    };
+    signal.addEventListener("abort", settle);
+    void work.then(settle);
+  });
+}

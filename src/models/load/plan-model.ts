@@ -1,0 +1,228 @@
+// The memory of a model, before anything is read, and whether it fits.
+
+import { expectInt, readFields } from "../../base/util/arguments.ts";
+import { HeadwiseError } from "../../base/util/errors.ts";
+import { CHUNK_ROWS } from "../../base/util/rows.ts";
+import { layerLayout } from "../../layers/attention/attention.ts";
+import { type CheckedConfig, checkConfig } from "../../layers/attention/config.ts";
+import { checkLatentConfig } from "../../layers/latent/config.ts";
+import { latentLayout, latentPageShape } from "../../layers/latent/packed.ts";
+import { placeLatentRows } from "../../layers/latent/pass.ts";
+import { latentChunkRows } from "../../layers/latent/steps.ts";
+import type { WeightFormat } from "../../layers/linear/formats.ts";
+import { planCache } from "../../layers/pass/cache.ts";
+import { placeLayerRows } from "../../layers/pass/row-pass.ts";
+import type { PageShape } from "../../layers/state/pages.ts";
+import { aligned, type Layout } from "../../wasm/memory.ts";
+import { headNormBytes } from "../blocks/head-norm.ts";
+import { placeModel } from "../blocks/places.ts";
+import { planPass } from "../blocks/scratch.ts";
+import type { SessionOptions } from "../decoder/session.ts";
+import { resolveHead } from "../spec/check-tensors.ts";
+import { type Decoder, readDecoder } from "../spec/read-spec.ts";
+import type { BlockSpec, ModelSpec } from "../spec/spec.ts";
+import {
+  type AttentionFormats,
+  allParts,
+  type ModelFormats,
+  type PackedFormats,
+  readFormats,
+  uniformFormats,
+} from "./formats.ts";
+
+/** What to plan a model's memory for. */
+export interface ModelPlanSizes extends SessionOptions {
+  /**
+   * Formats of the weights, as `loadModel` takes them; parts without one are float32. Default "f32", unlike that of `loadModel`: in
+   * which formats a file stores them, config.json does not say.
+   */
+  readonly weights?: WeightFormat | ModelFormats | undefined;
+  /** Sessions that exist at a time. Default 1. */
+  readonly sessions?: number | undefined;
+  /** Tokens of the longest call, or of all calls of a step of `generateMany`. Default 256, from which on more take no more. */
+  readonly rows?: number | undefined;
+  /** Rows of a call whose logits are computed. Default 1. */
+  readonly outputs?: number | undefined;
+}
+
+/** Bytes of linear memory that a model takes: how much `kernels.usedBytes` grows. */
+export interface ModelPlan {
+  /** Bytes that the model holds. */
+  readonly weights: number;
+  /** Bytes that all sessions hold. */
+  readonly sessions: number;
+  /** Bytes that calls share. A running asynchronous call takes as much again. */
+  readonly scratch: number;
+  /** The sum of the three. Loading takes a megabyte more for packing, and 32 bytes for each input of the widest matrix. */
+  readonly total: number;
+}
+
+/** The fields of ModelPlanSizes. */
+export const SIZES = ["weights", "maxSeqLen", "format", "truncatable", "sessions", "rows", "outputs"] as const;
+
+/**
+ * The memory that a model, its sessions and its calls will take, computed from config.json before anything is loaded. Without
+ * `tie_word_embeddings` there, whether a head beside the table of tokens is counted follows from the type of model, as in
+ * transformers: of Llama it is. `loadModel` takes what the files have, and `planModelFiles` reads their headers, of GGUF too.
+ * @param config The text of config.json, not its path, or the object it parses to.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a model that `loadModel` would refuse.
+ * @example
+ * import { planModel } from "headwise/models";
+ * const config = { model_type: "llama", hidden_size: 576, intermediate_size: 1536, num_hidden_layers: 30, vocab_size: 49152,
+ *   num_attention_heads: 9, num_key_value_heads: 3, max_position_embeddings: 8192, tie_word_embeddings: true };
+ * const { weights, sessions } = planModel(config, { weights: "q8", maxSeqLen: 2048 });
+ * console.log(Math.round(weights / 1e6), Math.round(sessions / 1e6)); // 161 94
+ */
+export function planModel(config: string | object, sizes: ModelPlanSizes = {}): ModelPlan {
+  const where = "planModel";
+  const given = readFields(where, "sizes", sizes, SIZES);
+  if (given.maxSeqLen !== undefined) expectInt(where, "maxSeqLen", given.maxSeqLen);
+  const formats = readFormats(where, given.weights);
+  const { spec } = resolveHead(readDecoder(where, config, given.maxSeqLen));
+  return planSpec(where, spec, uniformFormats(spec, formats), given);
+}
+
+/** Checks the counts of sizes, and fills in their defaults. */
+export function checkCounts(
+  where: string,
+  { sessions = 1, rows = CHUNK_ROWS, outputs = 1 }: Pick<ModelPlanSizes, "sessions" | "rows" | "outputs">,
+): { readonly sessions: number; readonly rows: number; readonly outputs: number } {
+  expectInt(where, "sessions", sessions, 0);
+  expectInt(where, "rows", rows);
+  expectInt(where, "outputs", outputs, 0);
+  return { sessions, rows, outputs };
+}
+
+/** The memory of a model whose description was read. */
+export function planSpec(
+  where: string,
+  spec: ModelSpec,
+  formats: PackedFormats,
+  given: Omit<ModelPlanSizes, "weights"> = {},
+): ModelPlan {
+  const { maxSeqLen = spec.sessionLength } = given;
+  const { sessions, rows, outputs } = checkCounts(where, given);
+  const layers = spec.blocks.map(({ attention }, i) => planAttention(where, attention, formats.attention(i, "self")));
+  const cross = spec.blocks.map(
+    ({ cross }, i) => cross && planAttention(where, { kind: "heads", config: cross }, formats.attention(i, "cross")),
+  );
+
+  const places = placeModel(spec, formats.ends, formats.mlp);
+  const blockBytes = places.blocks.reduce((sum, { bytes }) => sum + aligned(bytes), 0);
+  const weights =
+    aligned(places.endsBytes) + blockBytes + [...layers, ...cross].reduce((sum, each) => sum + (each?.bytes ?? 0), 0);
+
+  let cached = 0;
+  let pageFormats = 0;
+  for (const { shape, checked } of layers) {
+    const { bytes, formats: used } = planCache(where, shape, checked, maxSeqLen, given);
+    cached += bytes;
+    pageFormats |= used;
+  }
+  const chunk = Math.min(rows, ...layers.map(({ chunkRows }) => chunkRows));
+  const plan = planPass(spec, places, { rows: chunk, outputs: Math.min(outputs, chunk) }, (layer, layout) => {
+    for (const each of [layers[layer], cross[layer]]) each?.place(layout, chunk, pageFormats);
+  });
+  const all = { weights, sessions: sessions * cached, scratch: plan.bytes };
+  return { ...all, total: all.weights + all.sessions + all.scratch };
+}
+
+/** The attention of a layer: its bytes, its pages, and what it works in. */
+interface AttentionPlan {
+  readonly bytes: number;
+  readonly checked: CheckedConfig;
+  readonly shape: PageShape;
+  /** Rows of a chunk at most. */
+  readonly chunkRows: number;
+  place(layout: Layout, rows: number, pageFormats: number): void;
+}
+
+function planAttention(where: string, attention: BlockSpec["attention"], formats: AttentionFormats): AttentionPlan {
+  if (attention.kind === "latent") {
+    const checked = checkLatentConfig(where, attention.config);
+    return {
+      bytes: aligned(latentLayout(checked, formats, false).bytes),
+      checked,
+      shape: latentPageShape(checked),
+      chunkRows: latentChunkRows(checked, "absorbed", CHUNK_ROWS),
+      place: (layout, rows, pageFormats) => void placeLatentRows(checked, formats, layout, rows, pageFormats),
+    };
+  }
+  const { fused, ...config } = attention.config;
+  const checked = checkConfig(where, config);
+  const norms = attention.headNorm ? headNormBytes(checked, attention.headNorm.each) : 0;
+  return {
+    bytes: aligned(layerLayout(checked, formats).bytes) + norms,
+    checked,
+    shape: checked,
+    chunkRows: CHUNK_ROWS,
+    place: (layout, rows, pageFormats) => void placeLayerRows(checked, formats, layout, rows, pageFormats),
+  };
+}
+
+// Whether a model fits into the bytes that a host allows, before its tensors are read.
+
+/** What is proposed where a model does not fit, the most exact first. */
+const SMALLER: readonly WeightFormat[] = ["f16", "q8", "q4"];
+
+/** A model as it would be loaded: the formats of a half of it, or of all, and the tokens of its longest sequence. */
+interface Wanted {
+  weights(half: Decoder): PackedFormats;
+  readonly maxSeqLen: number;
+}
+
+/** The bytes that a model and its calls take, and what they are for, in words. */
+type Plan = (wanted: Wanted) => { readonly total: number; readonly text: string };
+
+/** The plans of a kind of models. */
+export type PlanKind = (where: string, model: Decoder) => Plan;
+
+/** A decoder with one session. */
+export const planDecoder: PlanKind =
+  (where, decoder) =>
+  ({ weights, maxSeqLen }) => {
+    // No call has more rows than the session has tokens.
+    const bytes = planSpec(where, decoder.spec, weights(decoder), { maxSeqLen, rows: Math.min(CHUNK_ROWS, maxSeqLen) });
+    const sessions = `${bytes.sessions} of a session of ${maxSeqLen} tokens`;
+    return { total: bytes.total, text: `${bytes.weights} of weights, ${sessions}, ${bytes.scratch} of calls` };
+  };
+
+/** Throws `OUT_OF_MEMORY` with the bytes and with what would fit, if `plan` gives more than `most`. */
+export function expectFit(where: string, plan: Plan, wanted: Wanted, most: number): void {
+  const { total, text } = plan(wanted);
+  if (total <= most) return;
+  const rule = `options.maxBytes expected ${total} or more (${text})`;
+  throw new HeadwiseError(
+    "OUT_OF_MEMORY",
+    `${where}: ${rule}, got ${most}; what fits: ${proposals(plan, wanted, most)}`,
+  );
+}
+
+/** One format for all matrices. */
+const all =
+  (format: WeightFormat): Wanted["weights"] =>
+  ({ spec }) =>
+    uniformFormats(spec, allParts(format));
+
+/** Smaller formats and shorter sequences that fit, in words. */
+function proposals(plan: Plan, wanted: Wanted, most: number): string {
+  const found = SMALLER.filter((format) => plan({ ...wanted, weights: all(format) }).total <= most).map(
+    (weights) => `weights "${weights}"`,
+  );
+  const length = longest(plan, wanted, most);
+  if (length > 0) found.push(`maxSeqLen ${length}`);
+  if (found.length > 0) return found.join(", or ");
+  const shorter = longest(plan, { ...wanted, weights: all("q4") }, most);
+  return shorter > 0 ? `weights "q4" with maxSeqLen ${shorter}` : "no format";
+}
+
+/** The most tokens of a sequence that fits; 0 if none does. */
+function longest(plan: Plan, { weights, maxSeqLen }: Wanted, most: number): number {
+  let [fits, exceeds] = [0, maxSeqLen + 1];
+  while (exceeds - fits > 1) {
+    const middle = Math.floor((fits + exceeds) / 2);
+    if (plan({ weights, maxSeqLen: middle }).total <= most) fits = middle;
+    else exceeds = middle;
+  }
+  return fits;
+}

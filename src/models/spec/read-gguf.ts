@@ -1,0 +1,252 @@
+// Reads a whole decoder from a GGUF file: its metadata, the shapes of its tensors, and what is known of its architecture.
+
+import { shapeText } from "../../base/tensor/dtypes.ts";
+import { describe, HeadwiseError } from "../../base/util/errors.ts";
+import { nearestNames } from "../../base/util/strings.ts";
+import type { GgufFile } from "../../files/gguf/gguf.ts";
+import type { MoeNames, Names } from "../families/family.ts";
+import { ARCHITECTURES, DECODERS, type DecoderRules, GGUF_ENCODERS, LATENT_ARCHITECTURE } from "../families/gguf.ts";
+import { POSITIVE_RULE } from "../families/numbers.ts";
+import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../families/unsupported.ts";
+import {
+  type AttentionShapes,
+  type Keys,
+  keysOf,
+  readLongFactors,
+  readRopeFactors,
+  refusal,
+} from "../weights/gguf-config.ts";
+import { latentWeights, readLatents } from "../weights/gguf-latent.ts";
+import { headWeights, readHeads } from "../weights/gguf-layer.ts";
+import type { AttentionTensors } from "./attention-tensors.ts";
+import { type Decoder, expectPositions, positionsOf, SESSION_LENGTH } from "./read-spec.ts";
+import type { BlockSpec, EmbedSpec, MlpSpec, ModelSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
+
+// The MLPs and experts of GGUF files.
+
+const MOE_NAMES: Required<MoeNames> = {
+  router: "ffn_gate_inp",
+  correction: "exp_probs_b.bias",
+  expert: "stacked",
+  mlp: { gate: "ffn_gate_exps", up: "ffn_up_exps", down: "ffn_down_exps" },
+  shared: "",
+  sharedMlp: { gate: "ffn_gate_shexp", up: "ffn_up_shexp", down: "ffn_down_shexp" },
+  sharedGate: "ffn_gate_inp_shexp",
+};
+
+/** How scores of experts become weights, as files number it: softmax of all, sigmoid, or softmax of those chosen. */
+const [SOFTMAX_GATE, SIGMOID_GATE, CHOSEN_GATE] = [1, 2, 3];
+
+/** The MLP of a layer, or its experts if it has a router. `keys` are those of the layer, and `has` looks for its tensors. */
+function readMlp(
+  keys: Keys,
+  { activation = { kind: "swish", alpha: 1 }, plain, renormalise }: DecoderRules,
+  has: (tensor: string) => boolean,
+): MlpSpec | MoeSpec {
+  const mlp = (dim: number): MlpSpec => ({ kind: "mlp", dim, gated: !plain, activation });
+  if (!has(`${MOE_NAMES.router}.weight`)) return mlp(keys.count("feed_forward_length"));
+  const experts = keys.count("expert_count");
+  const topK = keys.count("expert_used_count");
+  if (topK > experts) keys.fail("expert_used_count", `at most the ${experts} experts`, topK);
+  const dim = keys.countOrNone("expert_feed_forward_length") || keys.count("feed_forward_length");
+  const gating = keys.countOrNone("expert_gating_func") || SOFTMAX_GATE;
+  if (gating !== SOFTMAX_GATE && gating !== SIGMOID_GATE && gating !== CHOSEN_GATE)
+    keys.fail("expert_gating_func", "1 (softmax), 2 (sigmoid) or 3 (softmax of the chosen)", gating);
+  const [groups, keepGroups] = [keys.count("expert_group_count", 1), keys.count("expert_group_used_count", 1)];
+  const size = experts / groups;
+  if (!Number.isInteger(size)) keys.fail("expert_group_count", `a divisor of the ${experts} experts`, groups);
+  if (keepGroups > groups || topK > keepGroups * size)
+    keys.fail("expert_group_used_count", `groups of the ${groups} with ${topK} experts`, keepGroups);
+  const shared = has(`${MOE_NAMES.sharedMlp.down}.weight`);
+  const sharedDim = keys.countOrNone("expert_shared_feed_forward_length") || keys.count("expert_shared_count", 1) * dim;
+  return {
+    kind: "moe",
+    experts,
+    topK,
+    expert: mlp(dim),
+    ...(shared && { shared: { mlp: mlp(sharedDim), gated: has(`${MOE_NAMES.sharedGate}.weight`) } }),
+    router: {
+      score: gating === SIGMOID_GATE ? "sigmoid" : "softmax",
+      correction: has(MOE_NAMES.correction),
+      renormalise: gating === CHOSEN_GATE || (keys.flag("expert_weights_norm") ?? renormalise ?? true),
+      scale: keys.factor("expert_weights_scale") ?? 1,
+      groups,
+      keepGroups,
+      pairs: gating === SIGMOID_GATE && groups > 1,
+    },
+  };
+}
+
+type Header = Pick<GgufFile, "metadata" | "tensors" | "read">;
+
+/** The table of token types, and the classifier of encoders that put texts in order. */
+const TYPES = "token_types";
+const CLASSIFIER = /^cls\./;
+
+const NAMES: Names = {
+  roots: [""],
+  embed: "token_embd",
+  embedNorm: "token_embd_norm",
+  positions: "position_embd",
+  types: TYPES,
+  projectIn: "project_in",
+  projectOut: "project_out",
+  layers: "blk",
+  attention: "attn_",
+  projections: [],
+  norms: { attentionPre: "attn_norm", mlpPre: "ffn_norm" },
+  mlpAt: "",
+  mlp: { gate: "ffn_gate", up: "ffn_up", down: "ffn_down" },
+  finalNorm: "output_norm",
+  head: "output",
+};
+
+const MOST_LAYERS = 10_000;
+
+/**
+ * Reads the decoder of a file for the public function `where`. `maxSeqLen` is the longest sequence that will be run, where it is
+ * known; `encoders` are architectures that the function knows besides decoders.
+ */
+export async function readGgufDecoder(
+  where: string,
+  file: Header,
+  maxSeqLen?: number,
+  encoders?: Readonly<Record<string, DecoderRules>>,
+): Promise<Decoder> {
+  const { metadata, tensors } = file;
+  const { name, rules } = findRules(where, metadata, encoders);
+  const keyAt = (layer: number) => keysOf(where, metadata, name, layer);
+  const keys = keyAt(0);
+  const stated = keys.count("context_length");
+  const longest = maxSeqLen ?? stated;
+  const factors = (await readLongFactors(where, file, name, longest)) ?? (await readRopeFactors(where, file));
+  const has = (tensor: string) => tensors.has(`${tensor}.weight`);
+  const norm: NormSpec = { kind: rules.norm ?? "rms", eps: readEps(keys, rules) };
+  const names: Names = {
+    ...NAMES,
+    norms: has("blk.0.attn_norm_2") ? FALCON_NORMS : (rules.norms ?? NAMES.norms),
+    ...(rules.joinedMlp && { mlp: { gate: "ffn_up", down: "ffn_down" } }),
+  };
+  const layers = keys.count("block_count");
+  if (layers > MOST_LAYERS) keys.fail("block_count", `at most ${MOST_LAYERS}`, layers);
+  const attentionShapes = new Map<BlockSpec["attention"], AttentionShapes>();
+  const blocks = Array.from({ length: layers }, (_, layer): BlockSpec => {
+    const [attention, shapes] = readAttention(where, file, name, layer, factors);
+    attentionShapes.set(attention, shapes);
+    const roles = Object.entries(names.norms).filter(
+      ([role, tensor]) => role !== "mlpPre" || rules.parallel !== "one-norm" || has(`blk.${layer}.${tensor}`),
+    );
+    const norms = Object.fromEntries(roles.map(([role]) => [role as NormRole, norm]));
+    return {
+      ...{ attention, norms },
+      mlp: readMlp(keyAt(layer), rules, (tensor) => tensors.has(`blk.${layer}.${tensor}`)),
+      parallel: isParallel(keys, rules, norms),
+      addsToNormed: false,
+      scale: keys.factor("residual_scale") ?? 1,
+    };
+  });
+  const { dModel } = (blocks[0] as BlockSpec).attention.config;
+  // 0 without a table, which is reported with all other tensors that are missing.
+  const [vocabSize = 0] = tensors.get(`${NAMES.embed}.weight`)?.shape ?? [];
+  const embed: EmbedSpec = {
+    dim: dModel,
+    scale: rules.scalesEmbedding ? Math.sqrt(dModel) : (keys.factor("embedding_scale") ?? 1),
+    ...(rules.embedNorm && { norm }),
+    ...(rules.positions && {
+      positions: { offset: 0, rows: expectMatrix(where, file, `${NAMES.positions}.weight`)[0] as number },
+    }),
+    // A single type may be a vector.
+    ...(has(TYPES) && encoders && { types: tensors.get(`${TYPES}.weight`)!.shape.at(-2) ?? 1 }),
+  };
+  if (maxSeqLen !== undefined) expectPositions(where, positionsOf(embed), maxSeqLen);
+  const logitScale = keys.factor("logit_scale") ?? rules.logitScale ?? 1;
+  const spec: ModelSpec = {
+    type: name,
+    dModel,
+    vocabSize,
+    maxSeqLen: longest,
+    sessionLength: maxSeqLen ?? Math.min(stated, SESSION_LENGTH, positionsOf(embed)),
+    embed,
+    blocks,
+    finalNorm: rules.noFinalNorm ? undefined : norm,
+    head: {
+      scale: rules.dividesLogits ? 1 / logitScale : logitScale,
+      softcap: keys.factor("final_logit_softcapping") ?? rules.softcap ?? 0,
+      tied: !has(NAMES.head),
+    },
+  };
+  const family = { moeNames: MOE_NAMES, ...(encoders && { ignoredTensors: CLASSIFIER }) };
+  return { spec, names, family, attention: attentionTensors(where, attentionShapes) };
+}
+
+/** Norms side by side, of which the first is that of the MLP. */
+const FALCON_NORMS: Names["norms"] = { attentionPre: "attn_norm_2", mlpPre: "attn_norm" };
+
+function findRules(
+  where: string,
+  metadata: Header["metadata"],
+  encoders: Readonly<Record<string, DecoderRules>> | undefined,
+): { name: string; rules: DecoderRules } {
+  const known: Readonly<Record<string, DecoderRules>> = { ...DECODERS, ...encoders };
+  const name = metadata.get("general.architecture");
+  const rules = typeof name === "string" && Object.hasOwn(known, name) ? known[name] : undefined;
+  if (typeof name === "string" && rules !== undefined) return { name, rules };
+  const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
+  const isIn = (table: object) => typeof name === "string" && Object.hasOwn(table, name);
+  const [rule, why] = isIn(GGUF_ENCODERS)
+    ? [`one that ${where} reads`, ", which loadEncoder reads"]
+    : reason
+      ? [UNSUPPORTED_RULE, `, which has ${reason}`]
+      : isIn(ARCHITECTURES)
+        ? ["one that is read whole", ", whose layers readGgufLayer reads"]
+        : [`a supported ${encoders ? "one" : "decoder"}${nearestNames(name, Object.keys(known))}`, ""];
+  throw new HeadwiseError(
+    "BAD_FILE",
+    `${where}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
+  );
+}
+
+function readEps(keys: Keys, { norm }: DecoderRules): number {
+  const key = norm === "layer" ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+  return keys.number(key) ?? keys.fail(key, POSITIVE_RULE, keys.raw(key));
+}
+
+function isParallel(keys: Keys, { parallel }: DecoderRules, norms: BlockSpec["norms"]): boolean {
+  if (parallel === "one-norm") return norms.mlpPre === undefined;
+  if (parallel === "unless-stated") return keys.flag("use_parallel_residual") ?? true;
+  return parallel === "always";
+}
+
+function readAttention(
+  where: string,
+  file: Header,
+  name: string,
+  layer: number,
+  factors: Parameters<typeof readHeads>[4],
+): [BlockSpec["attention"], AttentionShapes] {
+  if (name === LATENT_ARCHITECTURE) {
+    const { config, ...shapes } = readLatents(where, file, layer);
+    return [{ kind: "latent", config }, shapes];
+  }
+  const { config, ...shapes } = readHeads(where, file, layer, undefined, factors);
+  return [{ kind: "heads", config }, shapes];
+}
+
+function attentionTensors(
+  where: string,
+  found: ReadonlyMap<BlockSpec["attention"], AttentionShapes>,
+): AttentionTensors {
+  const shapesOf = (attention: BlockSpec["attention"]) => found.get(attention) as AttentionShapes;
+  return {
+    required: (attention) => shapesOf(attention).required,
+    optional: (attention) => shapesOf(attention).optional,
+    readHeads: (tensors, prefix) => headWeights(where, tensors, prefix),
+    readLatents: (tensors, prefix) => latentWeights(where, tensors, prefix),
+  };
+}
+
+function expectMatrix(where: string, { tensors }: Header, name: string): readonly number[] {
+  const { shape } = tensors.get(name) ?? {};
+  if (shape?.length === 2) return shape;
+  throw refusal(where, name, "two dimensions", shape ? shapeText(shape) : "no such tensor");
+}

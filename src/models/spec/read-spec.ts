@@ -1,0 +1,244 @@
+// Reads a whole decoder from its config.json.
+
+import { describe, underName } from "../../base/util/errors.ts";
+import { nearestNames, parseJson } from "../../base/util/strings.ts";
+import { FAMILIES } from "../families/decoders.ts";
+import { type Family, LLAMA_NAMES, type Names } from "../families/family.ts";
+import { type Fields, fieldsOf } from "../families/fields.ts";
+import { latentRulesOf, rulesOf } from "../families/hf-models.ts";
+import { readerOf, reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
+import { readHfLayer } from "../weights/hf-config.ts";
+import { readHfLatents } from "../weights/hf-latent.ts";
+import { type AttentionTensors, hfAttentionTensors } from "./attention-tensors.ts";
+import type { ActivationSpec, BlockSpec, EmbedSpec, MlpSpec, ModelSpec, NormRole, NormSpec } from "./spec.ts";
+
+/** A decoder, and how its file names and lays out what it consists of. */
+export interface Decoder {
+  readonly spec: ModelSpec;
+  readonly names: Names;
+  readonly family: Family;
+  readonly attention: AttentionTensors;
+  /** The encoder of a model with two halves. */
+  readonly encoder?: Decoder;
+}
+
+/** Activations by the words of config.json. */
+const ACTIVATIONS: Readonly<Record<string, ActivationSpec>> = {
+  gelu: { kind: "gelu", alpha: 1 },
+  gelu_fast: { kind: "gelu-tanh", alpha: 1 },
+  gelu_new: { kind: "gelu-tanh", alpha: 1 },
+  gelu_pytorch_tanh: { kind: "gelu-tanh", alpha: 1 },
+  quick_gelu: { kind: "swish", alpha: 1.702 },
+  relu: { kind: "relu", alpha: 1 },
+  relu2: { kind: "relu-squared", alpha: 1 },
+  silu: { kind: "swish", alpha: 1 },
+  swish: { kind: "swish", alpha: 1 },
+};
+
+/** Tokens of a session by default, at most: what fits beside most models. */
+export const SESSION_LENGTH = 4096;
+
+/** Fields that change nothing here: of training, of other programs, of tokens, or repeated in the tensors. */
+const HARMLESS = new RegExp(
+  [
+    "^_ ^architectures$ ^auto_map$ dtype$ ^id2label$ ^label2id$ ^model_type$ ^transformers_version$ ^unsloth ^name$",
+    "dropout _drop$ pdrop$ layerdrop initializer init_std aux_loss router_jitter router_z ^seq_aux$ ^ep_size$",
+    "_token_id$ ^output_ ^use_cache$ ^return_dict$ ^pretraining_tp$ ^keys_to_ignore ^problem_type$ ^is_encoder_decoder$",
+    "^(attention|mlp|qkv|use_qkv|use)_bias$ ^bias$ ^is_llama_config$ ^base_model _plan$ ^tokenizer_class$",
+    // Attention understands them, and reads them where they matter.
+    "^(use_)?sliding_window(_pattern)?$ ^max_window_layers$ ^layer_types$ ^rope_ ^partial_rotary_factor$ ^rotary_",
+    "^max_position_embeddings$ ^original_max_position_embeddings$ ^is_decoder$ ^is_causal$ ^v_head_dim$ ^head_dim$",
+    "^use_bidirectional_attention$ ^no_rope_layer_interval$ ^qk_head_dim$ ^num_key_value_heads$ ^num_kv_heads$",
+    "^topk_group$ ^n_group$ ^mlp_only_layers$ ^vocabulary$",
+  ]
+    .join(" ")
+    .replaceAll(" ", "|"),
+);
+
+/**
+ * Reads config.json: its text, or the object it parses to. `where` is the public function, for messages; `maxSeqLen` the
+ * longest sequence that will be run, where it is known; `families` those that the function knows.
+ */
+export function readDecoder(
+  where: string,
+  json: string | object,
+  maxSeqLen?: number,
+  families: Readonly<Record<string, Family>> = FAMILIES,
+): Decoder {
+  const whole = fieldsOf("config.json", parseJson(where, "config", json), where);
+  return underName(where, () => readWhole(where, whole, maxSeqLen, families));
+}
+
+function readWhole(
+  where: string,
+  whole: Fields,
+  maxSeqLen: number | undefined,
+  families: Readonly<Record<string, Family>>,
+): Decoder {
+  const { file, family } = findFamily(where, whole, families);
+  for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
+  const decoder = readHalf(where, file, family, maxSeqLen);
+  const encoder = family.encoder && readHalf(where, file, family.encoder, maxSeqLen);
+  for (const name of family.ignored ?? []) file.raw(name);
+  for (const [name, value] of file.unread())
+    if (!HARMLESS.test(name)) throw file.refusal(name, "a field that this package knows, or none", value);
+  return { ...decoder, ...(encoder && { encoder }) };
+}
+
+/** A model, or the half of one that `family` is about. */
+function readHalf(where: string, file: Fields, family: Family, maxSeqLen: number | undefined): Decoder {
+  const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
+  const spec = readSpec(where, file, family, names, maxSeqLen);
+  return { spec, names, family, attention: hfAttentionTensors(names, family) };
+}
+
+/** The family, and the part of the file that describes text. */
+function findFamily(
+  where: string,
+  whole: Fields,
+  families: Readonly<Record<string, Family>>,
+): { file: Fields; family: Family } {
+  const familyOf = (type: unknown) =>
+    typeof type === "string" && Object.hasOwn(families, type) ? families[type] : undefined;
+  const text = familyOf(whole.raw("model_type")) === undefined ? whole.fields("text_config") : undefined;
+  const file = text ?? whole;
+  const type = file.raw("model_type");
+  const family = familyOf(type);
+  if (family !== undefined) return { file, family };
+  if (type === undefined) throw whole.refusal("model_type", "the type of the model", type);
+  const reader = readerOf(type) ?? (Object.hasOwn(FAMILIES, String(type)) ? "loadModel" : undefined);
+  if (reader) throw whole.refusal("model_type", `one that ${where} reads`, type, `, which ${reader} reads`);
+  const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
+  if (reason) throw whole.refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${reason}`);
+  const layers = rulesOf(type) ? "fromHfConfig" : latentRulesOf(type) && "fromHfLatentConfig";
+  if (layers) throw whole.refusal("model_type", "one that is read whole", type, `, whose attention ${layers} reads`);
+  throw whole.refusal("model_type", `a supported one${nearestNames(type, Object.keys(families))}`, type);
+}
+
+type LayerAttention = BlockSpec["attention"];
+
+function readSpec(where: string, file: Fields, family: Family, names: Names, longest: number | undefined): ModelSpec {
+  const type = file.raw("model_type") as string;
+  const lengthField = family.lengthField ?? "max_position_embeddings";
+  const stated = file.raw(lengthField) === undefined ? undefined : file.count(lengthField);
+  const maxSeqLen = longest ?? stated;
+  const norm = readNorm(file, family);
+  const { headNorm: own } = family;
+  const headNorm = own && file.flag(own.flag, false) ? { eps: norm.eps, each: own.each !== undefined } : undefined;
+  const attentionOf = (layer: number): LayerAttention =>
+    latentRulesOf(type)
+      ? { kind: "latent", config: readHfLatents(file, layer) }
+      : {
+          kind: "heads",
+          config: readHfLayer(file, layer, { maxSeqLen, layerNorms: own !== undefined, part: family.part }),
+          ...(headNorm && { headNorm }),
+        };
+  const order = family.order?.(file);
+  const count = order ? Math.max(...order) + 1 : layerCount(file, family.layers);
+  const attentions = Array.from({ length: count }, (_, layer) => attentionOf(layer));
+  const { dModel } = (attentions[0] as LayerAttention).config;
+  const normsOf = (mlp: BlockSpec["mlp"], layer: number): BlockSpec["norms"] => {
+    const lacking = family.lacks?.(layer) ?? [];
+    const isThere = (role: NormRole) => (mlp || !role.startsWith("mlp")) && !lacking.includes(role);
+    const roles = (Object.keys(names.norms) as NormRole[]).filter(isThere);
+    return Object.fromEntries(roles.map((role) => [role, norm]));
+  };
+  const mlp = mlpOf(file, family);
+  // 0 in models of attention alone.
+  const dense = () => {
+    if (!family.mlpDim && file.raw("intermediate_size") === 0) return undefined;
+    return mlp(family.mlpDim ? family.mlpDim(file, dModel) : file.count("intermediate_size"));
+  };
+  const parallel = family.parallel?.(file) ?? false;
+  const addsToNormed = family.addsToNormed?.(file) ?? false;
+  const scale = family.scale?.(file) ?? 1;
+  const blocks = attentions.map((attention, layer): BlockSpec => {
+    const own = family.moe?.(file, layer, mlp) ?? dense();
+    const cross = names.cross !== undefined && { cross: readHfLayer(file, layer, { part: "cross" }) };
+    return { attention, ...cross, mlp: own, norms: normsOf(own, layer), parallel, addsToNormed, scale };
+  });
+  expectExperts(file, blocks);
+  const embed: EmbedSpec = { dim: dModel, scale: 1, ...family.embed?.(file, dModel, norm) };
+  if (longest !== undefined) expectPositions(where, positionsOf(embed), longest);
+  return {
+    type,
+    dModel,
+    vocabSize: family.part === "encoder" ? 0 : file.count("vocab_size"),
+    ...(family.encoder && startIn(file)),
+    maxSeqLen,
+    sessionLength: longest ?? Math.min(stated ?? SESSION_LENGTH, SESSION_LENGTH, positionsOf(embed)),
+    embed,
+    blocks,
+    ...(family.relativeBias && { relativeBias: family.relativeBias(file) }),
+    ...(order && { order }),
+    finalNorm: (family.finalNorm?.(file) ?? true) ? norm : undefined,
+    head: {
+      ...{ scale: 1, softcap: 0, ...family.head?.(file), tied: tiedIn(file, family) },
+      ...(names.transform && { transform: { norm, activation: mlp(1).activation } }),
+    },
+  };
+}
+
+/** The token that a decoder with an encoder begins with. */
+function startIn(file: Fields): Pick<ModelSpec, "startId"> {
+  const startId = file.raw("decoder_start_token_id") as number | undefined;
+  const most = file.count("vocab_size") - 1;
+  if (startId === undefined) return {};
+  if (Number.isInteger(startId) && startId >= 0 && startId <= most) return { startId };
+  throw file.refusal("decoder_start_token_id", `an integer from 0 to ${most}`, startId);
+}
+
+/** The most experts of all layers: each has tensors of its own. Known models have some 25 thousand. */
+const MOST_EXPERTS = 2 ** 17;
+
+function expectExperts(file: Fields, blocks: readonly BlockSpec[]): void {
+  const all = blocks.reduce((sum, { mlp }) => sum + (mlp?.kind === "moe" ? mlp.experts : 0), 0);
+  if (all <= MOST_EXPERTS) return;
+  const name = ["num_local_experts", "num_experts", "n_routed_experts"].find((each) => file.raw(each) !== undefined);
+  throw file.refusal(name ?? "num_hidden_layers", `at most ${MOST_EXPERTS} experts in all layers`, all);
+}
+
+/** Positions that a model has vectors for. */
+export function positionsOf({ positions }: EmbedSpec): number {
+  return positions ? positions.rows - positions.offset : Number.POSITIVE_INFINITY;
+}
+
+/** The most tokens of a sequence: the positions of the model, or the distances that its bias is packed for. */
+export function mostTokens({ embed, relativeBias, maxSeqLen = 0 }: ModelSpec): number {
+  return relativeBias && !embed.positions ? Math.max(SESSION_LENGTH, maxSeqLen) : positionsOf(embed);
+}
+
+/** Throws if a sequence of `maxSeqLen` tokens has more than `most`, those that the model has positions for. */
+export function expectPositions(where: string, most: number, maxSeqLen: number): void {
+  if (maxSeqLen > most)
+    throw new RangeError(`${where}: maxSeqLen expected at most ${most}, the positions of the model, got ${maxSeqLen}`);
+}
+
+/** Layers, under the names that families have for their number. */
+function layerCount(
+  file: Fields,
+  names: readonly string[] = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"],
+): number {
+  return file.count(names.find((name) => file.raw(name) !== undefined) ?? (names[0] as string), undefined, 10_000);
+}
+
+function readNorm(file: Fields, { norm = {} }: Family): NormSpec {
+  const { field = "rms_norm_eps", otherField = field, kind = "rms", eps = 1e-6, onePlus } = norm;
+  const own = field === "" ? eps : (file.number(field) ?? file.number(otherField) ?? eps);
+  return { kind, eps: own, ...(onePlus && { onePlus }) };
+}
+
+function mlpOf(file: Fields, { activation: given = {}, plain, mlp }: Family): (dim: number) => MlpSpec {
+  const { fields = ["hidden_act"], word = "silu" } = mlp ? { ...mlp(file), fields: [] } : given;
+  const field = fields.find((name) => file.raw(name) !== undefined);
+  const name = field === undefined ? word : file.raw(field);
+  const activation = typeof name === "string" && Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : undefined;
+  if (activation === undefined)
+    throw file.refusal(field ?? "hidden_act", `one of ${Object.keys(ACTIVATIONS).map(describe).join(", ")}`, name);
+  return (dim) => ({ kind: "mlp", dim, gated: mlp?.(file).gated ?? !plain, activation });
+}
+
+function tiedIn(file: Fields, { tied, part }: Family): boolean | undefined {
+  if (part === "encoder") return true;
+  return file.raw("tie_word_embeddings") === undefined ? tied : file.flag("tie_word_embeddings", false);
+}

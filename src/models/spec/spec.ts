@@ -1,0 +1,165 @@
+// A whole decoder as plain data: what its config.json means, layer by layer. The forward pass sees only this, so that nothing
+// there asks which family a model belongs to.
+
+import type { LatentConfig } from "../../layers/latent/config.ts";
+import type { HfAttentionConfig } from "../families/hf-rules.ts";
+
+/** A norm of rows: RMS norm, or layer norm. */
+export interface NormSpec {
+  readonly kind: "rms" | "layer";
+  readonly eps: number;
+  /** Gains are stored less 1. */
+  readonly onePlus?: true;
+}
+
+/** Where a block has norms: before a branch, on its output, and after it was added to the residual. */
+export type NormRole =
+  | "attentionPre"
+  | "attentionPost"
+  | "attentionAfter"
+  | "crossPre"
+  | "crossAfter"
+  | "mlpPre"
+  | "mlpPost"
+  | "mlpAfter";
+
+/**
+ * "swish" is x·sigmoid(alpha·x): SiLU with alpha 1, quick GELU with 1.702. "gelu" is exact, "gelu-tanh" its approximation.
+ */
+export interface ActivationSpec {
+  readonly kind: "swish" | "gelu" | "gelu-tanh" | "relu" | "relu-squared";
+  /** Of "swish". */
+  readonly alpha: number;
+  /** With it, the gate is at most this, the other factor lies within it on both sides, and 1 is added to that factor. */
+  readonly limit?: number;
+}
+
+/** Two projections with an activation between them; a gated one has a third, of which each activated value is multiplied. */
+export interface MlpSpec {
+  readonly kind: "mlp";
+  /** Floats between the projections. */
+  readonly dim: number;
+  readonly gated: boolean;
+  readonly activation: ActivationSpec;
+}
+
+/** Experts, of which each token takes a few. */
+export interface MoeSpec {
+  readonly kind: "moe";
+  readonly experts: number;
+  /** Experts of a token. */
+  readonly topK: number;
+  readonly expert: MlpSpec;
+  /** An MLP that every token takes; `gated` if a sigmoid of one more projection scales it. */
+  readonly shared?: { readonly mlp: MlpSpec; readonly gated: boolean };
+  readonly router: RouterSpec;
+}
+
+/** How scores become a choice: see `route_f32`. */
+export interface RouterSpec {
+  readonly score: "softmax" | "sigmoid";
+  /** Whether a stored vector is added to the scores for the choice. */
+  readonly correction: boolean;
+  /** Whether a token's weights are divided by their sum. */
+  readonly renormalise: boolean;
+  readonly scale: number;
+  /** Groups of experts, how many of them take part, and whether a group counts by its best or by the sum of its two best. */
+  readonly groups: number;
+  readonly keepGroups: number;
+  readonly pairs: boolean;
+}
+
+/** A decoder layer. */
+export interface BlockSpec {
+  readonly attention:
+    | {
+        readonly kind: "heads";
+        readonly config: HfAttentionConfig;
+        /** Layer norms of each head's query and key, with gains for all heads or for each. */
+        readonly headNorm?: { readonly eps: number; readonly each: boolean };
+      }
+    | { readonly kind: "latent"; readonly config: LatentConfig };
+  /** Attention to the outputs of an encoder. */
+  readonly cross?: HfAttentionConfig;
+  /** Undefined in models of attention alone. */
+  readonly mlp: MlpSpec | MoeSpec | undefined;
+  readonly norms: Readonly<Partial<Record<NormRole, NormSpec>>>;
+  /** Both branches read the residual; without `mlpPre`, the MLP reads what attention reads. */
+  readonly parallel: boolean;
+  /** Branches are added to what they read, after its norm, instead of to the residual. */
+  readonly addsToNormed: boolean;
+  /** What the outputs of branches are multiplied by. */
+  readonly scale: number;
+}
+
+/** How tokens become rows. */
+export interface EmbedSpec {
+  /** Floats of a row of the table; a projection widens them to dModel if they are fewer. */
+  readonly dim: number;
+  readonly scale: number;
+  readonly norm?: NormSpec;
+  /** A table of positions: the row of position 0, and the number of rows. */
+  readonly positions?: { readonly offset: number; readonly rows: number };
+  /** Instead of tokens, features of so many channels go through two convolutions. */
+  readonly channels?: number;
+  /** Rows of a table of token types. */
+  readonly types?: number;
+  /** Positions, types and the norm have `dim` floats, and the projection comes after them. */
+  readonly projectLast?: true;
+}
+
+/** What each head adds to a score by how far the key is from the query: distances share the entries of a table. */
+export interface RelativeBias {
+  readonly buckets: number;
+  /** Distances from here on share the last entry. */
+  readonly maxDistance: number;
+  /** Whether later keys have entries of their own, half of all. */
+  readonly bothWays: boolean;
+}
+
+/** How the last rows become logits. */
+export interface HeadSpec {
+  /** What the rows of an encoder go through before: a projection, an activation and a norm. */
+  readonly transform?: { readonly activation: ActivationSpec; readonly norm: NormSpec };
+  readonly scale: number;
+  /** 0: none. */
+  readonly softcap: number;
+  /** Whether the table of embeddings is the head; undefined if only the file's tensors say it. */
+  readonly tied: boolean | undefined;
+}
+
+/** A whole decoder. */
+export interface ModelSpec {
+  /** `model_type` of config.json. */
+  readonly type: string;
+  readonly dModel: number;
+  /** 0 for an encoder whose rows come from elsewhere: from the decoder's table of tokens, or from sounds. */
+  readonly vocabSize: number;
+  /** The token that a decoder with an encoder begins with, if the file states it. */
+  readonly startId?: number;
+  /** Tokens of the longest sequence that will be run, else those that the file states; undefined without either. */
+  readonly maxSeqLen: number | undefined;
+  /** Tokens of a session by default. */
+  readonly sessionLength: number;
+  readonly embed: EmbedSpec;
+  readonly relativeBias?: RelativeBias;
+  readonly blocks: readonly BlockSpec[];
+  /** Which of `blocks` runs as each layer. Default each of them, in order. */
+  readonly order?: readonly number[];
+  readonly finalNorm: NormSpec | undefined;
+  readonly head: HeadSpec;
+  readonly tokenRules?: TokenRules | undefined;
+}
+
+/**
+ * What a model's files say about its tokens, besides the logits: for a generation that first reads this many tokens, what changes
+ * the logits of each token, by the tokens before it. Processors of logits have this form.
+ */
+export type TokenRules = (read: number) => (ids: readonly (readonly bigint[])[], logits: LogitsRow) => void;
+interface LogitsRow {
+  readonly data: Float32Array;
+}
+
+/** Floats of the rows that positions and types are added to, and that the first norm normalises. */
+export const widthOfRows = ({ dModel, embed }: Pick<ModelSpec, "dModel" | "embed">): number =>
+  embed.projectLast ? embed.dim : dModel;

@@ -1,0 +1,181 @@
+// What identifies a model: its specification, and its weights as they are in memory.
+
+import { hostSha256 } from "../../base/platform/host.ts";
+import { joinBytes, toHex } from "../../base/util/bytes.ts";
+import { encodeParts } from "../../base/util/cbor.ts";
+import { chunksOf } from "../../base/util/rows.ts";
+import type { LatentAttention } from "../../layers/api/latent.ts";
+import type { Attention, HeadNorm } from "../../layers/attention/attention.ts";
+import type { CheckedConfig } from "../../layers/attention/config.ts";
+import { type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
+import { minBytes, type PackedFormat, panelBytes, panelsOf } from "../../layers/linear/formats.ts";
+import type { PackedLinear } from "../../layers/linear/products.ts";
+import { expectModel, type Model } from "../../models/blocks/model.ts";
+import type { PackedBlock, PackedMlp, PackedNorm } from "../../models/blocks/places.ts";
+import { widthOfRows } from "../../models/spec/spec.ts";
+import { NULL } from "../../wasm/abi.ts";
+import { isFast } from "../../wasm/int-dot.ts";
+import { isLatent } from "./read-weights.ts";
+
+/** Bytes of a piece, each of which is hashed by itself: hosts hash no stream. */
+const PIECE = 2 ** 20;
+
+/** Cuts `length` bytes, of which `read` gives begin..end, into what `digestOf` takes. */
+export function* piecesOf(
+  length: number,
+  read: (begin: number, end: number) => Uint8Array,
+): Generator<Uint8Array, void> {
+  for (const [begin, end] of chunksOf(length, PIECE)) yield read(begin, end);
+}
+
+/**
+ * A digest of bytes, in whatever pieces of up to 1 MiB they come: SHA-256 of the SHA-256s of each MiB, in hexadecimal. A piece is
+ * copied before the next one is asked for, so that it may be a view of memory that grows meanwhile.
+ */
+export async function digestOf(pieces: Iterable<Uint8Array>): Promise<string> {
+  const buffer = new Uint8Array(2 * PIECE);
+  const digests: Uint8Array[] = [];
+  let filled = 0;
+  for (const piece of pieces) {
+    buffer.set(piece, filled);
+    filled += piece.length;
+    if (filled < PIECE) continue;
+    digests.push(await hostSha256(buffer.subarray(0, PIECE)));
+    buffer.copyWithin(0, PIECE, filled);
+    filled -= PIECE;
+  }
+  digests.push(await hostSha256(buffer.subarray(0, filled)));
+  return toHex(await hostSha256(joinBytes(digests)));
+}
+
+/** Digests of models: weights do not change. */
+const DIGESTS = new WeakMap<Model, Promise<string>>();
+
+/**
+ * A digest of a model, 64 hexadecimal digits: of its specification and of the weights in the formats that they were loaded in. It is
+ * the same in every runtime and build, and wherever the files came from; where weights lie and how long sequences may be is not part
+ * of it. It is computed once, from a MiB at a time.
+ * @throws TypeError if `model` is none. HeadwiseError `RELEASED`.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { modelDigest } from "headwise/inspect";
+ * import { loadModel, models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const digest = await modelDigest(await loadModel(kernels, "model"));
+ * console.log(digest.length); // 64
+ * kernels.release();
+ */
+export async function modelDigest(model: Model): Promise<string> {
+  const where = "modelDigest";
+  expectModel(where, model);
+  const known = DIGESTS.get(model);
+  if (known) return known;
+  const digest = digestOf(modelPieces(where, model));
+  DIGESTS.set(model, digest);
+  // What failed may be asked for again: it then fails at once, by name.
+  digest.catch(() => DIGESTS.delete(model));
+  return digest;
+}
+
+function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> {
+  const { spec, weights, kernels } = model;
+  // These two say how much memory sequences may take, and change no result.
+  const { maxSeqLen: _, sessionLength: __, ...facts } = spec;
+  const parts = [...partsOf(model)];
+  const modes = [weights.mode, ...weights.blocks.map(({ attention }) => layerOf(attention).mode)];
+  const head = { ...facts, fast: modes.some(isFast), parts: parts.map(({ kind, bytes }) => [kind, bytes]) };
+  for (const part of encodeParts(where, "spec", head))
+    yield* piecesOf(part.length, (begin, end) => part.subarray(begin, end));
+  for (const { at, bytes } of parts)
+    yield* piecesOf(bytes, (begin, end) => {
+      expectModel(where, model);
+      return kernels.memory.u8(at + begin, end - begin);
+    });
+}
+
+const layerOf = (attention: Attention) => (isLatent(attention) ? attention.latents : attention.layer);
+
+/** The formats of a model's matrices, each once. */
+export function formatsOf(model: Model): PackedFormat[] {
+  const kinds = new Set(Array.from(partsOf(model), ({ kind }) => kind));
+  kinds.delete("vector");
+  return [...(kinds as Set<PackedFormat>)].sort();
+}
+
+/** Bytes of weights in linear memory. */
+interface Part {
+  readonly kind: PackedFormat | "vector";
+  readonly at: number;
+  readonly bytes: number;
+}
+
+/** The weights of a decoder. Sums of integers are not among them: they follow from these. */
+function* partsOf({ spec, weights }: Model): Generator<Part, void> {
+  const { embed, positions, embedNorm, projectIn, projectOut, blocks, finalNorm, head } = weights;
+  const { dModel } = spec;
+  for (const table of [embed, positions])
+    if (table) yield* matrix({ ...table, k: table.dim, w: table.at, panels: panelsOf(table.rows) });
+  yield* norm(embedNorm, widthOfRows(spec));
+  for (const block of blocks) yield* blockParts(block, dModel);
+  yield* norm(finalNorm, dModel);
+  yield* linear(projectIn);
+  yield* linear(projectOut);
+  // A head that is the table of tokens is there already, but for its bias.
+  if (head.w === embed.at) yield vector(head.bias, 8 * head.panels);
+  else yield* linear(head);
+}
+
+function* blockParts({ attention, norms, mlp, moe }: PackedBlock, dModel: number): Generator<Part, void> {
+  yield* isLatent(attention) ? latentParts(attention) : attentionParts(attention);
+  for (const role of Object.keys(norms).sort()) yield* norm(norms[role as keyof typeof norms], dModel);
+  for (const each of [mlp, ...(moe?.experts ?? []), moe?.shared]) if (each) yield* mlpParts(each);
+  yield* linear(moe?.gate);
+  yield* linear(moe?.sharedGate);
+  if (moe && moe.correction !== NULL) yield vector(moe.correction, moe.experts.length);
+}
+
+function* attentionParts({ config, layer, headNorm }: Attention): Generator<Part, void> {
+  const { q, k, v, o } = layer.linears;
+  for (const each of [q, k, v, o]) yield* linear(each);
+  for (const [name, length] of Object.entries(vectorSizes(config)) as [VectorName, number][])
+    if (layer[name] !== NULL) yield vector(layer[name], length);
+  if (headNorm) yield* headNormParts(headNorm, config);
+}
+
+function* headNormParts({ q, k }: HeadNorm, { numHeads, numKvHeads, headDim }: CheckedConfig): Generator<Part, void> {
+  for (const [{ step, gain, bias }, heads] of [
+    [q, numHeads],
+    [k, numKvHeads],
+  ] as const)
+    for (const at of [gain, bias]) if (at !== NULL) yield vector(at, (step === 0 ? 1 : heads) * headDim);
+}
+
+function* latentParts({ config, latents }: LatentAttention): Generator<Part, void> {
+  const { qDown, q, kvDown, kAbsorbed, v, o, qNorm, kvNorm } = latents;
+  for (const each of [qDown, q, kvDown, ...kAbsorbed, ...v, o]) yield* linear(each);
+  if (qNorm) yield vector(qNorm, config.qLoraRank);
+  if (kvNorm) yield vector(kvNorm, config.kvLoraRank);
+}
+
+function* mlpParts({ inputs, down }: PackedMlp): Generator<Part, void> {
+  for (const each of [...inputs, down]) yield* linear(each);
+}
+
+function* norm(given: PackedNorm | undefined, length: number): Generator<Part, void> {
+  if (!given) return;
+  yield vector(given.gain, length);
+  if (given.bias !== NULL) yield vector(given.bias, length);
+}
+
+function* linear(given: PackedLinear | undefined): Generator<Part, void> {
+  if (!given) return;
+  yield* matrix(given);
+  yield vector(given.bias, 8 * given.panels);
+}
+
+function* matrix({ format, k, w, mins, panels }: Omit<PackedLinear, "sums" | "bias">): Generator<Part, void> {
+  yield { kind: format, at: w, bytes: panels * panelBytes(format, k) };
+  yield { kind: format, at: mins, bytes: panels * minBytes(format, k) };
+}
+
+const vector = (at: number, length: number): Part => ({ kind: "vector", at, bytes: 4 * length });

@@ -1,0 +1,89 @@
+// Matrices in the blocks that GGUF's other types become: packed as they are, in a format that was asked for, or refused.
+
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { CODED_BLOCKS, type CodedDtype, decodeFloats, type StoredTensor } from "../../../../src/base/tensor/dtypes.ts";
+import { attend, createLinear, type Kernels, linear, type Tensor } from "../../../../src/entries/core.ts";
+import { createLatentAttention } from "../../../../src/entries/latent.ts";
+import { formatOf, kernelScratchBytes, WEIGHT_FORMATS } from "../../../../src/layers/linear/formats.ts";
+import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
+import { floats } from "../../../kernels/harness.ts";
+import { latentWeights } from "../../../support/latent-layers.ts";
+import { kernelsOf } from "../../../support/layers.ts";
+
+let kernels: Kernels;
+beforeAll(async () => {
+  kernels = await kernelsOf("simd");
+});
+afterAll(() => kernels.release());
+
+const DTYPES = Object.keys(CODED_BLOCKS) as CodedDtype[];
+
+const LATENT = {
+  dModel: 24,
+  numHeads: 2,
+  kvLoraRank: 64,
+  nopeDim: 32,
+  ropeDim: 8,
+  valueDim: 8,
+  causal: true,
+  rope: { theta: 100, pairing: "half" },
+} as const;
+
+/** Blocks of random integers, with scales and minimums around 1. */
+function blocksOf(dtype: CodedDtype, n: number, k: number): StoredTensor {
+  const random = createRandom(5);
+  const { length, bytes } = CODED_BLOCKS[dtype];
+  const all = new Uint8Array(((n * k) / length) * bytes);
+  const view = new DataView(all.buffer);
+  for (let at = 0; at < all.length; at += bytes) {
+    for (let i = 0; i < bytes - length; i += 4) view.setFloat32(at + i, random.int(1, 9) / 8, true);
+    for (let i = bytes - length; i < bytes; i++) all[at + i] = random.int(0, dtype === "I4_32_MIN" ? 15 : 255);
+  }
+  return { name: "w", dtype, shape: [n, k], bytes: all };
+}
+
+describe.each(DTYPES)("%s", (dtype) => {
+  // In the format that it is packed in, nothing is rounded again.
+  const others = WEIGHT_FORMATS.filter((format) => format !== formatOf({ dtype }, true));
+  test.each(others)("asked for as %s, it is what its floats are", (weights) => {
+    const [n, k] = [19, 96];
+    const stored = blocksOf(dtype, n, k);
+    const data = decodeFloats(stored, "");
+    const x = floats(createRandom(6), 3 * k);
+    using got = createLinear(kernels, { weight: stored, layout: "out-in" }, { weights });
+    using want = createLinear(kernels, { weight: { data, shape: [n, k] }, layout: "out-in" }, { weights });
+    expect(linear(got, x)).toEqual(linear(want, x));
+  });
+
+  test.each(others)("the matrix from latents to keys and values, as %s, is what its floats are", (weights) => {
+    const given = latentWeights(createRandom(7), LATENT);
+    const shape = [2 * (32 + 8), 64] as const;
+    const stored = blocksOf(dtype, ...shape);
+    const layerOf = (wkvUp: StoredTensor | Tensor) =>
+      createLatentAttention(kernels, LATENT, { ...given, wkvUp }, { weights });
+    using got = layerOf(stored);
+    using want = layerOf({ data: decodeFloats(stored, ""), shape });
+    const x = floats(createRandom(8), 5 * LATENT.dModel);
+    expect(attend(got, x)).toEqual(attend(want, x));
+  });
+
+  test("rows that are not of whole blocks of 32 are refused, and nothing is allocated", () => {
+    const before = kernels.usedBytes;
+    expect(() => createLinear(kernels, { weight: blocksOf(dtype, 9, 48), layout: "out-in" })).toThrow(
+      "createLinear: weight expected rows of whole blocks of 32, got shape [9, 48]",
+    );
+    expect(kernels.usedBytes).toBe(before);
+  });
+});
+
+test("only kernels that work in scratch are given any", () => {
+  const formats = [...WEIGHT_FORMATS, "q8-16", "q8-min", "q8-16-min", "q4-min"] as const;
+  expect(formats.filter((format) => kernelScratchBytes(format) > 0)).toEqual([
+    "f16",
+    "bf16",
+    "q4",
+    "q8-min",
+    "q8-16-min",
+    "q4-min",
+  ]);
+});

@@ -1,0 +1,84 @@
+// Pages of caches whose tokens age or lie behind a window.
+
+import { expect, test } from "vitest";
+import {
+  type AttentionConfig,
+  attend,
+  type CacheFormat,
+  type CacheStage,
+  createAttention,
+  createCache,
+} from "../../../../src/entries/core.ts";
+import { exportPages, importPages } from "../../../../src/entries/sessions.ts";
+import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
+import { firstDifference, kernelsOf, randomWeights } from "../../../support/layers.ts";
+
+const CONFIG = { dModel: 12, numHeads: 4, numKvHeads: 2, headDim: 6, valueDim: 5, causal: true } as const;
+
+/** A layer of these sizes, and rows for it. */
+async function layerOf(own: Partial<AttentionConfig>, tokens: number) {
+  const kernels = await kernelsOf("simd");
+  const random = createRandom(4);
+  const config = { ...CONFIG, ...own };
+  const attention = createAttention(kernels, config, randomWeights(random, config));
+  return { kernels, attention, x: random.floats(tokens * config.dModel) };
+}
+
+const stage = (keys: CacheFormat, values: CacheFormat): CacheStage => ({ keys, values });
+
+test.each([
+  [stage("f32", "f32"), stage("f16", "f16")],
+  [stage("f32", "f32"), stage("q8", "q8")],
+  [stage("f32", "f32"), stage("q8", "q4")],
+  [stage("f32", "q8"), stage("q4", "q8")],
+  [stage("q8", "f32"), stage("q8", "f16")],
+  [stage("q4", "f32"), stage("q4", "q8")],
+])("a page of %j that ages to %j has the bytes of one that was written in this format", async (young, old) => {
+  const { kernels, attention, x } = await layerOf({}, 500);
+  using aging = createCache(attention, { maxSeqLen: 500, format: [{ ...young, tokens: 128 }, old] });
+  using whole = createCache(attention, { maxSeqLen: 500, format: old });
+  for (const cache of [aging, whole]) attend(attention, x, { cache });
+  const [first, want] = [aging, whole].map((cache) => exportPages(cache)[0]);
+  expect(first).toEqual(want);
+  kernels.release();
+});
+
+test("of the pages behind a window, an import may leave out all that the window does not need", async () => {
+  const { kernels, attention, x } = await layerOf({ window: { left: 10 } }, 400);
+  const part = x.subarray(0, 300 * CONFIG.dModel);
+  using cache = createCache(attention, { maxSeqLen: 1024, truncatable: 256 });
+  using copy = createCache(attention, { maxSeqLen: 1024, truncatable: 256 });
+  attend(attention, part, { cache });
+  expect(exportPages(cache).length).toBe(3);
+  importPages(copy, exportPages(cache).slice(-1), 300);
+  const rest = x.subarray(part.length);
+  const [got, want] = [copy, cache].map((each) => attend(attention, rest, { cache: each })) as [
+    Float32Array,
+    Float32Array,
+  ];
+  expect(firstDifference(got, want)).toBe(-1);
+  kernels.release();
+});
+
+test("a window drops no page where that frees none", async () => {
+  const { kernels, attention, x } = await layerOf({ window: { left: 300 } }, 640);
+  using cache = createCache(attention, { maxSeqLen: 640 });
+  attend(attention, x, { cache });
+  // The window is of 4 pages with the newest, and a chunk has 2 more: all 5 are there.
+  expect(exportPages(cache).map(({ index }) => index)).toEqual([0, 1, 2, 3, 4]);
+  cache.truncate(1);
+  expect(cache.length).toBe(1);
+  kernels.release();
+});
+
+test("a window never makes a cache larger than one that keeps every key", async () => {
+  const { kernels, attention } = await layerOf({ window: { left: 300 } }, 1);
+  const plain = (await layerOf({}, 1)).attention;
+  for (let maxSeqLen = 128; maxSeqLen <= 1536; maxSeqLen += 128) {
+    using cache = createCache(attention, { maxSeqLen });
+    using all = createCache(plain, { maxSeqLen });
+    expect(cache.bytes, `${maxSeqLen} tokens`).toBeLessThanOrEqual(all.bytes);
+  }
+  kernels.release();
+  plain.kernels.release();
+});

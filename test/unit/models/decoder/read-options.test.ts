@@ -1,0 +1,45 @@
+import { expect, test } from "vitest";
+import { SESSION_OPTIONS } from "../../../../src/models/decoder/session.ts";
+import { GENERATE_OPTIONS } from "../../../../src/models/generate/generate.ts";
+import { readOptions } from "../../../../src/models/load/read-options.ts";
+import { TEXT_OPTIONS } from "../../../../src/text/generate-text.ts";
+
+const LOAD = ["weights", "maxSeqLen", "store", "signal", "onProgress"];
+
+test.each<[known: readonly string[], given: string, ours: string]>([
+  [GENERATE_OPTIONS, "max_new_tokens", "maxTokens"],
+  [GENERATE_OPTIONS, "maxNewTokens", "maxTokens"],
+  [GENERATE_OPTIONS, "max_length", "maxTokens"],
+  [GENERATE_OPTIONS, "do_sample", "temperature"],
+  [GENERATE_OPTIONS, "eos_token_id", "stopIds"],
+  [GENERATE_OPTIONS, "repeat_penalty", "repetitionPenalty"],
+  [TEXT_OPTIONS, "stop_sequences", "stop"],
+  [TEXT_OPTIONS, "stop_strings", "stop"],
+  [SESSION_OPTIONS, "max_length", "maxSeqLen"],
+  [LOAD, "n_ctx", "maxSeqLen"],
+  [LOAD, "dtype", "weights"],
+  [LOAD, "progress_callback", "onProgress"],
+  [LOAD, "cache_dir", "store"],
+])("of %j, %s is answered with %s", (known, given, ours) => {
+  expect(() => readOptions("f", { [given]: undefined }, known)).toThrow(
+    new TypeError(`f: options expected ${ours} instead, got "${given}"`),
+  );
+});
+
+test.each([
+  ["max_tokens", "maxTokens"],
+  ["top_k", "topK"],
+  ["TOPK", "topK"],
+  ["repetition_penalty", "repetitionPenalty"],
+])("%s, ours but for case and underscores, is answered with %s behind all that are known", (given, ours) => {
+  expect(() => readOptions("f", { [given]: 1 }, GENERATE_OPTIONS)).toThrow(
+    new TypeError(`f: options expected only ${GENERATE_OPTIONS.join(", ")}, got "${given}": use ${ours}`),
+  );
+});
+
+test("other names are refused without a guess, and values that are no objects by their type", () => {
+  for (const name of ["constructor", "toString", "num_beams", "stop"])
+    expect(() => readOptions("f", { [name]: 1 }, GENERATE_OPTIONS)).toThrow(new RegExp(`, got "${name}"$`));
+  expect(() => readOptions("f", null as never, LOAD)).toThrow("f: options expected an object, got null");
+  expect(() => readOptions("f", "text" as never, LOAD)).toThrow('f: options expected an object, got "text"');
+});
