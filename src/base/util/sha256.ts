@@ -1,5 +1,5 @@
 /** The first 32 bits of the fractional parts of the cube roots of the first 64 primes, and of the square roots of the first 8. */
-const ROUNDS = Int32Array.of(
+const ROUNDS = /* @__PURE__ */ Int32Array.of(
   ...[0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5],
   ...[0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174],
   ...[0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da],

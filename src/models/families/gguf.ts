@@ -172,7 +172,7 @@ const SANDWICH_NORMS = {
 const PLAIN = { norm: "layer", plain: true } as const;
 const GEMMA = { activation: GELU_TANH, scalesEmbedding: true } as const;
 
-export const DECODERS: Readonly<Record<string, DecoderRules>> = {
+export const DECODERS: Readonly<Record<string, DecoderRules>> = /* @__PURE__ */ (() => ({
   arcee: { plain: true, activation: { kind: "relu-squared", alpha: 1 } },
   bloom: { ...PLAIN, activation: GELU_TANH, embedNorm: true },
   chatglm: { joinedMlp: true },
@@ -204,7 +204,7 @@ export const DECODERS: Readonly<Record<string, DecoderRules>> = {
   smollm3: {},
   stablelm: { norm: "layer", parallel: "one-norm" },
   starcoder2: { ...PLAIN, activation: GELU_TANH },
-};
+}))();
 
 // The architectures of GGUF files whose encoders are read besides those of decoders.ts. Their files do not have heads for masked
 // tokens; those that put texts in order have a classifier, which is not read.
