@@ -189,7 +189,7 @@ const linked = [
   "CONTRIBUTING.md",
   "model/README.md",
   "model/stories/README.md",
-  "training/README.md",
+  "model/training/README.md",
 ];
 
 /** The anchors of a page's headings, as GitHub makes them. */
@@ -217,7 +217,7 @@ test.each(linked)("every relative link of %s leads to a file, and to a heading o
 
 test.each(linked.filter((page) => page !== "CHANGELOG.md"))("every file that %s names exists", (page) => {
   const names = Array.from(
-    read(page).matchAll(/`((?:assembly|src|scripts|test|bench|docs|examples|model|training)\/[\w./-]+)`/g),
+    read(page).matchAll(/`((?:assembly|src|scripts|test|bench|docs|examples|model)\/[\w./-]+)`/g),
     ([, name]) => name as string,
   );
   expect(names.filter((name) => !existsSync(join(root, name)))).toEqual([]);

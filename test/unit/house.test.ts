@@ -317,7 +317,7 @@ test("the check of what a file uses finds every form of it, and nothing else", (
   expect(INEXACT.test(none.code)).toBe(false);
 });
 
-test("package.json, jsr.json and tsconfig.json repeat the list of entries", () => {
+test("package.json and tsconfig.json repeat the list of entries", () => {
   expect(staleCopies(false)).toEqual([]);
 });
 
