@@ -187,6 +187,8 @@ const linked = [
   ...documents,
   "CHANGELOG.md",
   "CONTRIBUTING.md",
+  "test/README.md",
+  ...pagesOf("test/claims"),
   "model/README.md",
   "model/stories/README.md",
   "model/training/README.md",
