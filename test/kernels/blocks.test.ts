@@ -16,7 +16,6 @@ import {
   sumBytes,
 } from "../../src/layers/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
-import { sampled } from "../support/sampled.ts";
 import {
   type Arguments,
   builds,
@@ -27,7 +26,8 @@ import {
   pieces,
   type Random,
   runKernel,
-} from "./harness.ts";
+} from "../support/harness.ts";
+import { sampled } from "../support/sampled.ts";
 
 const DTYPES = Object.keys(CODED_BLOCKS) as CodedDtype[];
 /** Modes of a build: 7 bits where odd; i16 pairs, and the two paths of i8 where there are products of bytes. */

@@ -2,7 +2,17 @@ import { describe, expect, test } from "vitest";
 import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats.ts";
 import { linear_f32 } from "../../src/reference/linear.ts";
 import { pack_rows_f32 } from "../../src/reference/pack.ts";
-import { builds, copyArguments, createRandom, floats, load, pieces, type Random, runKernel, worst } from "./harness.ts";
+import {
+  builds,
+  copyArguments,
+  createRandom,
+  floats,
+  load,
+  pieces,
+  type Random,
+  runKernel,
+  worst,
+} from "../support/harness.ts";
 
 type Arguments = Parameters<typeof linear_f32>;
 

@@ -16,7 +16,7 @@ import {
 import { quantizeTensor, toFloats } from "../../src/entries/weights.ts";
 import { isInteger, WEIGHT_FORMATS, type WeightFormat } from "../../src/layers/linear/formats.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { projectByTwins } from "../support/integer-projection.ts";
 import { firstDifference, kernelsOf, matrix, shippedBuilds, threadedKernels } from "../support/layers.ts";
 import { sampled } from "../support/sampled.ts";

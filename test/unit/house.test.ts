@@ -49,7 +49,7 @@ const KERNEL_FOLDERS: Readonly<Record<string, readonly string[]>> = {
 
 function filesOf(folder: string): string[] {
   return readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
-    .filter((file) => file.endsWith(".ts") && !file.endsWith(".d.ts"))
+    .filter((file) => file.endsWith(".ts") && !file.endsWith(".d.ts") && !file.includes("node_modules"))
     .map((file) => join(folder, file));
 }
 
@@ -177,12 +177,33 @@ test("the site imports the package, and by path only what it shares with the pac
   expect(wrongImports(filesOf("site"), (_, to) => isWrong(to))).toEqual([]);
 });
 
-test.each([
-  ["src", [...sources, ...twins]],
-  ["assembly", kernels],
-  ["bench", filesOf("bench").filter((file) => !file.includes("node_modules"))],
-])("%s has no cycle of imports", (_, files) => {
-  expect(findCycle(files)).toBe("");
+/** The folders of what is not the package, from the one that all others may import to those that none does; the root is last. */
+const PROGRAMS: Readonly<Record<string, readonly string[]>> = {
+  site: ["worker", "src", "service-worker", "docs"],
+  bench: ["lib", "peaks", "kernels", "layers", "startup", "compare", "peers"],
+  "test/support": ["host-mutants"],
+};
+const programs = Object.keys(PROGRAMS).map((program) => [program, filesOf(program)] as const);
+
+test.each([["src", [...sources, ...twins]], ["assembly", kernels], ...programs] as const)(
+  "%s has no cycle of imports",
+  (_, files) => expect(findCycle(files)).toBe(""),
+);
+
+test.each(programs)("a file of %s imports its own folder or one before it in the order", (program, files) => {
+  const order = [...(PROGRAMS[program] as readonly string[]), "."];
+  const placeOf = (file: string) => {
+    const path = file.slice(program.length + 1);
+    return order.indexOf(path.includes("/") ? (path.split("/")[0] as string) : ".");
+  };
+  expect(files.filter((file) => placeOf(file) < 0)).toEqual([]);
+  const wrong = wrongImports(files, (from, to) => to.startsWith(`${program}/`) && placeOf(to) > placeOf(from));
+  expect(wrong).toEqual([]);
+});
+
+test("what tests share imports no test, and neither do benchmarks", () => {
+  const files = [...filesOf("test/support"), ...filesOf("bench")];
+  expect(wrongImports(files, (_, to) => to.startsWith("test/") && !to.startsWith("test/support/"))).toEqual([]);
 });
 
 test("twins import the ABI's types and each other, and nothing else", () => {
@@ -355,9 +376,10 @@ function load(name: string): { readonly HEAP_BASE: WebAssembly.Global } {
   return new WebAssembly.Instance(module, { env: { memory } }).exports as { HEAP_BASE: WebAssembly.Global };
 }
 
-test("no file of src/ is longer than 600 lines, none of assembly/ than 300", () => {
+test("no file of src/, site/, bench/ or test/support is longer than 600 lines, none of assembly/ than 300", () => {
   const lines = (file: string) => readText(file).split("\n").length - 1;
   const most = (file: string) => (file.startsWith("assembly/") ? 300 : 600);
-  const long = [...sources, ...twins, ...kernels].filter((file) => lines(file) > most(file));
+  const all = [...sources, ...twins, ...kernels, ...programs.flatMap(([, files]) => files)];
+  const long = all.filter((file) => lines(file) > most(file));
   expect(long).toEqual([]);
 });
