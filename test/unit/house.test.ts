@@ -6,34 +6,12 @@ import { transformSync } from "esbuild";
 import { expect, test } from "vitest";
 import { STAMP } from "../../assembly/stamp.ts";
 import { PEERS, staleCopies } from "../../scripts/entries.mjs";
+import { ROOMS } from "../../scripts/rooms.mjs";
 import { stampOf } from "../../scripts/stamp.mjs";
 import { KERNEL_NAMES } from "../../src/hosts/threads/pool.ts";
 import { wasmOf } from "../support/modules.ts";
 
 const root = join(import.meta.dirname, "../..");
-
-/**
- * The rooms of src/, bottom to top: a file imports its own room or one that stands before it. Types may come from any room of the
- * same group (`models/families` states what `models/spec` describes).
- */
-const ORDER = [
-  ...["base/util", "base/tensor", "base/platform", "wasm"],
-  ...["linear", "state", "attention", "pass", "latent", "api"].map((room) => `layers/${room}`),
-  "files",
-  ...["families", "weights", "spec", "blocks", "load", "decoder", "generate", "encoder"].map(
-    (room) => `models/${room}`,
-  ),
-  ...[
-    "text",
-    "tools/diagnostics",
-    "tools/configure",
-    "tools/inspect",
-    "hosts/threads",
-    "hosts/shards",
-    "entries",
-    "cli",
-  ],
-];
 
 /** The folders of assembly/ and those that each may import, besides itself and the files that lie in the root. */
 const KERNEL_FOLDERS: Readonly<Record<string, readonly string[]>> = {
@@ -111,7 +89,7 @@ const sources = filesOf("src").filter((file) => !file.startsWith("src/reference/
 const twins = filesOf("src/reference");
 const kernels = filesOf("assembly");
 const folderOf = (file: string) => file.split("/").slice(1, -1)[0] ?? "";
-const roomOf = (file: string) => ORDER.find((room) => file.startsWith(`src/${room}/`)) ?? "";
+const roomOf = (file: string) => ROOMS.find((room) => file.startsWith(`src/${room}/`)) ?? "";
 const isIn = (...places: string[]) => {
   return (file: string) => places.some((place) => file === `src/${place}.ts` || file.startsWith(`src/${place}/`));
 };
@@ -120,6 +98,7 @@ test("every file of src/ lies in a room of the order", () => {
   expect(sources.filter((file) => roomOf(file) === "")).toEqual([]);
 });
 
+// Types may come from any room of the same group: `models/families` states what `models/spec` describes.
 test("a file of src/ imports its own room or one before it in the order", () => {
   const wrong = wrongImports(sources, (from, to, isType) => {
     if (to.startsWith("node:")) return false;
@@ -127,7 +106,7 @@ test("a file of src/ imports its own room or one before it in the order", () => 
     if (to.startsWith("build/")) return folderOf(from) !== "entries";
     if (!to.startsWith("src/") || to.startsWith("src/reference/")) return true;
     if (isType && folderOf(to) === folderOf(from)) return false;
-    return ORDER.indexOf(roomOf(to)) > ORDER.indexOf(roomOf(from));
+    return ROOMS.indexOf(roomOf(to)) > ROOMS.indexOf(roomOf(from));
   });
   expect(wrong).toEqual([]);
 });
