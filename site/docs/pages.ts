@@ -18,6 +18,7 @@ export interface DocumentPage extends Rendered {
 const GROUPS: readonly { readonly group: string; readonly folder: string }[] = [
   { group: "Guides", folder: "docs/guide" },
   { group: "Look up", folder: "docs" },
+  { group: "Design", folder: "docs/design" },
 ];
 /** Of the repository alone, or not made for reading in a page. */
 const LEFT_OUT = new Set(["docs/README.md"]);

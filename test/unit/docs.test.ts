@@ -46,7 +46,9 @@ function printedBy(code: string): (string | undefined)[] {
 }
 
 const pagesOf = (folder: string) => readdirSync(join(root, folder)).map((name) => `${folder}/${name}`);
-const documents = ["README.md", ...pagesOf("docs"), ...pagesOf("docs/guide")].filter((file) => file.endsWith(".md"));
+const documents = ["README.md", ...["docs", "docs/design", "docs/guide"].flatMap(pagesOf)].filter((file) =>
+  file.endsWith(".md"),
+);
 const sources = readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" }).filter(
   (file) => file.endsWith(".ts") && !file.endsWith(".d.ts") && !file.startsWith("reference/"),
 );
@@ -159,6 +161,34 @@ test("every error code has a row in docs/api.md", () => {
 test("the README takes at most 10 KB", () => {
   expect(statSync(join(root, "README.md")).size).toBeLessThanOrEqual(10_240);
 });
+
+test("a page of docs/design takes at most 90 lines, and the CHANGELOG 8 KB for one version", () => {
+  const lines = (page: string) => read(page).split("\n").length - 1;
+  expect(pagesOf("docs/design").filter((page) => lines(page) > 90)).toEqual([]);
+  const versions = read("CHANGELOG.md").split(/^(?=## )/m);
+  expect(versions.filter((text) => Buffer.byteLength(text) > 8192)).toEqual([]);
+});
+
+/** Paragraphs and items of lists, without code. */
+function paragraphsOf(page: string): string[] {
+  const text = read(page).replace(/^```[\s\S]*?^```/gm, "");
+  const parts = text.split(/\n(?=\n|\||#|\s*(?:-|\d+\.) )/);
+  return parts.map((part) => part.trim()).filter((part) => part !== "" && !/^[|#]/.test(part));
+}
+
+/** Ends of sentences: a full stop, question mark or colon at the end, or one before a capital. */
+function sentencesOf(paragraph: string): number {
+  const plain = paragraph.replace(/`[^`]*`/g, "X").replace(/\]\([^)]*\)/g, "]");
+  return (plain.match(/[.!?][")\]*]*(?=\s+["([*]*[A-Z0-9])|[.!?:][")\]*]*$/g) ?? []).length;
+}
+
+test.each([...documents, "CONTRIBUTING.md", "test/README.md"])(
+  "no paragraph of %s has more than 6 sentences",
+  (page) => {
+    expect(sentencesOf("It is `a. B`. And? Yes (no.) So:")).toBe(4);
+    expect(paragraphsOf(page).filter((paragraph) => sentencesOf(paragraph) > 6)).toEqual([]);
+  },
+);
 
 test("the blocks of the documents that run read no file and fetch nothing", () => {
   const blocks = documents.flatMap(blocksOf).filter(({ runs }) => runs);

@@ -180,6 +180,24 @@ test.each(programs)("a file of %s imports its own folder or one before it in the
   expect(wrong).toEqual([]);
 });
 
+test("docs/design/layout.md has the rooms in their order, who uses kernels, and what state there is", () => {
+  const text = readText("docs/design/layout.md");
+  const table = text.slice(text.indexOf("| group | room |")).split("\n\n")[0] as string;
+  let group = "";
+  const rows = Array.from(table.matchAll(/^\| (?:`([\w]+)` )?\| (?:`([\w]+)` )?\|/gm), ([, first, room]) => {
+    group = first ?? group;
+    return room === undefined ? group : `${group}/${room}`;
+  });
+  expect(rows).toEqual(ROOMS);
+  const rule = /^3\. Kernels.* are used only in (.*); atomics/m.exec(text)?.[1] ?? "";
+  const named = Array.from(rule.matchAll(/`(?:src\/)?([\w/-]+)(?:\.ts)?`/g), ([, place]) => place);
+  expect(named).toEqual(KERNEL_USERS);
+  const stateful = Array.from(/^7\..*$/m.exec(text)?.[0].matchAll(/`(src\/[^`]+)`/g) ?? [], ([, file]) => file);
+  const hasState = (file: string) =>
+    /^(?:export )?(?:let |const \w+ = new (?:Map|Set)(?:<[^>]*>)?\(\))/m.test(readText(file));
+  expect(sources.filter(hasState).sort()).toEqual(stateful.sort());
+});
+
 test("what tests share imports no test, and neither do benchmarks", () => {
   const files = [...filesOf("test/support"), ...filesOf("bench")];
   expect(wrongImports(files, (_, to) => to.startsWith("test/") && !to.startsWith("test/support/"))).toEqual([]);
@@ -254,6 +272,12 @@ const usesNewMethods = ({ properties }: Uses) => anyOf(NEW_METHODS, properties);
 const INEXACT =
   /\bGLOBAL_Math\b(?!\.(?:abs|ceil|clz32|floor|fround|imul|max|min|PI|round|sign|sqrt|trunc)\b)|(?<!\b2n?)\*\*/;
 
+/** Rooms and files that may use kernels; docs/design/layout.md names them too. */
+const KERNEL_USERS = [
+  ...["wasm", "layers", "hosts/threads", "models/blocks", "models/load", "models/decoder"],
+  "tools/diagnostics/works",
+];
+
 /** What only some files may use. */
 const OWNED: readonly [name: string, isUsed: (uses: Uses) => boolean, owners: (file: string) => boolean][] = [
   ["methods of ES2023 and later", usesNewMethods, isIn("cli")],
@@ -267,19 +291,7 @@ const OWNED: readonly [name: string, isUsed: (uses: Uses) => boolean, owners: (f
     ({ code }) => /\bGLOBAL_WebAssembly\b(?!\.(?:validate|compile)\b)/.test(code),
     isIn("wasm/modules", "wasm/rewrite", "tools/diagnostics/peak", "entries/worker"),
   ],
-  [
-    "a kernel or the table of kernels",
-    ({ properties }) => anyOf(KERNELS, properties),
-    isIn(
-      "wasm",
-      "layers",
-      "hosts/threads",
-      "models/blocks",
-      "models/load",
-      "models/decoder",
-      "tools/diagnostics/works",
-    ),
-  ],
+  ["a kernel or the table of kernels", ({ properties }) => anyOf(KERNELS, properties), isIn(...KERNEL_USERS)],
   ["the platform", ({ globals }) => anyOf([...HOST, "import.meta"], globals), isIn("base/platform", "entries", "cli")],
   ["the name of a runtime, or code from text", ({ globals }) => anyOf(RUNTIMES, globals), () => false],
   ["fetch", ({ globals }) => globals.has("fetch"), isIn("files/http-source", "entries", "cli")],

@@ -48,7 +48,7 @@ function missingOf(named: readonly Proof[], has: (path: string, title: string) =
 
 const scripts = Object.keys((JSON.parse(read("package.json")) as { scripts: object }).scripts);
 const documents = ["README.md", "CONTRIBUTING.md", "test/README.md", "bench/README.md", ...claims].concat(
-  ["docs", "docs/guide", "docs/reference"].flatMap(pagesOf).filter((name) => name.endsWith(".md")),
+  ["docs", "docs/design", "docs/guide", "docs/reference"].flatMap(pagesOf).filter((name) => name.endsWith(".md")),
 );
 
 test("every title that test/claims names is that of a test which runs", () => {
