@@ -21,7 +21,7 @@ const node = (file, ...args) => [process.execPath, file, ...args];
 /** Installs the packages of a folder, which only this command needs. */
 const install = (folder) => ["npm", "--prefix", folder, "ci", "--no-audit", "--no-fund"];
 const browsers = ["sh", "test/browsers/install.sh"];
-const vitest = "node_modules/vitest/vitest.mjs";
+const vitest = ["node_modules/vitest/vitest.mjs", "run", "--config", "test/vitest.config.ts"];
 const site = node("site/build.ts");
 const peers = (file) => ({ first: [install("bench/peers")], program: node(file) });
 
@@ -31,8 +31,8 @@ const COMMANDS = {
   seeds: { program: node("examples/seeds/main.ts") },
   heads: { program: node("examples/heads/main.ts") },
   study: { program: node("examples/studies/main.ts") },
-  test: { program: node(vitest, "run") },
-  "test:long": { program: node(vitest, "run", "--mode", "long") },
+  test: { program: node(...vitest) },
+  "test:long": { program: node(...vitest, "--mode", "long") },
   "test:runtimes": { program: node("test/runtimes/run.ts") },
   "test:browsers": { first: [browsers, install("test/browsers")], program: node("test/browsers/run.ts") },
   "test:bundlers": { first: [browsers], program: node("test/packaging/bundlers/run.ts") },

@@ -21,7 +21,7 @@ const GROUPS: readonly { readonly group: string; readonly folder: string }[] = [
   { group: "Design", folder: "docs/design" },
 ];
 /** Of the repository alone, or not made for reading in a page. */
-const LEFT_OUT = new Set(["docs/README.md"]);
+const LEFT_OUT = new Set(["docs/README.md", "docs/CONTRIBUTING.md"]);
 
 /** Renders all documents. Links to `others`, pages of the site by their names, stay in it; to other files, they lead to the repository. */
 export function renderDocuments(

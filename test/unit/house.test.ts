@@ -1,5 +1,6 @@
 // The rules that neither compiler checks: which way imports point, and who may name what.
 
+import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { transformSync } from "esbuild";
@@ -327,6 +328,12 @@ test("the check of what a file uses finds every form of it, and nothing else", (
   `);
   expect([...none.globals, ...none.properties]).toEqual(["Math"]);
   expect(INEXACT.test(none.code)).toBe(false);
+});
+
+test("the root has at most 20 files and folders", () => {
+  const listed = spawnSync("git", ["ls-files"], { cwd: root, encoding: "utf8" }).stdout ?? "";
+  const names = new Set(listed.split("\n").map((path) => path.split("/")[0]));
+  expect(names.size - 1).toBeLessThanOrEqual(20); // and the end of the list; a copy without git has none
 });
 
 test("package.json and tsconfig.json repeat the list of entries", () => {

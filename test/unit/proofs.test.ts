@@ -47,7 +47,7 @@ function missingOf(named: readonly Proof[], has: (path: string, title: string) =
 }
 
 const scripts = Object.keys((JSON.parse(read("package.json")) as { scripts: object }).scripts);
-const documents = ["README.md", "CONTRIBUTING.md", "test/README.md", "bench/README.md", ...claims].concat(
+const documents = ["README.md", "test/README.md", "bench/README.md", ...claims].concat(
   ["docs", "docs/design", "docs/guide", "docs/reference"].flatMap(pagesOf).filter((name) => name.endsWith(".md")),
 );
 
