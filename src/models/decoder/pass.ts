@@ -50,12 +50,11 @@ function planOf(model: Model, calls: readonly ModelCall[], { maps, measures }: P
     rows,
     calls.reduce((sum, each) => sum + each.outputs, 0),
   );
-  // All layers of a session have the same formats.
-  const formats = calls.reduce((all, { session }) => all | (session.caches[0]?.pages.layout.formats ?? 0), 0);
   // Keys of the one call whose weights are read or measured.
   const [{ past, ids }] = calls as [ModelCall];
   const reading = { kvLen: maps || measures ? past + ids.length : 0, maps: maps !== undefined };
-  const key = `${rows} ${outputs} ${formats} ${reading.kvLen} ${reading.maps}`;
+  const formats = calls.map(({ session }) => session.caches.map(({ pages }) => pages.layout.formats));
+  const key = `${rows} ${outputs} ${formats.join()} ${reading.kvLen} ${reading.maps}`;
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
   const { spec, places, weights } = model;
@@ -63,8 +62,9 @@ function planOf(model: Model, calls: readonly ModelCall[], { maps, measures }: P
   const source = calls[0]?.session.source;
   const plan = planPass(spec, places, { rows, outputs }, (layer, layout): LayerRun => {
     const block = weights.blocks[layer] as PackedBlock;
-    if (source) return source.plan(model, block, layout, rows, formats);
-    return { self: planRows(block.attention, layout, rows, formats, reading) };
+    const own = formats.reduce((all, of) => all | (of[layer] as number), 0);
+    if (source) return source.plan(model, block, layout, rows, own);
+    return { self: planRows(block.attention, layout, rows, own, reading) };
   });
   PLANS.set(model, { key, plan });
   return plan;
@@ -139,9 +139,12 @@ function* runChunk(
   tap?.(0, "embed", rows.residual, runs);
   const isSeen = tap !== undefined || maps !== undefined || measures !== undefined;
   const layer = (i: number): Steps => {
+    const block = weights.blocks[i] as PackedBlock;
     const own = runs.map((run): RowRun<LayerCall> => {
       const pages = (run.of.call.session.caches[i] as Session["caches"][number]).pages;
-      return { ...run, of: { tokens: run.of.tokens, pages, inStep: pages.aging !== undefined } };
+      const { target } = run.of.tokens;
+      const tokens = { ...run.of.tokens, target: { ...target, numHeads: block.attention.config.numHeads } };
+      return { ...run, of: { tokens, pages, inStep: pages.aging !== undefined } };
     });
     const { self, cross } = plan.attention[i] as LayerRun;
     const sourced = runs.map((run) => ({
@@ -153,16 +156,7 @@ function* runChunk(
       tap: tap && ((site: LayerSite, at: Rows) => tap(i, site, at, runs)),
       ...{ maps: maps?.get(i), measure: measures?.get(i) },
     };
-    return runBlock(
-      isSeen ? { ...work, ...seen } : work,
-      weights.blocks[i] as PackedBlock,
-      plan,
-      self,
-      own,
-      rows,
-      count,
-      attendCross,
-    );
+    return runBlock(isSeen ? { ...work, ...seen } : work, block, plan, self, own, rows, count, attendCross);
   };
   const [{ of, begin }] = runs as [ChunkRuns[number]];
   // Calls on the outputs of an encoder, and those that a tap interrupts, are not recorded.
@@ -186,13 +180,13 @@ function* outputsOf({ of: { call, firstOutput }, begin, end, at }: RowRun<Prepar
     yield { row: at + token - begin, output: firstOutput + token - first };
 }
 
-function tokensOf({ where, session, past, ids }: ModelCall): CallTokens {
+/** What attention needs to know of a call, but the heads of the layer. */
+function tokensOf({ where, past, ids }: ModelCall): CallTokens {
   const qLen = ids.length;
   const kvLen = past + qLen;
   const rows = [[0, qLen]] as const;
   const positions = Int32Array.from(ids, (_, i) => past + i);
-  const { numHeads } = session.model.spec.blocks[0]!.attention.config;
-  const target = { batch: 1, numHeads, qLen, kvLen };
+  const target = { batch: 1, numHeads: 0, qLen, kvLen };
   return {
     ...{ where, batch: 1, qLen, newKeys: qLen, past, rows, keyRows: rows, positions, keyPositions: positions, target },
     placements: [{ position: past, kvLen }],

@@ -118,7 +118,7 @@ export function makeSession(where: string, model: Model, options: SessionOptions
     ...{ model, maxSeqLen, caches, tokens, changes, source },
     bytes: bytes + (source?.caches ?? []).reduce((sum, cache) => sum + cache.bytes, 0),
     get length() {
-      return caches[0]?.length ?? 0;
+      return tokens.length;
     },
     truncate(length: number) {
       for (const { pages, length: held } of caches) expectTruncatable(pages, held, length);
