@@ -5,7 +5,8 @@ import type * as Headwise from "../../../src/entries/index.ts";
 import type { Attention, Kernels, LoadOptions } from "../../../src/entries/index.ts";
 import type * as Quantized from "../../../src/entries/quantized.ts";
 import { linearShape, packedFloats, panelsOf } from "../../../src/layers/linear/formats.ts";
-import { allocatePages, createPageLayout, pageTable } from "../../../src/layers/state/pages.ts";
+import { createPageLayout } from "../../../src/layers/state/pages.ts";
+import { allocatePages, pageTable } from "../../../src/layers/state/table.ts";
 import { pack_rows_f32 } from "../../../src/reference/pack.ts";
 import {
   ATTENTION_SHAPE_BYTES,

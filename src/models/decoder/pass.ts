@@ -11,7 +11,6 @@ import type { RunRows } from "../../layers/pass/forward.ts";
 import { mostRowsOf, planRows } from "../../layers/pass/row-pass.ts";
 import { runSlices, type Slices, stepFlopsOf } from "../../layers/pass/slices.ts";
 import type { LayerCall } from "../../layers/pass/steps.ts";
-import { restorePages } from "../../layers/state/aging.ts";
 import { expectRoom } from "../../layers/state/kv-cache.ts";
 import { blockRows, runBlock } from "../blocks/block.ts";
 import { type EmbeddedTokens, embedTokens, type OutputSink, runHead } from "../blocks/ends.ts";
@@ -101,7 +100,7 @@ export function* runModel(
   const { kernels, weights } = model;
   const { memory } = kernels;
   const plan = planOf(model, calls, { maps, measures });
-  for (const { session } of calls) for (const { pages, length } of session.caches) restorePages(kernels, pages, length);
+  for (const { session } of calls) for (const cache of session.caches) cache.begin();
   const base = ownScratch ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
   try {
     const work: RowWork = {
@@ -144,7 +143,7 @@ function* runChunk(
       const pages = (run.of.call.session.caches[i] as Session["caches"][number]).pages;
       const { target } = run.of.tokens;
       const tokens = { ...run.of.tokens, target: { ...target, numHeads: block.attention.config.numHeads } };
-      return { ...run, of: { tokens, pages, inStep: pages.aging !== undefined } };
+      return { ...run, of: { tokens, pages, inStep: pages.ages } };
     });
     const { self, cross } = plan.attention[i] as LayerRun;
     const sourced = runs.map((run) => ({
@@ -197,7 +196,7 @@ function tokensOf({ where, past, ids }: ModelCall): CallTokens {
 /** Adds what the calls read to their sessions: the last step of a pass. */
 export function commitCalls(calls: readonly ModelCall[]): void {
   for (const { session, ids } of calls) {
-    for (const cache of session.caches) cache.advance(ids.length);
+    for (const cache of session.caches) cache.commit(ids.length);
     // One by one: a call takes as many arguments as the stack has room for.
     for (const id of ids) session.tokens.push(id);
     session.changes.count++;
@@ -278,7 +277,7 @@ export async function runCalls(
     steps.return(undefined);
     for (const cache of caches) {
       cache.holds.appending--;
-      if (!cache.released && !kernels.released) restorePages(kernels, cache.pages, cache.length);
+      cache.begin();
     }
   }
 }

@@ -121,7 +121,7 @@ export function makeSession(where: string, model: Model, options: SessionOptions
       return tokens.length;
     },
     truncate(length: number) {
-      for (const { pages, length: held } of caches) expectTruncatable(pages, held, length);
+      for (const { pages } of caches) expectTruncatable(pages, length);
       for (const cache of caches) cache.truncate(length);
       if (length < tokens.length) changes.count++;
       tokens.length = length;

@@ -9,7 +9,8 @@ import { type PackedLinear, placeLinearScratch } from "../../layers/linear/produ
 import type { CallTokens } from "../../layers/pass/call.ts";
 import { type BothWays, planBothWays } from "../../layers/pass/row-pass.ts";
 import type { LayerCall } from "../../layers/pass/steps.ts";
-import { createPageLayout, pagesAt, pagesBytes } from "../../layers/state/pages.ts";
+import { createPageLayout } from "../../layers/state/pages.ts";
+import { pagesAt, pagesBytes } from "../../layers/state/table.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { aligned, Layout, pointer } from "../../wasm/memory.ts";
 import { type BlockRows, blockRows, runBlock } from "../blocks/block.ts";

@@ -118,7 +118,7 @@ function* projectStates(where: string, model: Seq2Seq, states: Float32Array, cac
         memory.f32(base, (end - begin) * dModel).set(states.subarray(begin * dModel, end * dModel));
         yield* (layers[i] as BothWays["keys"])(base, stepFlopsOf(kernels), list.runs(begin, end), x);
       }
-      cache.advance(length);
+      cache.commit(length);
     }
   } finally {
     if (!kernels.released) memory.free(base);

@@ -3,7 +3,7 @@
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import type { Slices } from "../../layers/pass/slices.ts";
-import { leastLength } from "../../layers/state/aging.ts";
+import { leastLength } from "../../layers/state/table.ts";
 import { checkModelCall } from "../decoder/forward.ts";
 import { runCalls } from "../decoder/pass.ts";
 import { expectSession, type Session } from "../decoder/session.ts";
