@@ -52,7 +52,7 @@ function planOf(model: Model, calls: readonly ModelCall[], { maps, measures }: P
   // Keys of the one call whose weights are read or measured.
   const [{ past, ids }] = calls as [ModelCall];
   const reading = { kvLen: maps || measures ? past + ids.length : 0, maps: maps !== undefined };
-  const formats = calls.map(({ session }) => session.caches.map(({ pages }) => pages.layout.formats));
+  const formats = calls.map(({ session }) => session.formats);
   const key = `${rows} ${outputs} ${formats.join()} ${reading.kvLen} ${reading.maps}`;
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
@@ -100,7 +100,7 @@ export function* runModel(
   const { kernels, weights } = model;
   const { memory } = kernels;
   const plan = planOf(model, calls, { maps, measures });
-  for (const { session } of calls) for (const cache of session.caches) cache.begin();
+  for (const { session } of calls) for (const state of session.states) state.begin();
   const base = ownScratch ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
   try {
     const work: RowWork = {
@@ -140,7 +140,7 @@ function* runChunk(
   const layer = (i: number): Steps => {
     const block = weights.blocks[i] as PackedBlock;
     const own = runs.map((run): RowRun<LayerCall> => {
-      const pages = (run.of.call.session.caches[i] as Session["caches"][number]).pages;
+      const { pages } = run.of.call.session.stateOf(i);
       const { target } = run.of.tokens;
       const tokens = { ...run.of.tokens, target: { ...target, numHeads: block.attention.config.numHeads } };
       return { ...run, of: { tokens, pages, inStep: pages.ages } };
@@ -196,7 +196,7 @@ function tokensOf({ where, past, ids }: ModelCall): CallTokens {
 /** Adds what the calls read to their sessions: the last step of a pass. */
 export function commitCalls(calls: readonly ModelCall[]): void {
   for (const { session, ids } of calls) {
-    for (const cache of session.caches) cache.commit(ids.length);
+    for (const state of session.states) state.commit(ids.length);
     // One by one: a call takes as many arguments as the stack has room for.
     for (const id of ids) session.tokens.push(id);
     session.changes.count++;
@@ -226,12 +226,12 @@ export function expectReady(where: string, session: Session, length: number, cou
 }
 
 /** Runs `work` while the session is in use. */
-export async function holdSession<T>({ caches }: Session, work: () => Promise<T>): Promise<T> {
-  for (const { holds } of caches) holds.appending++;
+export async function holdSession<T>({ holds }: Session, work: () => Promise<T>): Promise<T> {
+  holds.count++;
   try {
     return await work();
   } finally {
-    for (const { holds } of caches) holds.appending--;
+    holds.count--;
   }
 }
 
@@ -240,10 +240,10 @@ export async function holdSession<T>({ caches }: Session, work: () => Promise<T>
  * others, its owner has released it or goes on with it, and it stays as it is.
  */
 export function forgetTokens(session: Session, length: number, to: number, changes: number): void {
-  const { model, caches } = session;
+  const { model, holds } = session;
   if (session.released || model.released || model.kernels.released) return;
   if (session.length !== length || session.changes.count !== changes) return;
-  if (caches.every(({ holds }) => holds.appending + holds.reading === 0)) session.truncate(to);
+  if (holds.count === 0) session.truncate(to);
 }
 
 /**
@@ -259,7 +259,6 @@ export async function runCalls(
   slices: Slices,
 ): Promise<void> {
   const { kernels } = model;
-  const caches = calls.flatMap(({ session }) => session.caches);
   const expectActive = () => {
     slices.signal?.throwIfAborted();
     for (const { where, session } of calls) expectSession(where, session);
@@ -268,16 +267,17 @@ export async function runCalls(
   for (const { where, session, past, ids } of calls) expectReady(where, session, past, ids.length);
   const all = passFlops(model, calls);
   const steps = runModel(where, model, calls, sink, { stepFlops: stepFlopsOf(kernels), ownScratch: true });
-  for (const { holds } of caches) holds.appending++;
+  for (const { session } of calls) session.holds.count++;
   try {
     await runSlices(steps, all, slices, expectActive);
     expectActive();
     commitCalls(calls);
   } finally {
     steps.return(undefined);
-    for (const cache of caches) {
-      cache.holds.appending--;
-      cache.begin();
+    for (const { session } of calls) {
+      session.holds.count--;
+      // The next call would undo what is not committed; this frees copies of pages that had aged.
+      for (const state of session.states) state.begin();
     }
   }
 }

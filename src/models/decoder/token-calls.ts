@@ -4,7 +4,6 @@
 
 import type { Steps } from "../../base/util/steps.ts";
 import type { Rotary } from "../../layers/attention/rope.ts";
-import { settlePage } from "../../layers/state/table.ts";
 import {
   ACTIVATION_SHAPE_BYTES,
   ATTENTION_SHAPE_AT,
@@ -95,7 +94,7 @@ export function* runToken(
   const { blocks } = session.model.weights;
   const last = LAST.get(session);
   const known = last?.plan === plan && last.base === base && last.stepFlops === stepFlops ? last : undefined;
-  if (known?.calls === "none" || !session.caches.every(({ pages }) => settlePage(kernels, pages, past)))
+  if (known?.calls === "none" || !session.states.every((state) => state.settle(past)))
     yield* runLayers(blocks.length, layer);
   else if (known?.calls) yield* repeatCalls(kernels, known.calls, past);
   else {
