@@ -12,15 +12,8 @@ import {
   type SegmentNeeds,
   type SegmentPlaces,
 } from "../attention/segment.ts";
-import { wholePanels } from "../linear/formats.ts";
-import {
-  type LinearScratch,
-  type PackedLinear,
-  placeLinearScratch,
-  prepareInput,
-  project,
-  type Rows,
-} from "../linear/products.ts";
+import { type PackedLinear, wholePanels } from "../linear/formats/format.ts";
+import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import { fillTables, type LatentSite, type Runs, rotateHeads, type Tap } from "../pass/steps.ts";
 import { createPageLayout, type PageShape } from "../state/pages.ts";
 import { appendRows, gatherRows, type Pages, pagesBytes, placeRows, storeRows } from "../state/table.ts";

@@ -12,7 +12,7 @@ import {
   QUAD,
 } from "../../../assembly/layout.ts";
 import { aligned } from "../../wasm/memory.ts";
-import { wholePanels } from "../linear/formats.ts";
+import { wholePanels } from "../linear/formats/format.ts";
 
 /** Floats of 32 or 16 bits, or integers of 8 or 4 bits with one scale for each token and head. */
 export type CacheFormat = "f32" | "f16" | "q8" | "q4";
