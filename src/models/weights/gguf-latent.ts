@@ -7,7 +7,7 @@ import type { GgufFile } from "../../files/gguf/gguf.ts";
 import type { RopeConfig } from "../../layers/attention/rope.ts";
 import { checkLatentConfig, type LatentConfig } from "../../layers/latent/config.ts";
 import type { LatentWeights } from "../../layers/latent/weights.ts";
-import { LATENT_ARCHITECTURE } from "../families/gguf.ts";
+import { GGUF_LATENTS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../families/unsupported.ts";
 import { checkFileConfig } from "./check-config.ts";
 import {
@@ -144,9 +144,11 @@ function readConfig(
   layer: number,
 ): LatentConfig & { readonly valueDim: number } {
   const name = metadata.get("general.architecture");
-  if (name !== LATENT_ARCHITECTURE) {
+  if (typeof name !== "string" || !GGUF_LATENTS.has(name)) {
     const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
-    const [rule, why] = reason ? [UNSUPPORTED_RULE, `, which has ${reason}`] : [describe(LATENT_ARCHITECTURE), ""];
+    const [rule, why] = reason
+      ? [UNSUPPORTED_RULE, `, which has ${reason}`]
+      : [Array.from(GGUF_LATENTS.keys(), describe).join(" or "), ""];
     throw new HeadwiseError(
       "BAD_FILE",
       `${where}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,

@@ -1,0 +1,57 @@
+// GPT-2: positions by a table, layer norms, biases, matrices [inputs, outputs].
+
+import type { AttentionRules, HfAttentionConfig, Shape } from "./attention-rules.ts";
+import type { Fields } from "./facts.ts";
+import { ALL_BIASES, type Family, LAYER_NORM_EPSILON, type Names, SUMMARY } from "./family.ts";
+
+export const GPT2_FIELDS = { dModel: ["n_embd"], numHeads: ["n_head"], layers: ["n_layer"] };
+
+const attention: AttentionRules = {
+  types: ["gpt2"],
+  architectures: ["gpt2"],
+  names: GPT2_FIELDS,
+  rope: false,
+  more: scaleOf,
+};
+
+export const layers = [attention];
+
+function scaleOf(file: Fields, { headDim }: Shape, layer: number): Partial<HfAttentionConfig> {
+  const byLayer = file.flag("scale_attn_by_inverse_layer_idx", false);
+  const byWidth = file.flag("scale_attn_weights", true);
+  const scale = (byWidth ? 1 / Math.sqrt(headDim) : 1) / (byLayer ? layer + 1 : 1);
+  return byWidth && !byLayer ? {} : { scale };
+}
+
+export const GPT2_NAMES: Partial<Names> = {
+  roots: ["transformer.", ""],
+  embed: "wte",
+  positions: "wpe",
+  layers: "h",
+  attention: "attn.",
+  projections: ["c_attn", "c_proj"],
+  norms: { attentionPre: "ln_1", mlpPre: "ln_2" },
+  mlp: { up: "c_fc", down: "c_proj" },
+  finalNorm: "ln_f",
+};
+
+export const gpt2MlpDim = (file: Fields, dModel: number): number => file.count("n_inner", 4 * dModel);
+
+export const decoders = (): Family[] => [
+  {
+    attention,
+    gguf: {},
+    names: GPT2_NAMES,
+    layout: "in-out",
+    norm: LAYER_NORM_EPSILON,
+    activation: { fields: ["activation_function"], word: "gelu_new" },
+    plain: true,
+    mlpDim: gpt2MlpDim,
+    embed: (facts) => ({ positions: { offset: 0, rows: facts.count("n_positions", 1024) } }),
+    lengthField: "n_positions",
+    tied: true,
+    biases: ALL_BIASES,
+    only: { add_cross_attention: [false] },
+    ignored: ["n_ctx", "reorder_and_upcast_attn", "task_specific_params", ...SUMMARY],
+  },
+];

@@ -1,0 +1,34 @@
+// Phi-1, 1.5 and 2: half of a head rotates, one layer norm before both branches, biases. Phi-3: Llama with fused matrices.
+
+import type { AttentionRules } from "./attention-rules.ts";
+import { type Family, FUSED_MLP, HEAD_NORMS, LAYER_NORM, ONE_NORM } from "./family.ts";
+
+const attention: AttentionRules = {
+  types: ["phi"],
+  architectures: ["phi2"],
+  rope: { share: 0.5 },
+  layerNormFlag: "qk_layernorm",
+};
+const attention3: AttentionRules = { types: ["phi3"], architectures: ["phi3"], window: {} };
+
+export const layers = [attention, attention3];
+
+export const decoders = (): Family[] => [
+  {
+    attention,
+    gguf: {},
+    names: {
+      projections: ["q_proj", "k_proj", "v_proj", "dense"],
+      norms: ONE_NORM,
+      mlp: { up: "fc1", down: "fc2" },
+      finalNorm: "final_layernorm",
+    },
+    norm: LAYER_NORM,
+    activation: { word: "gelu_new" },
+    plain: true,
+    headNorm: HEAD_NORMS,
+    parallel: () => true,
+    biases: () => ["qkv", "o", "mlp", "norm", "headNorm", "head"],
+  },
+  { attention: attention3, gguf: {}, names: { mlp: FUSED_MLP, projections: ["qkv_proj", "o_proj"] } },
+];
