@@ -5,7 +5,7 @@ import { bert, bertAttention, positions, types } from "./bert.ts";
 import type { Fields } from "./facts.ts";
 import type { Family } from "./family.ts";
 
-const attention: AttentionRules = /* @__PURE__ */ bertAttention({ types: ["albert"], reader: "loadEncoder" });
+const attention: AttentionRules = /* @__PURE__ */ bertAttention({ types: "albert", reader: "loadEncoder" });
 
 export const layers = [attention];
 

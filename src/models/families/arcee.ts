@@ -3,7 +3,7 @@
 import type { AttentionRules } from "./attention-rules.ts";
 import type { Family } from "./family.ts";
 
-const attention: AttentionRules = { types: ["arcee"], architectures: ["arcee"], gguf: { permuted: true } };
+const attention: AttentionRules = { types: "arcee", gguf: { permuted: true } };
 
 export const layers = [attention];
 

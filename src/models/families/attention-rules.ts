@@ -64,8 +64,10 @@ export interface NormRules extends QkNormConfig {
   readonly flag?: string;
 }
 
-/** What GGUF files of an architecture do not state. */
+/** What GGUF files call a model, and what they do not state. */
 export interface GgufRules {
+  /** Values of `general.architecture`, separated by spaces. Default those of `model_type`. */
+  readonly architectures?: string;
   /** The rows of queries and keys were permuted when the file was made, so that pairs of RoPE are interleaved. */
   readonly permuted?: true;
   /** The tokens of the window stand for an absent key. Default: no window then. */
@@ -82,15 +84,14 @@ export interface GgufRules {
 
 /** What files call a model. */
 interface Named {
-  /** Values of `model_type`; none of a model that is read of GGUF files alone. */
-  readonly types?: readonly string[];
-  /** Values of `general.architecture`. Those of a model with relatives may stand in the record of one of them. */
-  readonly architectures?: readonly string[];
+  /** Values of `model_type`, separated by spaces; none of a model that is read of GGUF files alone. */
+  readonly types?: string;
+  /** Undefined where GGUF files are not read. Those of a model with relatives may stand in the record of one of them. */
+  readonly gguf?: GgufRules;
 }
 
 /** How the attention of a model differs from that of Llama. */
 export interface AttentionRules extends Named {
-  readonly gguf?: GgufRules;
   /** What reads whole models, where that is not `loadModel`. */
   readonly reader?: "loadEncoder" | "loadSeq2Seq";
   readonly names?: Partial<FieldNames>;

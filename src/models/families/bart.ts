@@ -16,20 +16,9 @@ export const bartAttention = (own: AttentionRules): AttentionRules => ({
   ...own,
 });
 
-const attention: AttentionRules = /* @__PURE__ */ bartAttention({ types: ["bart"], reader: "loadSeq2Seq" });
+const attention: AttentionRules = /* @__PURE__ */ bartAttention({ types: "bart", reader: "loadSeq2Seq" });
 const relatives: AttentionRules = /* @__PURE__ */ bartAttention({
-  types: [
-    "blenderbot",
-    "blenderbot-small",
-    "fsmt",
-    "m2m_100",
-    "marian",
-    "mbart",
-    "nllb-moe",
-    "pegasus",
-    "plbart",
-    "speech_to_text",
-  ],
+  types: "blenderbot blenderbot-small fsmt m2m_100 marian mbart nllb-moe pegasus plbart speech_to_text",
 });
 
 export const layers = [attention, relatives];

@@ -15,18 +15,18 @@ export const bertAttention = (own: AttentionRules): AttentionRules => ({
 });
 
 const attention: AttentionRules = /* @__PURE__ */ bertAttention({
-  types: ["bert"],
-  architectures: ["bert"],
+  types: "bert",
+  gguf: {},
   reader: "loadEncoder",
 });
 const roberta: AttentionRules = /* @__PURE__ */ bertAttention({
-  types: ["camembert", "roberta", "xlm-roberta"],
+  types: "camembert roberta xlm-roberta",
   reader: "loadEncoder",
 });
 
 /** Those of which single layers are read. */
 const relatives: AttentionRules = /* @__PURE__ */ bertAttention({
-  types: ["data2vec-text", "electra", "ernie", "layoutlm", "megatron-bert", "xlm-roberta-xl"],
+  types: "data2vec-text electra ernie layoutlm megatron-bert xlm-roberta-xl",
 });
 
 export const layers = [attention, roberta, relatives];

@@ -4,8 +4,8 @@ import type { AttentionRules } from "./attention-rules.ts";
 import { ALL_BIASES, type Family, LAYER_NORM_EPSILON, type Names } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["bloom"],
-  architectures: ["bloom"],
+  types: "bloom",
+  gguf: {},
   names: {
     dModel: ["hidden_size", "n_embed"],
     numHeads: ["n_head", "num_attention_heads"],

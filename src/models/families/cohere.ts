@@ -4,16 +4,15 @@ import type { AttentionRules } from "./attention-rules.ts";
 import { type Family, LAYER_NORM, ONE_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["cohere"],
-  architectures: ["command-r"],
+  types: "cohere",
+  gguf: { architectures: "command-r" },
   rope: { pairing: "interleaved" },
   layerNormFlag: "use_qk_norm",
 };
 
 /** Windows in three of four layers, which alone rotate. */
 const attention2: AttentionRules = {
-  types: ["cohere2"],
-  architectures: ["cohere2"],
+  types: "cohere2",
   gguf: { assumesWindow: true },
   rope: { pairing: "interleaved" },
   layerNormFlag: "use_qk_norm",

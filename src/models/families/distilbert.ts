@@ -5,7 +5,7 @@ import { bert, positions } from "./bert.ts";
 import type { Family } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["distilbert"],
+  types: "distilbert",
   reader: "loadEncoder",
   causal: false,
   rope: false,

@@ -7,13 +7,13 @@ import type { Facts } from "./facts.ts";
 import type { BiasPart, Family } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["ernie4_5"],
-  architectures: ["ernie4_5"],
+  types: "ernie4_5",
+  gguf: {},
   rope: { pairing: "interleaved", theta: 500_000 },
 };
 const attentionMoe: AttentionRules = {
-  types: ["ernie4_5_moe"],
-  architectures: ["ernie4_5-moe"],
+  types: "ernie4_5_moe",
+  gguf: { architectures: "ernie4_5-moe" },
   rope: { pairing: "interleaved", theta: 500_000 },
 };
 

@@ -7,8 +7,8 @@ import type { Facts, Fields } from "./facts.ts";
 import { type Family, LAYER_NORM_EPSILON, type Names, ONE_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["falcon"],
-  architectures: ["falcon"],
+  types: "falcon",
+  gguf: {},
   names: { numHeads: ["num_attention_heads", "n_head"], layers: ["num_hidden_layers", "n_layer"] },
   more: readFalcon,
 };

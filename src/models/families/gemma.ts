@@ -5,10 +5,9 @@ import type { AttentionRules } from "./attention-rules.ts";
 import type { Facts, Fields } from "./facts.ts";
 import { type Family, SANDWICH_NORMS } from "./family.ts";
 
-const attention: AttentionRules = { types: ["gemma"], architectures: ["gemma"], defaults: { headDim: 256 } };
+const attention: AttentionRules = { types: "gemma", gguf: {}, defaults: { headDim: 256 } };
 const attention2: AttentionRules = {
-  types: ["gemma2"],
-  architectures: ["gemma2"],
+  types: "gemma2",
   gguf: { assumesWindow: true, wideScale: 46 },
   defaults: { headDim: 256 },
   window: { tokens: 4096, period: 2 },
@@ -16,9 +15,8 @@ const attention2: AttentionRules = {
   scale: rootOfScalar,
 };
 const attention3: AttentionRules = {
-  types: ["gemma3_text"],
-  architectures: ["gemma3"],
-  gguf: { wideScale: 62 },
+  types: "gemma3_text",
+  gguf: { architectures: "gemma3", wideScale: 62 },
   defaults: { dModel: 2304, numHeads: 8, numKvHeads: 4, headDim: 256 },
   window: { tokens: 4096, period: 6, patternField: "sliding_window_pattern" },
   qkNorm: { kind: "per-head", onePlus: true },

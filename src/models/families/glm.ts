@@ -6,26 +6,26 @@ import { DEEPSEEK_EXPERTS, readDeepSeek, sigmoidRouter } from "./deepseek.ts";
 import { type Family, FUSED_MLP, QKV_BIASES } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["glm"],
-  architectures: ["chatglm"],
+  types: "glm",
+  gguf: { architectures: "chatglm" },
   defaults: { headDim: 128 },
   rope: { pairing: "interleaved", share: 0.5 },
 };
 const attention4: AttentionRules = {
-  types: ["glm4"],
-  architectures: ["glm4"],
+  types: "glm4",
+  gguf: {},
   defaults: { headDim: 128 },
   rope: { pairing: "interleaved", share: 0.5 },
 };
 const attentionMoe: AttentionRules = {
-  types: ["glm4_moe"],
-  architectures: ["glm4moe"],
+  types: "glm4_moe",
+  gguf: { architectures: "glm4moe" },
   rope: { share: 0.5 },
   qkNorm: { kind: "per-head", eps: 1e-5, flag: "use_qk_norm" },
 };
 
 export const layers = [attention, attention4, attentionMoe];
-export const latents: readonly LatentRules[] = [{ types: ["glm4_moe_lite"], isLatent: true, statesPairing: true }];
+export const latents: readonly LatentRules[] = [{ types: "glm4_moe_lite", isLatent: true, statesPairing: true }];
 
 export const decoders = (): Family[] => [
   { attention, gguf: {}, names: { mlp: FUSED_MLP }, biases: QKV_BIASES },

@@ -4,8 +4,8 @@ import type { AttentionRules } from "./attention-rules.ts";
 import { type Family, LAYER_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["gpt_neox"],
-  architectures: ["gptneox"],
+  types: "gpt_neox",
+  gguf: { architectures: "gptneox" },
   rope: { share: 0.25, shareField: "rotary_pct", thetaField: "rotary_emb_base", oddDim: true },
   fused: "grouped",
 };

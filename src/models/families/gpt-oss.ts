@@ -5,9 +5,8 @@ import { countExperts, type ReadExperts, SOFTMAX } from "./experts.ts";
 import type { Family } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["gpt_oss"],
-  architectures: ["gpt-oss"],
-  gguf: { assumesWindow: true, smoothRamp: true },
+  types: "gpt_oss",
+  gguf: { architectures: "gpt-oss", assumesWindow: true, smoothRamp: true },
   defaults: { headDim: 64 },
   rope: { theta: 150_000 },
   window: { tokens: 128, period: 2 },

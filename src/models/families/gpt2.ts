@@ -7,8 +7,8 @@ import { ALL_BIASES, type Family, LAYER_NORM_EPSILON, type Names, SUMMARY } from
 export const GPT2_FIELDS = { dModel: ["n_embd"], numHeads: ["n_head"], layers: ["n_layer"] };
 
 const attention: AttentionRules = {
-  types: ["gpt2"],
-  architectures: ["gpt2"],
+  types: "gpt2",
+  gguf: {},
   names: GPT2_FIELDS,
   rope: false,
   more: scaleOf,

@@ -5,7 +5,7 @@ import { type Family, LAYER_NORM_EPSILON, OUT_PROJ, SUMMARY } from "./family.ts"
 import { GPT2_FIELDS, GPT2_NAMES, gpt2MlpDim } from "./gpt2.ts";
 
 const attention: AttentionRules = {
-  types: ["gptj"],
+  types: "gptj",
   names: GPT2_FIELDS,
   rope: { pairing: "interleaved", dimField: "rotary_dim" },
 };

@@ -8,15 +8,13 @@ import type { Family } from "./family.ts";
 const scaleOf = (file: Fields): number => file.factor("attention_multiplier") ?? 1;
 
 const attention: AttentionRules = {
-  types: ["granite"],
-  architectures: ["granite"],
+  types: "granite",
   gguf: { permuted: true },
   scale: scaleOf,
 };
 const attentionMoe: AttentionRules = {
-  types: ["granitemoe", "granitemoeshared"],
-  architectures: ["granitemoe"],
-  gguf: { permuted: true },
+  types: "granitemoe granitemoeshared",
+  gguf: { architectures: "granitemoe", permuted: true },
   scale: scaleOf,
 };
 

@@ -122,29 +122,32 @@ const halvesLists = (): (readonly Family[])[] => [bart.halves(), t5.halves(), wh
 /** What stands in lists, by each of its names, in their order. */
 function tableOf<Entry>(
   lists: () => readonly (readonly Entry[])[],
-  namesOf: (entry: Entry) => readonly string[] | undefined,
+  namesOf: (entry: Entry) => string | undefined,
 ): ReadonlyMap<unknown, Entry> {
   const named = lists().flatMap((list) =>
-    list.flatMap((entry) => (namesOf(entry) ?? []).map((name): [string, Entry] => [name, entry])),
+    list.flatMap((entry) => (namesOf(entry)?.split(" ") ?? []).map((name): [string, Entry] => [name, entry])),
   );
   return new Map(named.sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
+type Named = AttentionRules | LatentRules;
+const typesOf = ({ types }: Named) => types;
+const architecturesOf = ({ types, gguf }: Named) => gguf && (gguf.architectures ?? types);
+const typesOfWhole = ({ attention, gguf }: Family) => (gguf?.alone ? undefined : attention.types);
+const architecturesOfWhole = ({ attention, gguf }: Family) => gguf && architecturesOf(attention);
+
+/** The attention of single layers by `model_type`, and by `general.architecture` of GGUF files. */
+export const LAYERS = /* @__PURE__ */ tableOf(layerLists, typesOf);
+export const GGUF_LAYERS = /* @__PURE__ */ tableOf(layerLists, architecturesOf);
+export const LATENTS = /* @__PURE__ */ tableOf(latentLists, typesOf);
+export const GGUF_LATENTS = /* @__PURE__ */ tableOf(latentLists, architecturesOf);
+
 /** Whole models by name. */
 export type Families = ReadonlyMap<unknown, Family>;
 
-const typesOf = ({ attention, gguf }: Family) => (gguf?.alone ? [] : attention.types);
-const architecturesOf = ({ attention, gguf }: Family) => gguf && attention.architectures;
-
-/** The attention of single layers by `model_type`, and by `general.architecture` of GGUF files. */
-export const LAYERS = /* @__PURE__ */ tableOf(layerLists, ({ types }) => types);
-export const GGUF_LAYERS = /* @__PURE__ */ tableOf(layerLists, ({ architectures }) => architectures);
-export const LATENTS = /* @__PURE__ */ tableOf(latentLists, ({ types }) => types);
-export const GGUF_LATENTS = /* @__PURE__ */ tableOf(latentLists, ({ architectures }) => architectures);
-
 /** Whole models by `model_type`, and by `general.architecture`. */
-export const DECODERS: Families = /* @__PURE__ */ tableOf(decoderLists, typesOf);
-export const ENCODERS: Families = /* @__PURE__ */ tableOf(encoderLists, typesOf);
-export const HALVES: Families = /* @__PURE__ */ tableOf(halvesLists, typesOf);
-export const GGUF_DECODERS: Families = /* @__PURE__ */ tableOf(decoderLists, architecturesOf);
-export const GGUF_ENCODERS: Families = /* @__PURE__ */ tableOf(encoderLists, architecturesOf);
+export const DECODERS: Families = /* @__PURE__ */ tableOf(decoderLists, typesOfWhole);
+export const ENCODERS: Families = /* @__PURE__ */ tableOf(encoderLists, typesOfWhole);
+export const HALVES: Families = /* @__PURE__ */ tableOf(halvesLists, typesOfWhole);
+export const GGUF_DECODERS: Families = /* @__PURE__ */ tableOf(decoderLists, architecturesOfWhole);
+export const GGUF_ENCODERS: Families = /* @__PURE__ */ tableOf(encoderLists, architecturesOfWhole);

@@ -4,7 +4,7 @@
 import type { AttentionRules } from "./attention-rules.ts";
 import type { Family } from "./family.ts";
 
-const attention: AttentionRules = { types: ["llama"], architectures: ["llama"], gguf: { permuted: true } };
+const attention: AttentionRules = { types: "llama", gguf: { permuted: true } };
 
 export const layers = [attention];
 

@@ -6,8 +6,8 @@ import type { Family } from "./family.ts";
 import { MIXTRAL_EXPERTS } from "./mistral.ts";
 
 const attention: AttentionRules = {
-  types: ["minimax_m2"],
-  architectures: ["minimax-m2"],
+  types: "minimax_m2",
+  gguf: { architectures: "minimax-m2" },
   defaults: { headDim: 128 },
   qkNorm: { kind: "full" },
   only: { use_qk_norm: [true] },

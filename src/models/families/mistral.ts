@@ -5,12 +5,11 @@ import { countExperts, expertsOf, type ReadExperts, SOFTMAX } from "./experts.ts
 import type { Family, MoeNames } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["mistral", "ministral"],
-  architectures: ["mistral3"],
-  gguf: { permuted: true },
+  types: "mistral ministral",
+  gguf: { architectures: "mistral3", permuted: true },
   window: { tokens: 4096 },
 };
-const mixtral: AttentionRules = { types: ["mixtral"], window: {}, rope: { theta: 1_000_000 } };
+const mixtral: AttentionRules = { types: "mixtral", window: {}, rope: { theta: 1_000_000 } };
 
 export const layers = [attention, mixtral];
 

@@ -5,7 +5,7 @@ import { ignoredOfEncoders } from "./bert.ts";
 import type { Family } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["modernbert"],
+  types: "modernbert",
   reader: "loadEncoder",
   causal: false,
   window: {

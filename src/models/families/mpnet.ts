@@ -5,7 +5,7 @@ import { afterPadding, bert, ROBERTA_HEAD } from "./bert.ts";
 import type { Family } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["mpnet"],
+  types: "mpnet",
   reader: "loadEncoder",
   causal: false,
   rope: false,

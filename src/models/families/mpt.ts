@@ -5,8 +5,8 @@ import type { Fields } from "./facts.ts";
 import { type Family, LAYER_NORM_EPSILON } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["mpt"],
-  architectures: ["mpt"],
+  types: "mpt",
+  gguf: {},
   names: { dModel: ["d_model"], numHeads: ["n_heads"], layers: ["n_layers"] },
   rope: false,
   more: readMpt,

@@ -6,8 +6,8 @@ import type { Fields } from "./facts.ts";
 import { type Family, SUMMARY } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["nomic_bert"],
-  architectures: ["nomic-bert"],
+  types: "nomic_bert",
+  gguf: { architectures: "nomic-bert" },
   reader: "loadEncoder",
   names: {
     dModel: ["hidden_size", "n_embd"],

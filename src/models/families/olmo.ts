@@ -6,23 +6,22 @@ import type { Family } from "./family.ts";
 import { QWEN_EXPERTS, readQwen } from "./qwen.ts";
 
 const attention1: AttentionRules = {
-  types: ["olmo"],
-  architectures: ["olmo"],
+  types: "olmo",
   gguf: { permuted: true },
   only: { clip_qkv: [] },
 };
-const attention2: AttentionRules = { types: ["olmo2"], qkNorm: { kind: "full", eps: 1e-5 } };
+const attention2: AttentionRules = { types: "olmo2", qkNorm: { kind: "full", eps: 1e-5 } };
 const attention3: AttentionRules = {
-  types: ["olmo3"],
+  types: "olmo3",
   // And OLMo 2, whose files have no window.
-  architectures: ["olmo2"],
+  gguf: { architectures: "olmo2" },
   qkNorm: { kind: "full", eps: 1e-5 },
   window: { tokens: 4096, period: 4 },
   rope: { localUnscaled: true },
 };
 const attentionMoe: AttentionRules = {
-  types: ["olmoe"],
-  architectures: ["olmoe"],
+  types: "olmoe",
+  gguf: {},
   qkNorm: { kind: "full", eps: 1e-5 },
   only: { clip_qkv: [] },
 };

@@ -4,7 +4,7 @@ import type { AttentionRules } from "./attention-rules.ts";
 import type { Facts } from "./facts.ts";
 import { ALL_BIASES, type Family, type Names, OUT_PROJ } from "./family.ts";
 
-const attention: AttentionRules = { types: ["opt"], rope: false };
+const attention: AttentionRules = { types: "opt", rope: false };
 
 export const layers = [attention];
 

@@ -4,12 +4,12 @@ import type { AttentionRules } from "./attention-rules.ts";
 import { type Family, FUSED_MLP, HEAD_NORMS, LAYER_NORM, ONE_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["phi"],
-  architectures: ["phi2"],
+  types: "phi",
+  gguf: { architectures: "phi2" },
   rope: { share: 0.5 },
   layerNormFlag: "qk_layernorm",
 };
-const attention3: AttentionRules = { types: ["phi3"], architectures: ["phi3"], window: {} };
+const attention3: AttentionRules = { types: "phi3", gguf: {}, window: {} };
 
 export const layers = [attention, attention3];
 

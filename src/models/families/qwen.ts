@@ -6,13 +6,13 @@ import type { Fields } from "./facts.ts";
 import { type BiasPart, type Family, GATED_MLP, type MoeNames } from "./family.ts";
 
 const attention2: AttentionRules = {
-  types: ["qwen2"],
-  architectures: ["qwen2"],
+  types: "qwen2",
+  gguf: {},
   window: { tokens: 4096, optIn: true, from: 28 },
 };
 const attention2Moe: AttentionRules = {
-  types: ["qwen2_moe"],
-  architectures: ["qwen2moe"],
+  types: "qwen2_moe",
+  gguf: { architectures: "qwen2moe" },
   window: {
     tokens: 4096,
     optIn: true,
@@ -20,15 +20,15 @@ const attention2Moe: AttentionRules = {
   },
 };
 const attention3: AttentionRules = {
-  types: ["qwen3"],
-  architectures: ["qwen3"],
+  types: "qwen3",
+  gguf: {},
   defaults: { headDim: 128 },
   window: { tokens: 4096, optIn: true, from: 28 },
   qkNorm: { kind: "per-head" },
 };
 const attention3Moe: AttentionRules = {
-  types: ["qwen3_moe"],
-  architectures: ["qwen3moe"],
+  types: "qwen3_moe",
+  gguf: { architectures: "qwen3moe" },
   window: { tokens: 4096, optIn: true },
   qkNorm: { kind: "per-head" },
 };

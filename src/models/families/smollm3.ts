@@ -5,8 +5,7 @@ import { type Facts, refusal } from "./facts.ts";
 import type { Family } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["smollm3"],
-  architectures: ["smollm3"],
+  types: "smollm3",
   gguf: { permuted: true },
   rope: { theta: 2_000_000 },
   rotates: (layer, _windowed, _windows, facts) => rotates(layer, facts),

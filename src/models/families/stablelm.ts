@@ -4,8 +4,8 @@ import type { AttentionRules } from "./attention-rules.ts";
 import { type Family, HEAD_NORMS, LAYER_NORM, ONE_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
-  types: ["stablelm"],
-  architectures: ["stablelm"],
+  types: "stablelm",
+  gguf: {},
   rope: { share: 0.25 },
   layerNormFlag: "qk_layernorm",
 };

@@ -3,7 +3,7 @@
 import type { AttentionRules } from "./attention-rules.ts";
 import type { Family } from "./family.ts";
 
-const attention: AttentionRules = { types: ["starcoder2"], architectures: ["starcoder2"], window: {} };
+const attention: AttentionRules = { types: "starcoder2", gguf: {}, window: {} };
 
 export const layers = [attention];
 

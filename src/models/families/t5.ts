@@ -17,8 +17,8 @@ const t5Attention = (own: AttentionRules): AttentionRules => ({
   ...own,
 });
 
-const attention: AttentionRules = /* @__PURE__ */ t5Attention({ types: ["t5"], reader: "loadSeq2Seq" });
-const relatives: AttentionRules = /* @__PURE__ */ t5Attention({ types: ["mt5", "switch_transformers", "umt5"] });
+const attention: AttentionRules = /* @__PURE__ */ t5Attention({ types: "t5", reader: "loadSeq2Seq" });
+const relatives: AttentionRules = /* @__PURE__ */ t5Attention({ types: "mt5 switch_transformers umt5" });
 
 export const layers = [attention, relatives];
 

@@ -4,7 +4,7 @@ import type { AttentionRules } from "./attention-rules.ts";
 import { bartAttention, bartHalf } from "./bart.ts";
 import type { Family } from "./family.ts";
 
-const attention: AttentionRules = /* @__PURE__ */ bartAttention({ types: ["whisper"], reader: "loadSeq2Seq" });
+const attention: AttentionRules = /* @__PURE__ */ bartAttention({ types: "whisper", reader: "loadSeq2Seq" });
 
 export const layers = [attention];
 

@@ -6,7 +6,7 @@ import { nearestNames } from "../../base/util/strings.ts";
 import type { GgufFile } from "../../files/gguf/gguf.ts";
 import { POSITIVE_RULE } from "../families/facts.ts";
 import { type Family, LLAMA_NAMES, type MoeNames, type Names } from "../families/family.ts";
-import { type Families, GGUF_DECODERS, GGUF_ENCODERS, GGUF_LATENTS, GGUF_LAYERS } from "../families/index.ts";
+import { type Families, GGUF_DECODERS, GGUF_LATENTS, GGUF_LAYERS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../families/unsupported.ts";
 import {
   type AttentionShapes,
@@ -205,16 +205,17 @@ function findFamily(
   const family = known.get(name);
   if (typeof name === "string" && family !== undefined) return { name, family };
   const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
-  const [rule, why] = GGUF_ENCODERS.has(name)
-    ? [`one that ${where} reads`, ", which loadEncoder reads"]
-    : reason
-      ? [UNSUPPORTED_RULE, `, which has ${reason}`]
-      : GGUF_LAYERS.has(name)
-        ? ["one that is read whole", ", whose layers readGgufLayer reads"]
-        : [
-            `a supported ${encoders ? "one" : "decoder"}${nearestNames(name, [...(known.keys() as Iterable<string>)])}`,
-            "",
-          ];
+  const [rule, why] =
+    GGUF_LAYERS.get(name)?.reader === "loadEncoder"
+      ? [`one that ${where} reads`, ", which loadEncoder reads"]
+      : reason
+        ? [UNSUPPORTED_RULE, `, which has ${reason}`]
+        : GGUF_LAYERS.has(name)
+          ? ["one that is read whole", ", whose layers readGgufLayer reads"]
+          : [
+              `a supported ${encoders ? "one" : "decoder"}${nearestNames(name, [...(known.keys() as Iterable<string>)])}`,
+              "",
+            ];
   throw new HeadwiseError(
     "BAD_FILE",
     `${where}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
