@@ -7,7 +7,7 @@ import type { Family } from "./family.ts";
 
 const attention: AttentionRules = /* @__PURE__ */ bertAttention({ types: "albert", reader: "loadEncoder" });
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 /** The group of layers, with weights of its own, that each layer belongs to. */
 function layerGroups(file: Fields): number[] {

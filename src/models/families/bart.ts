@@ -21,10 +21,10 @@ const relatives: AttentionRules = /* @__PURE__ */ bartAttention({
   types: "blenderbot blenderbot-small fsmt m2m_100 marian mbart nllb-moe pegasus plbart speech_to_text",
 });
 
-export const layers = [attention, relatives];
+export const layers: readonly AttentionRules[] = [attention, relatives];
 
 /** Tables of tokens that repeat the shared one, and heads that are it. */
-export const REPEATED = /(^|\.)((encoder|decoder)\.embed_tokens\.weight|lm_head\.weight|proj_out\.weight)$/;
+const REPEATED = /(^|\.)((encoder|decoder)\.embed_tokens\.weight|lm_head\.weight|proj_out\.weight)$/;
 
 /** What the halves of BART and Whisper share. */
 export const bartHalf = (half: "encoder" | "decoder", own: Pick<Family, "attention"> & Partial<Family>): Family => ({

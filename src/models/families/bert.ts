@@ -29,7 +29,7 @@ const relatives: AttentionRules = /* @__PURE__ */ bertAttention({
   types: "data2vec-text electra ernie layoutlm megatron-bert xlm-roberta-xl",
 });
 
-export const layers = [attention, roberta, relatives];
+export const layers: readonly AttentionRules[] = [attention, roberta, relatives];
 
 /** Heads for tasks, poolers, positions 0, 1, …, and heads that repeat the table of tokens: not read. */
 export const ignoredOfEncoders = (): RegExp =>

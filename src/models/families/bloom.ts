@@ -16,7 +16,7 @@ const attention: AttentionRules = {
   fused: "grouped",
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 /** Falcon has the same. */
 export const BLOOM_NAMES: Partial<Names> = {

@@ -20,7 +20,7 @@ const attention2: AttentionRules = {
   rotates: (_layer, windowed) => windowed,
 };
 
-export const layers = [attention, attention2];
+export const layers: readonly AttentionRules[] = [attention, attention2];
 
 const cohere = (own: Pick<Family, "attention" | "headNorm">): Family => ({
   ...own,

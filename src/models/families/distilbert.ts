@@ -12,7 +12,7 @@ const attention: AttentionRules = {
   names: { dModel: ["dim"], numHeads: ["n_heads"], layers: ["n_layers"] },
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 export const encoders = (): Family[] => [
   bert({

@@ -17,7 +17,7 @@ const attentionMoe: AttentionRules = {
   rope: { pairing: "interleaved", theta: 500_000 },
 };
 
-export const layers = [attention, attentionMoe];
+export const layers: readonly AttentionRules[] = [attention, attentionMoe];
 
 /** Experts are in every n-th layer of a range. */
 const readExperts: ReadExperts = (file, layer, mlp) => {

@@ -8,7 +8,10 @@ import type { Family } from "./family.ts";
 export type ReadExperts = NonNullable<Family["moe"]>;
 
 /** The tensors of an expert below a prefix. */
-export const expertsOf = (prefix: string) => (expert: number) => `${prefix}.${expert}`;
+export const expertsOf =
+  (prefix: string): ((expert: number) => string) =>
+  (expert) =>
+    `${prefix}.${expert}`;
 
 /** Weights are a softmax over the scores, divided by the sum of those chosen. */
 export const SOFTMAX: RouterSpec = {

@@ -13,7 +13,7 @@ const attention: AttentionRules = {
   more: readFalcon,
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 function readFalcon(file: Fields, { numHeads, headDim }: Shape): Partial<HfAttentionConfig> {
   const grouped = file.flag("new_decoder_architecture", false);

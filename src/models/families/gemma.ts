@@ -25,7 +25,7 @@ const attention3: AttentionRules = {
   rope: { theta: 1_000_000, local: { field: "rope_local_base_freq", theta: 10_000 } },
 };
 
-export const layers = [attention, attention2, attention3];
+export const layers: readonly AttentionRules[] = [attention, attention2, attention3];
 
 function rootOfScalar(file: Fields): number | undefined {
   const scalar = file.factor("query_pre_attn_scalar");

@@ -24,7 +24,7 @@ const attentionMoe: AttentionRules = {
   qkNorm: { kind: "per-head", eps: 1e-5, flag: "use_qk_norm" },
 };
 
-export const layers = [attention, attention4, attentionMoe];
+export const layers: readonly AttentionRules[] = [attention, attention4, attentionMoe];
 export const latents: readonly LatentRules[] = [{ types: "glm4_moe_lite", isLatent: true, statesPairing: true }];
 
 export const decoders = (): Family[] => [

@@ -10,7 +10,7 @@ const attention: AttentionRules = {
   fused: "grouped",
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 export const decoders = (): Family[] => [
   {

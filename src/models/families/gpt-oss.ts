@@ -12,7 +12,7 @@ const attention: AttentionRules = {
   window: { tokens: 128, period: 2 },
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 const expertActivation = { kind: "swish", alpha: 1.702, limit: 7 } as const;
 

@@ -1,10 +1,10 @@
 // GPT-2: positions by a table, layer norms, biases, matrices [inputs, outputs].
 
-import type { AttentionRules, HfAttentionConfig, Shape } from "./attention-rules.ts";
+import type { AttentionRules, FieldNames, HfAttentionConfig, Shape } from "./attention-rules.ts";
 import type { Fields } from "./facts.ts";
 import { ALL_BIASES, type Family, LAYER_NORM_EPSILON, type Names, SUMMARY } from "./family.ts";
 
-export const GPT2_FIELDS = { dModel: ["n_embd"], numHeads: ["n_head"], layers: ["n_layer"] };
+export const GPT2_FIELDS: Partial<FieldNames> = { dModel: ["n_embd"], numHeads: ["n_head"], layers: ["n_layer"] };
 
 const attention: AttentionRules = {
   types: "gpt2",
@@ -14,7 +14,7 @@ const attention: AttentionRules = {
   more: scaleOf,
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 function scaleOf(file: Fields, { headDim }: Shape, layer: number): Partial<HfAttentionConfig> {
   const byLayer = file.flag("scale_attn_by_inverse_layer_idx", false);

@@ -10,7 +10,7 @@ const attention: AttentionRules = {
   rope: { pairing: "interleaved", dimField: "rotary_dim" },
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 export const decoders = (): Family[] => [
   {

@@ -18,7 +18,7 @@ const attentionMoe: AttentionRules = {
   scale: scaleOf,
 };
 
-export const layers = [attention, attentionMoe];
+export const layers: readonly AttentionRules[] = [attention, attentionMoe];
 
 const granite = (own: Pick<Family, "attention" | "gguf">): Family => ({
   ...own,

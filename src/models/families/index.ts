@@ -119,11 +119,14 @@ const encoderLists = (): (readonly Family[])[] => [
 /** Models with two halves. */
 const halvesLists = (): (readonly Family[])[] => [bart.halves(), t5.halves(), whisper.halves()];
 
+/** Records by name. */
+type Table<Entry> = ReadonlyMap<unknown, Entry>;
+
 /** What stands in lists, by each of its names, in their order. */
 function tableOf<Entry>(
   lists: () => readonly (readonly Entry[])[],
   namesOf: (entry: Entry) => string | undefined,
-): ReadonlyMap<unknown, Entry> {
+): Table<Entry> {
   const named = lists().flatMap((list) =>
     list.flatMap((entry) => (namesOf(entry)?.split(" ") ?? []).map((name): [string, Entry] => [name, entry])),
   );
@@ -137,13 +140,13 @@ const typesOfWhole = ({ attention, gguf }: Family) => (gguf?.alone ? undefined :
 const architecturesOfWhole = ({ attention, gguf }: Family) => gguf && architecturesOf(attention);
 
 /** The attention of single layers by `model_type`, and by `general.architecture` of GGUF files. */
-export const LAYERS = /* @__PURE__ */ tableOf(layerLists, typesOf);
-export const GGUF_LAYERS = /* @__PURE__ */ tableOf(layerLists, architecturesOf);
-export const LATENTS = /* @__PURE__ */ tableOf(latentLists, typesOf);
-export const GGUF_LATENTS = /* @__PURE__ */ tableOf(latentLists, architecturesOf);
+export const LAYERS: Table<AttentionRules> = /* @__PURE__ */ tableOf(layerLists, typesOf);
+export const GGUF_LAYERS: Table<AttentionRules> = /* @__PURE__ */ tableOf(layerLists, architecturesOf);
+export const LATENTS: Table<LatentRules> = /* @__PURE__ */ tableOf(latentLists, typesOf);
+export const GGUF_LATENTS: Table<LatentRules> = /* @__PURE__ */ tableOf(latentLists, architecturesOf);
 
 /** Whole models by name. */
-export type Families = ReadonlyMap<unknown, Family>;
+export type Families = Table<Family>;
 
 /** Whole models by `model_type`, and by `general.architecture`. */
 export const DECODERS: Families = /* @__PURE__ */ tableOf(decoderLists, typesOfWhole);

@@ -6,6 +6,6 @@ import type { Family } from "./family.ts";
 
 const attention: AttentionRules = { types: "llama", gguf: { permuted: true } };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 export const decoders = (): Family[] => [{ attention, gguf: {} }];

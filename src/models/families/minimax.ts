@@ -14,7 +14,7 @@ const attention: AttentionRules = {
   rope: { theta: 5_000_000, dimField: "rotary_dim" },
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 const readExperts: ReadExperts = (file, _layer, mlp) => {
   file.only("scoring_func", "sigmoid");

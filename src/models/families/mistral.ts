@@ -11,7 +11,7 @@ const attention: AttentionRules = {
 };
 const mixtral: AttentionRules = { types: "mixtral", window: {}, rope: { theta: 1_000_000 } };
 
-export const layers = [attention, mixtral];
+export const layers: readonly AttentionRules[] = [attention, mixtral];
 
 const readExperts: ReadExperts = (file, _layer, mlp) => {
   const experts = countExperts(file, ["num_local_experts", "num_experts"], 8);

@@ -17,7 +17,7 @@ const attention: AttentionRules = {
   rope: { theta: 160_000, thetaField: "global_rope_theta", local: { field: "local_rope_theta", theta: 10_000 } },
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 export const encoders = (): Family[] => [
   {

@@ -12,7 +12,7 @@ const attention: AttentionRules = {
   relativeBias: true,
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 export const encoders = (): Family[] => [
   bert({

@@ -12,7 +12,7 @@ const attention: AttentionRules = {
   more: readMpt,
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 function readMpt(file: Fields): Partial<HfAttentionConfig> {
   const own = file.fields("attn_config");

@@ -19,7 +19,7 @@ const attention: AttentionRules = {
   rope: { theta: 1000, thetaField: "rotary_emb_base", shareField: "rotary_emb_fraction" },
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 /** The name of the first of these fields that the file has. */
 const present = (file: Fields, ...names: readonly [string, ...string[]]): string =>

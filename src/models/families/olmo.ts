@@ -26,7 +26,7 @@ const attentionMoe: AttentionRules = {
   only: { clip_qkv: [] },
 };
 
-export const layers = [attention1, attention2, attention3, attentionMoe];
+export const layers: readonly AttentionRules[] = [attention1, attention2, attention3, attentionMoe];
 
 const norms = { attentionPost: "post_attention_layernorm", mlpPost: "post_feedforward_layernorm" };
 

@@ -6,7 +6,7 @@ import { ALL_BIASES, type Family, type Names, OUT_PROJ } from "./family.ts";
 
 const attention: AttentionRules = { types: "opt", rope: false };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 function namesOf(facts: Facts): Partial<Names> {
   const [attentionNorm, mlpNorm] = ["self_attn_layer_norm", "final_layer_norm"];

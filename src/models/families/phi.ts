@@ -11,7 +11,7 @@ const attention: AttentionRules = {
 };
 const attention3: AttentionRules = { types: "phi3", gguf: {}, window: {} };
 
-export const layers = [attention, attention3];
+export const layers: readonly AttentionRules[] = [attention, attention3];
 
 export const decoders = (): Family[] => [
   {

@@ -33,7 +33,7 @@ const attention3Moe: AttentionRules = {
   qkNorm: { kind: "per-head" },
 };
 
-export const layers = [attention2, attention2Moe, attention3, attention3Moe];
+export const layers: readonly AttentionRules[] = [attention2, attention2Moe, attention3, attention3Moe];
 
 /** Whether a layer has experts: not those of a list, and else every n-th. */
 function isSparse(file: Fields, layer: number): boolean {

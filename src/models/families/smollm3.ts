@@ -12,7 +12,7 @@ const attention: AttentionRules = {
   window: { optIn: true, slides: (layer, file) => !rotates(layer, file) },
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 function rotates(layer: number, facts: Facts): boolean {
   const list = facts.list("no_rope_layers");

@@ -10,7 +10,7 @@ const attention: AttentionRules = {
   layerNormFlag: "qk_layernorm",
 };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 export const decoders = (): Family[] => [
   {

@@ -5,7 +5,7 @@ import type { Family } from "./family.ts";
 
 const attention: AttentionRules = { types: "starcoder2", gguf: {}, window: {} };
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 export const decoders = (): Family[] => [
   {

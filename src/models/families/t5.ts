@@ -20,7 +20,7 @@ const t5Attention = (own: AttentionRules): AttentionRules => ({
 const attention: AttentionRules = /* @__PURE__ */ t5Attention({ types: "t5", reader: "loadSeq2Seq" });
 const relatives: AttentionRules = /* @__PURE__ */ t5Attention({ types: "mt5 switch_transformers umt5" });
 
-export const layers = [attention, relatives];
+export const layers: readonly AttentionRules[] = [attention, relatives];
 
 /** T5's one field of the activation: "relu", or with a gate "gated-gelu", which is tanh GELU there, "gated-silu". */
 function t5Mlp(stated: unknown = "relu"): { readonly word: string; readonly gated: boolean } {

@@ -6,7 +6,7 @@ import type { Family } from "./family.ts";
 
 const attention: AttentionRules = /* @__PURE__ */ bartAttention({ types: "whisper", reader: "loadSeq2Seq" });
 
-export const layers = [attention];
+export const layers: readonly AttentionRules[] = [attention];
 
 export const halves = (): Family[] => [
   bartHalf("decoder", {
