@@ -3,8 +3,7 @@
 import type { AttentionRules } from "./attention-rules.ts";
 import { DEEPSEEK_EXPERTS } from "./deepseek.ts";
 import { type ReadExperts, SOFTMAX } from "./experts.ts";
-import type { Facts } from "./facts.ts";
-import type { BiasPart, Family } from "./family.ts";
+import type { Biases, Family } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "ernie4_5",
@@ -39,14 +38,15 @@ const readExperts: ReadExperts = (file, layer, mlp) => {
     : undefined;
 };
 
-const biases = (facts: Facts): readonly BiasPart[] => (facts.flag("use_bias", false) ? ["qkv", "o", "mlp"] : []);
+export const biases: Biases = [
+  ["ernie4_5 ernie4_5_moe", (facts) => (facts.flag("use_bias", false) ? ["qkv", "o", "mlp"] : [])],
+];
 
 export const decoders = (): Family[] => [
-  { attention, tied: true, biases },
+  { attention, tied: true },
   {
     attention: attentionMoe,
     tied: true,
-    biases,
     moe: readExperts,
     moeNames: { ...DEEPSEEK_EXPERTS, correction: "mlp.moe_statics.e_score_correction_bias", correctionRow: true },
   },

@@ -4,7 +4,7 @@ import { alibiSlopes } from "../../layers/attention/config.ts";
 import type { AttentionRules, HfAttentionConfig, Shape } from "./attention-rules.ts";
 import { BLOOM_NAMES } from "./bloom.ts";
 import type { Facts, Fields } from "./facts.ts";
-import { type Family, LAYER_NORM_EPSILON, type Names, ONE_NORM } from "./family.ts";
+import { type Biases, type Family, LAYER_NORM_EPSILON, type Names, ONE_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "falcon",
@@ -32,6 +32,10 @@ function namesOf(facts: Facts): Partial<Names> {
   return grouped || facts.flag("parallel_attn", true) ? { norms: ONE_NORM } : {};
 }
 
+export const biases: Biases = [
+  ["falcon", (facts) => (facts.flag("bias", false) ? ["qkv", "o", "mlp", "norm"] : ["norm"])],
+];
+
 export const decoders = (): Family[] => [
   {
     attention,
@@ -44,7 +48,6 @@ export const decoders = (): Family[] => [
     mlpDim: (file, dModel) => file.count("ffn_hidden_size", 4 * dModel),
     parallel: (facts) => facts.flag("new_decoder_architecture", false) || facts.flag("parallel_attn", true),
     tied: true,
-    biases: (facts) => (facts.flag("bias", false) ? ["qkv", "o", "mlp", "norm"] : ["norm"]),
     ignored: ["multi_query", "num_ln_in_parallel_attn", "parallel_attn"],
   },
 ];

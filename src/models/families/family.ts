@@ -93,12 +93,16 @@ export interface TensorForm {
   };
   /** Tensors that are not read. */
   readonly ignoredTensors?: RegExp;
-  /** Which biases there are. Default by the flags `attention_bias` and `mlp_bias`. */
-  readonly biases?: (facts: Facts) => readonly BiasPart[];
 }
 
 /** Where a bias is. "qkv" is of queries, keys and values, "o" of attention's outputs. */
 export type BiasPart = "qkv" | "o" | "mlp" | "router" | "norm" | "headNorm" | "head";
+
+/**
+ * Which biases the models of these types have, which shapes do not say, where that is not by the flags `attention_bias` and
+ * `mlp_bias`. Parameters are counted by it; what reads files takes those that there are.
+ */
+export type Biases = readonly (readonly [types: string, rule: (facts: Facts) => readonly BiasPart[]])[];
 
 /** How GGUF files of whole models differ from those of Llama besides what config.json states too. */
 export interface GgufForm {
@@ -221,9 +225,6 @@ export const OUT_PROJ: Names["projections"] = ["q_proj", "k_proj", "v_proj", "ou
 
 /** Models with biases throughout. */
 export const ALL_BIASES = (): readonly BiasPart[] => ["qkv", "o", "mlp", "norm"];
-
-/** Models whose biases of queries, keys and values depend on a flag. */
-export const QKV_BIASES = (facts: Facts): readonly BiasPart[] => (facts.flag("attention_bias", false) ? ["qkv"] : []);
 
 /** Fields of GPT-2 and its relatives that describe a head for classes. */
 export const SUMMARY: readonly string[] = [

@@ -3,7 +3,7 @@
 
 import type { AttentionRules, LatentRules } from "./attention-rules.ts";
 import { DEEPSEEK_EXPERTS, readDeepSeek, sigmoidRouter } from "./deepseek.ts";
-import { type Family, FUSED_MLP, QKV_BIASES } from "./family.ts";
+import { type Biases, type Family, FUSED_MLP } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "glm",
@@ -27,8 +27,10 @@ const attentionMoe: AttentionRules = {
 export const layers: readonly AttentionRules[] = [attention, attention4, attentionMoe];
 export const latents: readonly LatentRules[] = [{ types: "glm4_moe_lite", isLatent: true, statesPairing: true }];
 
+export const biases: Biases = [["glm glm4 glm4_moe", (facts) => (facts.flag("attention_bias", false) ? ["qkv"] : [])]];
+
 export const decoders = (): Family[] => [
-  { attention, gguf: {}, names: { mlp: FUSED_MLP }, biases: QKV_BIASES },
+  { attention, gguf: {}, names: { mlp: FUSED_MLP } },
   {
     attention: attention4,
     gguf: {},
@@ -41,7 +43,6 @@ export const decoders = (): Family[] => [
         mlpPost: "post_mlp_layernorm",
       },
     },
-    biases: QKV_BIASES,
   },
   {
     attention: attentionMoe,
@@ -51,7 +52,6 @@ export const decoders = (): Family[] => [
       shared: 1,
     }),
     moeNames: DEEPSEEK_EXPERTS,
-    biases: QKV_BIASES,
     ignored: ["num_nextn_predict_layers", "use_qk_norm"],
   },
 ];

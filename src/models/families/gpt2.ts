@@ -2,7 +2,7 @@
 
 import type { AttentionRules, FieldNames, HfAttentionConfig, Shape } from "./attention-rules.ts";
 import type { Fields } from "./facts.ts";
-import { ALL_BIASES, type Family, LAYER_NORM_EPSILON, type Names, SUMMARY } from "./family.ts";
+import { ALL_BIASES, type Biases, type Family, LAYER_NORM_EPSILON, type Names, SUMMARY } from "./family.ts";
 
 export const GPT2_FIELDS: Partial<FieldNames> = { dModel: ["n_embd"], numHeads: ["n_head"], layers: ["n_layer"] };
 
@@ -37,6 +37,8 @@ export const GPT2_NAMES: Partial<Names> = {
 
 export const gpt2MlpDim = (file: Fields, dModel: number): number => file.count("n_inner", 4 * dModel);
 
+export const biases: Biases = [["gpt2", ALL_BIASES]];
+
 export const decoders = (): Family[] => [
   {
     attention,
@@ -50,7 +52,6 @@ export const decoders = (): Family[] => [
     embed: (facts) => ({ positions: { offset: 0, rows: facts.count("n_positions", 1024) } }),
     lengthField: "n_positions",
     tied: true,
-    biases: ALL_BIASES,
     only: { add_cross_attention: [false] },
     ignored: ["n_ctx", "reorder_and_upcast_attn", "task_specific_params", ...SUMMARY],
   },

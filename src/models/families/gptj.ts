@@ -1,7 +1,7 @@
 // GPT-J: GPT-2's fields, some components of a head rotate in neighbouring pairs, and one norm before both branches.
 
 import type { AttentionRules } from "./attention-rules.ts";
-import { type Family, LAYER_NORM_EPSILON, OUT_PROJ, SUMMARY } from "./family.ts";
+import { type Biases, type Family, LAYER_NORM_EPSILON, OUT_PROJ, SUMMARY } from "./family.ts";
 import { GPT2_FIELDS, GPT2_NAMES, gpt2MlpDim } from "./gpt2.ts";
 
 const attention: AttentionRules = {
@@ -11,6 +11,8 @@ const attention: AttentionRules = {
 };
 
 export const layers: readonly AttentionRules[] = [attention];
+
+export const biases: Biases = [["gptj", () => ["mlp", "norm", "head"]]];
 
 export const decoders = (): Family[] => [
   {
@@ -27,7 +29,6 @@ export const decoders = (): Family[] => [
     mlpDim: gpt2MlpDim,
     parallel: () => true,
     lengthField: "n_positions",
-    biases: () => ["mlp", "norm", "head"],
     ignored: ["n_ctx", "rotary", "scale_attn_weights", "task_specific_params", ...SUMMARY],
   },
 ];

@@ -12,7 +12,7 @@ import * as deepseek from "./deepseek.ts";
 import * as distilbert from "./distilbert.ts";
 import * as ernie from "./ernie.ts";
 import * as falcon from "./falcon.ts";
-import type { Family } from "./family.ts";
+import type { Biases, Family } from "./family.ts";
 import * as gemma from "./gemma.ts";
 import * as glm from "./glm.ts";
 import * as gptNeox from "./gpt-neox.ts";
@@ -119,6 +119,23 @@ const encoderLists = (): (readonly Family[])[] => [
 /** Models with two halves. */
 const halvesLists = (): (readonly Family[])[] => [bart.halves(), t5.halves(), whisper.halves()];
 
+/** Biases of decoders. */
+const biasLists = (): Biases[] => [
+  bloom.biases,
+  ernie.biases,
+  falcon.biases,
+  glm.biases,
+  gptNeox.biases,
+  gptOss.biases,
+  gpt2.biases,
+  gptj.biases,
+  opt.biases,
+  phi.biases,
+  qwen.biases,
+  stablelm.biases,
+  starcoder2.biases,
+];
+
 /** Records by name. */
 type Table<Entry> = ReadonlyMap<unknown, Entry>;
 
@@ -154,3 +171,6 @@ export const ENCODERS: Families = /* @__PURE__ */ tableOf(encoderLists, typesOfW
 export const HALVES: Families = /* @__PURE__ */ tableOf(halvesLists, typesOfWhole);
 export const GGUF_DECODERS: Families = /* @__PURE__ */ tableOf(decoderLists, architecturesOfWhole);
 export const GGUF_ENCODERS: Families = /* @__PURE__ */ tableOf(encoderLists, architecturesOfWhole);
+
+/** Which biases a decoder has, by `model_type`. */
+export const BIASES: Table<Biases[number]> = /* @__PURE__ */ tableOf(biasLists, ([types]) => types);

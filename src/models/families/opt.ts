@@ -2,7 +2,7 @@
 
 import type { AttentionRules } from "./attention-rules.ts";
 import type { Facts } from "./facts.ts";
-import { ALL_BIASES, type Family, type Names, OUT_PROJ } from "./family.ts";
+import { ALL_BIASES, type Biases, type Family, type Names, OUT_PROJ } from "./family.ts";
 
 const attention: AttentionRules = { types: "opt", rope: false };
 
@@ -17,6 +17,8 @@ function namesOf(facts: Facts): Partial<Names> {
       : { attentionAfter: attentionNorm, mlpAfter: mlpNorm },
   };
 }
+
+export const biases: Biases = [["opt", ALL_BIASES]];
 
 export const decoders = (): Family[] => [
   {
@@ -39,7 +41,6 @@ export const decoders = (): Family[] => [
     }),
     finalNorm: (facts) => facts.flag("do_layer_norm_before", true) && !facts.flag("_remove_final_layer_norm", false),
     tied: true,
-    biases: ALL_BIASES,
     only: { enable_bias: [true], layer_norm_elementwise_affine: [true] },
     ignored: ["prefix", "init_std", "layerdrop"],
   },

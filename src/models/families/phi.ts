@@ -1,7 +1,7 @@
 // Phi-1, 1.5 and 2: half of a head rotates, one layer norm before both branches, biases. Phi-3: Llama with fused matrices.
 
 import type { AttentionRules } from "./attention-rules.ts";
-import { type Family, FUSED_MLP, HEAD_NORMS, LAYER_NORM, ONE_NORM } from "./family.ts";
+import { type Biases, type Family, FUSED_MLP, HEAD_NORMS, LAYER_NORM, ONE_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "phi",
@@ -12,6 +12,8 @@ const attention: AttentionRules = {
 const attention3: AttentionRules = { types: "phi3", gguf: {}, window: {} };
 
 export const layers: readonly AttentionRules[] = [attention, attention3];
+
+export const biases: Biases = [["phi", () => ["qkv", "o", "mlp", "norm", "headNorm", "head"]]];
 
 export const decoders = (): Family[] => [
   {
@@ -28,7 +30,6 @@ export const decoders = (): Family[] => [
     plain: true,
     headNorm: HEAD_NORMS,
     parallel: () => true,
-    biases: () => ["qkv", "o", "mlp", "norm", "headNorm", "head"],
   },
   { attention: attention3, gguf: {}, names: { mlp: FUSED_MLP, projections: ["qkv_proj", "o_proj"] } },
 ];

@@ -3,7 +3,7 @@
 import type { AttentionRules } from "./attention-rules.ts";
 import { countExperts, expertsOf, type ReadExperts, SOFTMAX } from "./experts.ts";
 import type { Fields } from "./facts.ts";
-import { type BiasPart, type Family, GATED_MLP, type MoeNames } from "./family.ts";
+import { type Biases, type Family, GATED_MLP, type MoeNames } from "./family.ts";
 
 const attention2: AttentionRules = {
   types: "qwen2",
@@ -70,16 +70,15 @@ export const QWEN_EXPERTS: MoeNames = {
   mlp: GATED_MLP,
 };
 
-const biases = (): readonly BiasPart[] => ["qkv"];
+export const biases: Biases = [["qwen2 qwen2_moe", () => ["qkv"]]];
 
 export const decoders = (): Family[] => [
-  { attention: attention2, gguf: {}, biases },
+  { attention: attention2, gguf: {} },
   {
     attention: attention2Moe,
     gguf: { renormalise: false },
     moe: readQwen({ experts: 60, topK: 4, dim: 1408, shared: 5632 }),
     moeNames: { ...QWEN_EXPERTS, shared: "mlp.shared_expert", sharedGate: "mlp.shared_expert_gate" },
-    biases,
     ignored: ["intermediate_size"],
   },
   { attention: attention3, gguf: {} },

@@ -5,6 +5,7 @@ import type { MatrixLayout } from "../../base/tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import type { Facts } from "../families/facts.ts";
 import type { BiasPart, MlpNames } from "../families/family.ts";
+import { BIASES } from "../families/index.ts";
 import type { Decoder } from "./read-spec.ts";
 import { type BlockSpec, type MlpSpec, type MoeSpec, type NormRole, type NormSpec, widthOfRows } from "./spec.ts";
 
@@ -227,7 +228,7 @@ const sizeOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * 
 export function countDecoder(decoder: Decoder, file: Facts): DecoderCounts {
   const { spec } = decoder;
   const { required, optional } = expectedTensors(decoder, "");
-  const parts = (decoder.family.biases ?? biasesByFlags)(file);
+  const parts = (BIASES.get(spec.type)?.[1] ?? biasesByFlags)(file);
   const biases = [...optional].filter(([name]) => parts.includes(partOf(name, decoder)));
   const parameters = [...required, ...biases].reduce((sum, [, shape]) => sum + sizeOf(shape), 0);
   const idle = spec.blocks.reduce((sum, { mlp }) => sum + idleOf(mlp, spec.dModel), 0);

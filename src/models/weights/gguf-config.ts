@@ -310,12 +310,13 @@ export function readGgufConfig(
 }
 
 /** Our names of fields, and the keys that they come from. */
-const KEYS: Readonly<Record<string, string>> = {
+export const KEYS: Readonly<Record<string, string>> = {
   "rope.scaling.betaFast": "rope.scaling.yarn_beta_fast",
   "rope.scaling.betaSlow": "rope.scaling.yarn_beta_slow",
   "rope.scaling.factor": "rope.scaling.factor",
   "rope.theta": "rope.freq_base",
   numHeads: "attention.head_count",
+  ropeDim: "rope.dimension_count",
 };
 
 function stateConfig(

@@ -16,6 +16,7 @@ import {
   expectNoLongrope,
   expectTensors,
   FACTORS,
+  KEYS,
   type Keys,
   keysOf,
   readScaling,
@@ -183,16 +184,6 @@ function readConfig(
   checkFileConfig(where, check, (ours) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`);
   return config;
 }
-
-/** Our names of fields, and the keys that they come from. */
-const KEYS: Readonly<Record<string, string>> = {
-  "rope.scaling.betaFast": "rope.scaling.yarn_beta_fast",
-  "rope.scaling.betaSlow": "rope.scaling.yarn_beta_slow",
-  "rope.scaling.factor": "rope.scaling.factor",
-  "rope.theta": "rope.freq_base",
-  numHeads: "attention.head_count",
-  ropeDim: "rope.dimension_count",
-};
 
 /** RoPE, and the scale if yarn has a multiplier: (multiplier·ln(factor) + 1)²/√keyDim. */
 function readRope(keys: Keys, keyDim: number, ropeDim: number): { rope: RopeConfig; scale?: number } {
