@@ -1,8 +1,17 @@
-// docs/guide/models.md lists what the code knows.
+// docs/guide/models.md and docs/guide/decoders.md list what the code knows, and the index what the files of families have.
 
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { GGUF_DECODERS, GGUF_LAYERS, LATENTS, LAYERS } from "../../../../src/models/families/index.ts";
+import {
+  BIASES,
+  DECODERS,
+  ENCODERS,
+  GGUF_DECODERS,
+  GGUF_LAYERS,
+  HALVES,
+  LATENTS,
+  LAYERS,
+} from "../../../../src/models/families/index.ts";
 import { COMPOSITES } from "../../../../src/models/families/other-layers.ts";
 import { UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_MODELS } from "../../../../src/models/families/unsupported.ts";
 import { pairingOf } from "../../../../src/models/weights/gguf-config.ts";
@@ -53,4 +62,35 @@ test.each([
 test("no name is both supported and refused", () => {
   expect(modelTypes.filter((name) => namesIn(UNSUPPORTED_MODELS).includes(name) || name in COMPOSITES)).toEqual([]);
   expect(architectures.filter((name) => namesIn(UNSUPPORTED_ARCHITECTURES).includes(name))).toEqual([]);
+});
+
+test("docs/guide/decoders.md lists the types of whole decoders", () => {
+  const guide = readFileSync(new URL("../../../../docs/guide/decoders.md", import.meta.url), "utf8");
+  const [, list = ""] = /^By `model_type`: (.*?)\. /m.exec(guide) ?? [];
+  const names = list.replace(/ \([^)]*\)/g, "").split(", ");
+  expect(names.sort()).toEqual([...DECODERS.keys()].sort());
+});
+
+test("the index has what each file of a family states", async () => {
+  const folder = new URL("../../../../src/models/families/", import.meta.url);
+  const known: Readonly<Record<string, readonly unknown[]>> = {
+    layers: [...LAYERS.values(), ...GGUF_LAYERS.values()],
+    latents: [...LATENTS.values()],
+    decoders: [...DECODERS.values(), ...GGUF_DECODERS.values()].map(({ attention }) => attention),
+    encoders: [...ENCODERS.values()].map(({ attention }) => attention),
+    halves: [...HALVES.values()].map(({ attention }) => attention),
+    biases: [...BIASES.values()],
+  };
+  let found = 0;
+  for (const file of readdirSync(folder)) {
+    const stated: Readonly<Record<string, unknown>> = await import(new URL(file, folder).href);
+    for (const [kind, list] of Object.entries(known)) {
+      const records = typeof stated[kind] === "function" ? stated[kind]() : stated[kind];
+      for (const record of (records ?? []) as readonly { readonly attention?: unknown }[]) {
+        expect(list, `${kind} of ${file}`).toContain(record.attention ?? record);
+        found++;
+      }
+    }
+  }
+  expect(found).toBeGreaterThan(100);
 });
