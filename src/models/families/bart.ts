@@ -1,12 +1,12 @@
 // BART and its relatives: a decoder with an encoder, which state heads and layers apart; norms after the branches were added, tables
-// of positions from 2 on. Of the relatives, single layers are read.
+// of positions from 2 on. Whisper has norms before the branches, and its encoder reads sounds, through two convolutions. Of the
+// others, single layers are read.
 
 import type { AttentionRules } from "./attention-rules.ts";
-import type { Family } from "./family.ts";
-import { OUT_PROJ } from "./family.ts";
+import { type Family, OUT_PROJ } from "./family.ts";
 
 /** Attention of both halves. */
-export const bartAttention = (own: AttentionRules): AttentionRules => ({
+const bartAttention = (own: AttentionRules): AttentionRules => ({
   rope: false,
   names: { dModel: ["d_model"] },
   sides: {
@@ -17,17 +17,18 @@ export const bartAttention = (own: AttentionRules): AttentionRules => ({
 });
 
 const attention: AttentionRules = /* @__PURE__ */ bartAttention({ types: "bart", reader: "loadSeq2Seq" });
+const whisper: AttentionRules = /* @__PURE__ */ bartAttention({ types: "whisper", reader: "loadSeq2Seq" });
 const relatives: AttentionRules = /* @__PURE__ */ bartAttention({
   types: "blenderbot blenderbot-small fsmt m2m_100 marian mbart nllb-moe pegasus plbart speech_to_text",
 });
 
-export const layers: readonly AttentionRules[] = [attention, relatives];
+export const layers: readonly AttentionRules[] = [attention, whisper, relatives];
 
 /** Tables of tokens that repeat the shared one, and heads that are it. */
 const REPEATED = /(^|\.)((encoder|decoder)\.embed_tokens\.weight|lm_head\.weight|proj_out\.weight)$/;
 
 /** What the halves of BART and Whisper share. */
-export const bartHalf = (half: "encoder" | "decoder", own: Pick<Family, "attention"> & Partial<Family>): Family => ({
+const bartHalf = (half: "encoder" | "decoder", own: Pick<Family, "attention"> & Partial<Family>): Family => ({
   part: half,
   layers: [`${half}_layers`],
   norm: { kind: "layer", eps: 1e-5, field: "" },
@@ -81,6 +82,45 @@ export const halves = (): Family[] => [
       ...["num_hidden_layers", "prefix", "replacing_rate", "static_position_embeddings", "student_decoder_layers"],
       ...["student_encoder_layers", "task_specific_params"],
       ...["decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"],
+    ],
+  }),
+  bartHalf("decoder", {
+    attention: whisper,
+    encoder: bartHalf("encoder", {
+      attention: whisper,
+      names: {
+        embed: "decoder.embed_tokens",
+        stem: ["encoder.conv1", "encoder.conv2"],
+        norms: { attentionPre: "self_attn_layer_norm", mlpPre: "final_layer_norm" },
+        finalNorm: "encoder.layer_norm",
+      },
+      mlpDim: (file) => file.count("encoder_ffn_dim", 4096),
+      embed: (facts) => ({
+        channels: facts.count("num_mel_bins", 80),
+        positions: { offset: 0, rows: facts.count("max_source_positions", 1500) },
+      }),
+      lengthField: "max_source_positions",
+    }),
+    names: {
+      embed: "decoder.embed_tokens",
+      norms: {
+        attentionPre: "self_attn_layer_norm",
+        crossPre: "encoder_attn_layer_norm",
+        mlpPre: "final_layer_norm",
+      },
+      finalNorm: "decoder.layer_norm",
+      head: "proj_out",
+    },
+    mlpDim: (file) => file.count("decoder_ffn_dim", 1536),
+    embed: (facts) => ({ positions: { offset: 0, rows: facts.count("max_target_positions", 448) } }),
+    lengthField: "max_target_positions",
+    only: { tie_word_embeddings: [true], use_weighted_layer_sum: [false] },
+    ignored: [
+      ...["alignment_heads", "apply_spec_augment", "begin_suppress_tokens", "classifier_proj_size"],
+      ...["forced_decoder_ids", "is_multilingual", "lang_to_id", "mask_feature_length", "mask_feature_min_masks"],
+      ...["mask_feature_prob", "mask_time_length", "mask_time_min_masks", "mask_time_prob", "max_length"],
+      ...["median_filter_width", "no_timestamps_token_id", "num_hidden_layers", "return_timestamps"],
+      ...["scale_embedding", "suppress_ids", "suppress_ids_begin", "suppress_tokens", "task_to_id"],
     ],
   }),
 ];

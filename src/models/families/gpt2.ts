@@ -1,8 +1,9 @@
-// GPT-2: positions by a table, layer norms, biases, matrices [inputs, outputs].
+// GPT-2: positions by a table, layer norms, biases, matrices [inputs, outputs]. GPT-J: some components of a head rotate in
+// neighbouring pairs, and one norm is before both branches.
 
 import type { AttentionRules, FieldNames, HfAttentionConfig, Shape } from "./attention-rules.ts";
 import type { Fields } from "./facts.ts";
-import { ALL_BIASES, type Biases, type Family, LAYER_NORM_EPSILON, type Names, SUMMARY } from "./family.ts";
+import { ALL_BIASES, type Biases, type Family, LAYER_NORM_EPSILON, type Names, OUT_PROJ, SUMMARY } from "./family.ts";
 
 export const GPT2_FIELDS: Partial<FieldNames> = { dModel: ["n_embd"], numHeads: ["n_head"], layers: ["n_layer"] };
 
@@ -13,8 +14,13 @@ const attention: AttentionRules = {
   rope: false,
   more: scaleOf,
 };
+const attentionJ: AttentionRules = {
+  types: "gptj",
+  names: GPT2_FIELDS,
+  rope: { pairing: "interleaved", dimField: "rotary_dim" },
+};
 
-export const layers: readonly AttentionRules[] = [attention];
+export const layers: readonly AttentionRules[] = [attention, attentionJ];
 
 function scaleOf(file: Fields, { headDim }: Shape, layer: number): Partial<HfAttentionConfig> {
   const byLayer = file.flag("scale_attn_by_inverse_layer_idx", false);
@@ -23,7 +29,7 @@ function scaleOf(file: Fields, { headDim }: Shape, layer: number): Partial<HfAtt
   return byWidth && !byLayer ? {} : { scale };
 }
 
-export const GPT2_NAMES: Partial<Names> = {
+const GPT2_NAMES: Partial<Names> = {
   roots: ["transformer.", ""],
   embed: "wte",
   positions: "wpe",
@@ -35,9 +41,12 @@ export const GPT2_NAMES: Partial<Names> = {
   finalNorm: "ln_f",
 };
 
-export const gpt2MlpDim = (file: Fields, dModel: number): number => file.count("n_inner", 4 * dModel);
+const mlpDim = (file: Fields, dModel: number): number => file.count("n_inner", 4 * dModel);
 
-export const biases: Biases = [["gpt2", ALL_BIASES]];
+export const biases: Biases = [
+  ["gpt2", ALL_BIASES],
+  ["gptj", () => ["mlp", "norm", "head"]],
+];
 
 export const decoders = (): Family[] => [
   {
@@ -48,11 +57,27 @@ export const decoders = (): Family[] => [
     norm: LAYER_NORM_EPSILON,
     activation: { fields: ["activation_function"], word: "gelu_new" },
     plain: true,
-    mlpDim: gpt2MlpDim,
+    mlpDim,
     embed: (facts) => ({ positions: { offset: 0, rows: facts.count("n_positions", 1024) } }),
     lengthField: "n_positions",
     tied: true,
     only: { add_cross_attention: [false] },
     ignored: ["n_ctx", "reorder_and_upcast_attn", "task_specific_params", ...SUMMARY],
+  },
+  {
+    attention: attentionJ,
+    names: {
+      ...GPT2_NAMES,
+      projections: OUT_PROJ,
+      norms: { attentionPre: "ln_1" },
+      mlp: { up: "fc_in", down: "fc_out" },
+    },
+    norm: LAYER_NORM_EPSILON,
+    activation: { fields: ["activation_function"], word: "gelu_new" },
+    plain: true,
+    mlpDim,
+    parallel: () => true,
+    lengthField: "n_positions",
+    ignored: ["n_ctx", "rotary", "scale_attn_weights", "task_specific_params", ...SUMMARY],
   },
 ];

@@ -1,7 +1,6 @@
 // The families of models: one line in each list that a family has a part in. Lists are apart, so that a bundler leaves whole models
 // out of programs that read single layers, and encoders out of those that read decoders.
 
-import * as albert from "./albert.ts";
 import * as arcee from "./arcee.ts";
 import type { AttentionRules, LatentRules } from "./attention-rules.ts";
 import * as bart from "./bart.ts";
@@ -9,7 +8,6 @@ import * as bert from "./bert.ts";
 import * as bloom from "./bloom.ts";
 import * as cohere from "./cohere.ts";
 import * as deepseek from "./deepseek.ts";
-import * as distilbert from "./distilbert.ts";
 import * as ernie from "./ernie.ts";
 import * as falcon from "./falcon.ts";
 import type { Biases, Family } from "./family.ts";
@@ -18,13 +16,11 @@ import * as glm from "./glm.ts";
 import * as gptNeox from "./gpt-neox.ts";
 import * as gptOss from "./gpt-oss.ts";
 import * as gpt2 from "./gpt2.ts";
-import * as gptj from "./gptj.ts";
 import * as granite from "./granite.ts";
 import * as llama from "./llama.ts";
 import * as minimax from "./minimax.ts";
 import * as mistral from "./mistral.ts";
 import * as modernbert from "./modernbert.ts";
-import * as mpnet from "./mpnet.ts";
 import * as mpt from "./mpt.ts";
 import * as nomicBert from "./nomic-bert.ts";
 import * as olmo from "./olmo.ts";
@@ -36,17 +32,14 @@ import * as smollm3 from "./smollm3.ts";
 import * as stablelm from "./stablelm.ts";
 import * as starcoder2 from "./starcoder2.ts";
 import * as t5 from "./t5.ts";
-import * as whisper from "./whisper.ts";
 
 /** Attention with keys and values of heads. */
 const layerLists = (): (readonly AttentionRules[])[] => [
-  albert.layers,
   arcee.layers,
   bart.layers,
   bert.layers,
   bloom.layers,
   cohere.layers,
-  distilbert.layers,
   ernie.layers,
   falcon.layers,
   gemma.layers,
@@ -54,13 +47,11 @@ const layerLists = (): (readonly AttentionRules[])[] => [
   gptNeox.layers,
   gptOss.layers,
   gpt2.layers,
-  gptj.layers,
   granite.layers,
   llama.layers,
   minimax.layers,
   mistral.layers,
   modernbert.layers,
-  mpnet.layers,
   mpt.layers,
   nomicBert.layers,
   olmo.layers,
@@ -72,7 +63,6 @@ const layerLists = (): (readonly AttentionRules[])[] => [
   stablelm.layers,
   starcoder2.layers,
   t5.layers,
-  whisper.layers,
 ];
 
 /** Latent attention. */
@@ -91,7 +81,6 @@ const decoderLists = (): (readonly Family[])[] => [
   gptNeox.decoders(),
   gptOss.decoders(),
   gpt2.decoders(),
-  gptj.decoders(),
   granite.decoders(),
   llama.decoders(),
   minimax.decoders(),
@@ -107,17 +96,10 @@ const decoderLists = (): (readonly Family[])[] => [
 ];
 
 /** Whole encoders. */
-const encoderLists = (): (readonly Family[])[] => [
-  albert.encoders(),
-  bert.encoders(),
-  distilbert.encoders(),
-  modernbert.encoders(),
-  mpnet.encoders(),
-  nomicBert.encoders(),
-];
+const encoderLists = (): (readonly Family[])[] => [bert.encoders(), modernbert.encoders(), nomicBert.encoders()];
 
 /** Models with two halves. */
-const halvesLists = (): (readonly Family[])[] => [bart.halves(), t5.halves(), whisper.halves()];
+const halvesLists = (): (readonly Family[])[] => [bart.halves(), t5.halves()];
 
 /** Biases of decoders. */
 const biasLists = (): Biases[] => [
@@ -128,7 +110,6 @@ const biasLists = (): Biases[] => [
   gptNeox.biases,
   gptOss.biases,
   gpt2.biases,
-  gptj.biases,
   opt.biases,
   phi.biases,
   qwen.biases,
