@@ -22,12 +22,12 @@ export interface WindowRules {
   /** Whether the window applies only if the file's `use_sliding_window` is true, whatever `layer_types` states. */
   readonly optIn?: true;
   /**
-   * Which layers have the window, if the file has no list of them: all but the last of each period, where the file's
-   * `patternField` takes precedence; those from a layer on, where `max_window_layers` does; or what `slides` says. Default: every
+   * Which layers have the window, if the file has no list of them: all but the last of each period, or with `patterned` of
+   * `sliding_window_pattern` of the file; those from a layer on, where `max_window_layers` does; or what `slides` says. Default: every
    * layer. A GGUF file has its own pattern or the period.
    */
   readonly period?: number;
-  readonly patternField?: string;
+  readonly patterned?: true;
   readonly from?: number;
   readonly slides?: (layer: number, file: Fields) => boolean;
   /** The field of the tokens. Default "sliding_window". */
@@ -67,7 +67,7 @@ export interface NormRules extends QkNormConfig {
 /** What GGUF files call a model, and what they do not state. */
 export interface GgufRules {
   /** Values of `general.architecture`, separated by spaces. Default those of `model_type`. */
-  readonly architectures?: string;
+  readonly names?: string;
   /** The rows of queries and keys were permuted when the file was made, so that pairs of RoPE are interleaved. */
   readonly permuted?: true;
   /** The tokens of the window stand for an absent key. Default: no window then. */

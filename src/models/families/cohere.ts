@@ -5,7 +5,7 @@ import { type Family, LAYER_NORM, ONE_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "cohere",
-  gguf: { architectures: "command-r" },
+  gguf: { names: "command-r" },
   rope: { pairing: "interleaved" },
   layerNormFlag: "use_qk_norm",
 };
@@ -16,7 +16,7 @@ const attention2: AttentionRules = {
   gguf: { assumesWindow: true },
   rope: { pairing: "interleaved" },
   layerNormFlag: "use_qk_norm",
-  window: { tokens: 4096, period: 4, patternField: "sliding_window_pattern" },
+  window: { tokens: 4096, period: 4, patterned: true },
   rotates: (_layer, windowed) => windowed,
 };
 

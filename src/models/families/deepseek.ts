@@ -8,7 +8,7 @@ import { type Family, GATED_MLP, type MoeNames } from "./family.ts";
 
 const attention2: LatentRules = {
   types: "deepseek_v2",
-  gguf: { architectures: "deepseek2" },
+  gguf: { names: "deepseek2" },
   isLatent: true,
   theta: 10_000,
 };

@@ -12,7 +12,7 @@ const attention: AttentionRules = {
 };
 const attentionMoe: AttentionRules = {
   types: "ernie4_5_moe",
-  gguf: { architectures: "ernie4_5-moe" },
+  gguf: { names: "ernie4_5-moe" },
   rope: { pairing: "interleaved", theta: 500_000 },
 };
 

@@ -16,9 +16,9 @@ const attention2: AttentionRules = {
 };
 const attention3: AttentionRules = {
   types: "gemma3_text",
-  gguf: { architectures: "gemma3", wideScale: 62 },
+  gguf: { names: "gemma3", wideScale: 62 },
   defaults: { dModel: 2304, numHeads: 8, numKvHeads: 4, headDim: 256 },
-  window: { tokens: 4096, period: 6, patternField: "sliding_window_pattern" },
+  window: { tokens: 4096, period: 6, patterned: true },
   qkNorm: { kind: "per-head", onePlus: true },
   softcap: 0,
   scale: rootOfScalar,

@@ -7,7 +7,7 @@ import { type Biases, type Family, FUSED_MLP } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "glm",
-  gguf: { architectures: "chatglm" },
+  gguf: { names: "chatglm" },
   defaults: { headDim: 128 },
   rope: { pairing: "interleaved", share: 0.5 },
 };
@@ -19,7 +19,7 @@ const attention4: AttentionRules = {
 };
 const attentionMoe: AttentionRules = {
   types: "glm4_moe",
-  gguf: { architectures: "glm4moe" },
+  gguf: { names: "glm4moe" },
   rope: { share: 0.5 },
   qkNorm: { kind: "per-head", eps: 1e-5, flag: "use_qk_norm" },
 };

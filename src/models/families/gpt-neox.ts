@@ -5,7 +5,7 @@ import { type Biases, type Family, LAYER_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "gpt_neox",
-  gguf: { architectures: "gptneox" },
+  gguf: { names: "gptneox" },
   rope: { share: 0.25, shareField: "rotary_pct", thetaField: "rotary_emb_base", oddDim: true },
   fused: "grouped",
 };

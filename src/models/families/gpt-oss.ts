@@ -6,7 +6,7 @@ import type { Biases, Family } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "gpt_oss",
-  gguf: { architectures: "gpt-oss", assumesWindow: true, smoothRamp: true },
+  gguf: { names: "gpt-oss", assumesWindow: true, smoothRamp: true },
   defaults: { headDim: 64 },
   rope: { theta: 150_000 },
   window: { tokens: 128, period: 2 },

@@ -14,7 +14,7 @@ const attention: AttentionRules = {
 };
 const attentionMoe: AttentionRules = {
   types: "granitemoe granitemoeshared",
-  gguf: { architectures: "granitemoe", permuted: true },
+  gguf: { names: "granitemoe", permuted: true },
   scale: scaleOf,
 };
 

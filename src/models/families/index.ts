@@ -133,7 +133,7 @@ function tableOf<Entry>(
 
 type Named = AttentionRules | LatentRules;
 const typesOf = ({ types }: Named) => types;
-const architecturesOf = ({ types, gguf }: Named) => gguf && (gguf.architectures ?? types);
+const architecturesOf = ({ types, gguf }: Named) => gguf && (gguf.names ?? types);
 const typesOfWhole = ({ attention, gguf }: Family) => (gguf?.alone ? undefined : attention.types);
 const architecturesOfWhole = ({ attention, gguf }: Family) => gguf && architecturesOf(attention);
 

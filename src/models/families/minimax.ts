@@ -7,7 +7,7 @@ import { MIXTRAL_EXPERTS } from "./mistral.ts";
 
 const attention: AttentionRules = {
   types: "minimax_m2",
-  gguf: { architectures: "minimax-m2" },
+  gguf: { names: "minimax-m2" },
   defaults: { headDim: 128 },
   qkNorm: { kind: "full" },
   only: { use_qk_norm: [true] },

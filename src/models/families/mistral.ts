@@ -6,7 +6,7 @@ import type { Family, MoeNames } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "mistral ministral",
-  gguf: { architectures: "mistral3", permuted: true },
+  gguf: { names: "mistral3", permuted: true },
   window: { tokens: 4096 },
 };
 const mixtral: AttentionRules = { types: "mixtral", window: {}, rope: { theta: 1_000_000 } };

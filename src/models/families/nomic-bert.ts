@@ -7,7 +7,7 @@ import { type Family, SUMMARY } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "nomic_bert",
-  gguf: { architectures: "nomic-bert" },
+  gguf: { names: "nomic-bert" },
   reader: "loadEncoder",
   names: {
     dModel: ["hidden_size", "n_embd"],

@@ -14,7 +14,7 @@ const attention2: AttentionRules = { types: "olmo2", qkNorm: { kind: "full", eps
 const attention3: AttentionRules = {
   types: "olmo3",
   // And OLMo 2, whose files have no window.
-  gguf: { architectures: "olmo2" },
+  gguf: { names: "olmo2" },
   qkNorm: { kind: "full", eps: 1e-5 },
   window: { tokens: 4096, period: 4 },
   rope: { localUnscaled: true },

@@ -50,7 +50,7 @@ export const layers: readonly AttentionRules[] = [
   },
   {
     types: "deepseek minicpm xverse",
-    gguf: { architectures: "arctic bailingmoe deci deepseek minicpm xverse", permuted: true },
+    gguf: { names: "arctic bailingmoe deci deepseek minicpm xverse", permuted: true },
   },
   { types: "biogpt", rope: false },
   {
@@ -70,7 +70,7 @@ export const layers: readonly AttentionRules[] = [
     types: "exaone4",
     gguf: { assumesWindow: true, windowLayers: 64 },
     qkNorm: { kind: "per-head", eps: 1e-5 },
-    window: { tokens: 4096, period: 4, patternField: "sliding_window_pattern" },
+    window: { tokens: 4096, period: 4, patterned: true },
     rotates: (_layer, windowed, windows) => windowed || !windows,
   },
   { types: "flex_olmo", qkNorm: { kind: "full" }, rope: { theta: 500_000 } },
@@ -85,7 +85,7 @@ export const layers: readonly AttentionRules[] = [
   { types: "internlm2", gguf: { permuted: true }, fused: "grouped" },
   {
     types: "lfm2 lfm2_moe",
-    gguf: { architectures: "lfm2 lfm2moe" },
+    gguf: { names: "lfm2 lfm2moe" },
     rope: { theta: 1_000_000 },
     qkNorm: { kind: "per-head", eps: 1e-5, epsField: "norm_eps" },
     more: expectAttention,
@@ -93,7 +93,7 @@ export const layers: readonly AttentionRules[] = [
   { types: "minimax", rope: { theta: 1_000_000 }, only: { sliding_window: [] } },
   { types: "nemotron", gguf: {}, rope: { share: 0.5 } },
   { types: "openai-gpt", names: GPT2_FIELDS, rope: false },
-  { types: "orion", gguf: { architectures: "codeshell orion pangu-embedded" } },
+  { types: "orion", gguf: { names: "codeshell orion pangu-embedded" } },
   { types: "phimoe", gguf: {}, rope: { theta: 1_000_000 }, window: {} },
   { types: "seed_oss", gguf: {}, defaults: { headDim: 128 } },
   {
@@ -103,14 +103,14 @@ export const layers: readonly AttentionRules[] = [
   },
 
   // GGUF files alone.
-  { gguf: { architectures: "baichuan", permuted: true, alibiLayers: 40 } },
-  { gguf: { architectures: "bailingmoe2 grovemoe openelm" }, qkNorm: { kind: "per-head" } },
-  { gguf: { architectures: "dream eurobert jina-bert-v3 nomic-bert-moe" }, causal: false },
-  { gguf: { architectures: "jina-bert-v2" }, rope: false, alibi: true, causal: false },
-  { gguf: { architectures: "llada llama-embed", permuted: true }, causal: false },
-  { gguf: { architectures: "llada-moe rnd1" }, qkNorm: { kind: "per-head" }, causal: false },
-  { gguf: { architectures: "refact" }, rope: false, alibi: true },
-  { gguf: { architectures: "starcoder" }, rope: false },
+  { gguf: { names: "baichuan", permuted: true, alibiLayers: 40 } },
+  { gguf: { names: "bailingmoe2 grovemoe openelm" }, qkNorm: { kind: "per-head" } },
+  { gguf: { names: "dream eurobert jina-bert-v3 nomic-bert-moe" }, causal: false },
+  { gguf: { names: "jina-bert-v2" }, rope: false, alibi: true, causal: false },
+  { gguf: { names: "llada llama-embed", permuted: true }, causal: false },
+  { gguf: { names: "llada-moe rnd1" }, qkNorm: { kind: "per-head" }, causal: false },
+  { gguf: { names: "refact" }, rope: false, alibi: true },
+  { gguf: { names: "starcoder" }, rope: false },
 
   // Encoders.
   {

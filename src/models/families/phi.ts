@@ -5,7 +5,7 @@ import { type Biases, type Family, FUSED_MLP, HEAD_NORMS, LAYER_NORM, ONE_NORM }
 
 const attention: AttentionRules = {
   types: "phi",
-  gguf: { architectures: "phi2" },
+  gguf: { names: "phi2" },
   rope: { share: 0.5 },
   layerNormFlag: "qk_layernorm",
 };

@@ -12,7 +12,7 @@ const attention2: AttentionRules = {
 };
 const attention2Moe: AttentionRules = {
   types: "qwen2_moe",
-  gguf: { architectures: "qwen2moe" },
+  gguf: { names: "qwen2moe" },
   window: {
     tokens: 4096,
     optIn: true,
@@ -28,7 +28,7 @@ const attention3: AttentionRules = {
 };
 const attention3Moe: AttentionRules = {
   types: "qwen3_moe",
-  gguf: { architectures: "qwen3moe" },
+  gguf: { names: "qwen3moe" },
   window: { tokens: 4096, optIn: true },
   qkNorm: { kind: "per-head" },
 };

@@ -139,8 +139,9 @@ function hasWindows(file: Fields, { field = "sliding_window", tokens }: WindowRu
 }
 
 /** Whether a layer has the window, if its type is not stated. */
-function slides(file: Fields, layer: number, { period, patternField, from, slides }: WindowRules): boolean {
-  if (period !== undefined) return (layer + 1) % (patternField ? file.count(patternField, period) : period) !== 0;
+function slides(file: Fields, layer: number, { period, patterned, from, slides }: WindowRules): boolean {
+  if (period !== undefined)
+    return (layer + 1) % (patterned ? file.count("sliding_window_pattern", period) : period) !== 0;
   if (from !== undefined) return layer >= file.count("max_window_layers", from);
   return slides?.(layer, file) ?? true;
 }
