@@ -18,7 +18,6 @@ import type { Measure } from "../../layers/attention/segment.ts";
 import { blockOf, hasMins, type PackedFormat } from "../../layers/linear/formats.ts";
 import {
   type LinearScratch,
-  linearFlops,
   type PackedLinear,
   prepareInput,
   project,
@@ -105,9 +104,6 @@ export function* projectRows(
     at = pointer.f32(at + 4 * PANEL * each.panels);
   }
 }
-
-export const flopsOf = (linears: readonly PackedLinear[], rows: number): number =>
-  linears.reduce((sum, each) => sum + linearFlops(each, rows), 0);
 
 const KINDS: Readonly<Record<ActivationSpec["kind"], number>> = {
   swish: ACT_SWISH,

@@ -11,23 +11,26 @@ import { expectActivations, expectFormatLoaded, type WeightFormat } from "../../
 import { modeOf } from "../../layers/linear/products.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { type Model, type ModelHalf, type ModelWeights, reserve } from "../blocks/model.ts";
-import { linearsOf, type ModelPlaces, placeModel } from "../blocks/places.ts";
-import { checkTensors, findRoot, resolveHead } from "../spec/check-tensors.ts";
-import { type Decoder, readDecoder } from "../spec/read-spec.ts";
-import { type ModelFormats, readFormats, storedFormats } from "./formats.ts";
+import { type BlockPlaces, placeModel } from "../blocks/places.ts";
+import { checkTensors, resolveHead } from "../spec/check-tensors.ts";
+import { readDecoder } from "../spec/read-spec.ts";
+import type { Decoder } from "../spec/tensors.ts";
+import { findRoot } from "../spec/tensors.ts";
 import type { GgufReader } from "./gguf.ts";
-import { type BlockContext, type LoadMore, loadBlock, loadEnds, mostStaged } from "./load-layers.ts";
+import { formatsOf, type Packing, packEnds, packLayer, stagingBytes, WeightReader } from "./pack-weights.ts";
 import {
   expectFit,
+  type ModelFormats,
   type ModelPlan,
   type ModelPlanSizes,
   type PlanKind,
   planDecoder,
   planSpec,
+  readFormats,
   SIZES,
+  storedFormats,
 } from "./plan-model.ts";
 import { readOptions } from "./read-options.ts";
-import { formatsOf, WeightReader } from "./weight-reader.ts";
 
 // A head that a file stores although it is tied to the table of tokens.
 
@@ -121,7 +124,6 @@ type ReadDecoder = (
 interface ModelKind {
   readonly read: ReadDecoder;
   readonly open?: typeof openModelFiles;
-  readonly loadMore?: LoadMore;
   /** What `maxBytes` counts. Default a model with one session. */
   readonly plan?: PlanKind;
 }
@@ -132,7 +134,7 @@ export async function loadWith(
   kernels: Kernels,
   source: ModelSource,
   options: LoadModelOptions,
-  { read, open = openModelFiles, loadMore, plan = planDecoder }: ModelKind,
+  { read, open = openModelFiles, plan = planDecoder }: ModelKind,
 ): Promise<Model> {
   expectKernels(where, kernels);
   const given = readOptions(where, options, LOAD_OPTIONS);
@@ -163,9 +165,8 @@ export async function loadWith(
       done += bytes;
       onProgress?.(done, all);
     };
-    const layout = decoder.family.layout ?? "out-in";
     const { file, pieceBytes } = files;
-    const reader = new WeightReader(tensors, file, { where, kernels, layout, pieceBytes, expectActive, onRead });
+    const reader = new WeightReader(tensors, file, { where, kernels, pieceBytes, expectActive, onRead });
     if (maxBytes !== undefined) {
       const weights = (half: Decoder) => storedFormats(reader, half, formats);
       const wanted = { weights, maxSeqLen: decoder.spec.sessionLength };
@@ -173,7 +174,7 @@ export async function loadWith(
     }
     await expectTiedHead(where, decoder, files);
     expectActive();
-    const model = await packModel(where, kernels, decoder, reader, formats, fast, loadMore);
+    const model = await packModel(where, kernels, decoder, reader, formats, fast);
     try {
       await files.verify();
       expectActive();
@@ -216,23 +217,21 @@ async function packModel(
   reader: WeightReader,
   formats: ModelFormats,
   fast: boolean,
-  loadMore: LoadMore | undefined,
 ): Promise<Model> {
   const { spec, encoder } = decoder;
   const { memory } = kernels;
-  const owned: BlockContext["owned"] = [];
+  const owned: Packing["owned"] = [];
   const free = () => {
     for (const each of owned.splice(0)) each.release();
   };
-  const staging = memory.allocate(where, 4 * Math.max(mostStaged(decoder), encoder ? mostStaged(encoder) : 0));
+  const staging = memory.allocate(where, Math.max(stagingBytes(decoder), encoder ? stagingBytes(encoder) : 0));
   try {
-    const context = {
-      ...{ kernels, reader, where, owned, staging, loadMore },
-      formats: { attention: formats.attention, mlp: formats.mlp },
+    const shared = {
+      ...{ kernels, reader, where, owned, staging, attention: formats.attention },
       activations: fast ? ("fast" as const) : ("exact" as const),
     };
-    const half = await packHalf(context, decoder, formats, undefined);
-    const encoderHalf = encoder && (await packHalf(context, encoder, formats, half.weights));
+    const half = await packHalf(shared, decoder, formats, undefined);
+    const encoderHalf = encoder && (await packHalf(shared, encoder, formats, half.weights));
     memory.free(staging);
     const parts = {
       ...{ kernels, type: spec.type, dModel: spec.dModel, vocabSize: spec.vocabSize, encoder: encoderHalf },
@@ -255,26 +254,23 @@ async function packModel(
 
 /** Packs a model, or a half of one, of which the encoder has the table of tokens of `decoder`. */
 async function packHalf(
-  shared: Omit<BlockContext, "names" | "family" | "attention" | "dModel">,
+  shared: Omit<Packing, "half" | "root">,
   half: Decoder,
   formats: ModelFormats,
   decoder: ModelWeights | undefined,
 ): Promise<ModelHalf> {
-  const { spec, names, family, attention } = half;
+  const { spec } = half;
   const { kernels, reader, where, activations } = shared;
-  const context: BlockContext = { ...shared, names, family, attention, dModel: spec.dModel };
-  const root = findRoot(half, reader.tensors);
-  const layerAt = (i: number) => `${root}${names.layers}.${i}.`;
-  const stored = storedFormats(reader, half, formats);
-  const places = placeModel(spec, stored.ends, stored.mlp);
-  reserve(where, kernels.memory, planSpec(where, spec, stored).weights);
-  const ends = await loadEnds(context, half, places, root, decoder);
+  const packing: Packing = { ...shared, half, root: findRoot(half, reader.tensors) };
+  const formatOf = storedFormats(reader, half, formats);
+  const places = placeModel(spec, formatOf);
+  reserve(where, kernels.memory, planSpec(where, spec, formatOf).weights);
+  const ends = await packEnds(packing, places, decoder);
   const blocks: ModelWeights["blocks"][number][] = [];
-  for (const [i, block] of spec.blocks.entries())
-    blocks.push(await loadBlock(context, block, places.blocks[i] as ModelPlaces["blocks"][number], layerAt(i)));
-  const outer = [...Object.values(places.ends), places.ends.transform?.dense];
-  const linears = [...outer, ...places.blocks.flatMap(({ place }) => linearsOf(place))];
-  const used = linears.flatMap((each) => (each && typeof each === "object" && "format" in each ? [each.format] : []));
+  for (const [layer, own] of places.blocks.entries()) blocks.push(await packLayer(packing, own, layer));
+  const used = [places.ends, ...places.blocks].flatMap(({ linears }: BlockPlaces) =>
+    Array.from(linears.values(), ({ format }) => format),
+  );
   return { spec, places, weights: { ...ends, blocks, mode: modeOf(kernels, used, activations === "fast") } };
 }
 

@@ -18,9 +18,10 @@ import {
 } from "../weights/gguf-config.ts";
 import { latentWeights, readLatents } from "../weights/gguf-latent.ts";
 import { headWeights, readHeads } from "../weights/gguf-layer.ts";
-import type { AttentionTensors } from "./attention-tensors.ts";
-import { type Decoder, expectPositions, positionsOf, SESSION_LENGTH } from "./read-spec.ts";
+import { expectPositions, positionsOf, SESSION_LENGTH } from "./read-spec.ts";
 import type { BlockSpec, EmbedSpec, MlpSpec, ModelSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
+import type { Decoder } from "./tensors.ts";
+import { type AttentionTensors, ggufAttentionTensors } from "./tensors.ts";
 
 // The MLPs and experts of GGUF files.
 
@@ -236,10 +237,11 @@ function attentionTensors(
   where: string,
   found: ReadonlyMap<BlockSpec["attention"], AttentionShapes>,
 ): AttentionTensors {
-  const shapesOf = (attention: BlockSpec["attention"]) => found.get(attention) as AttentionShapes;
   return {
-    required: (attention) => shapesOf(attention).required,
-    optional: (attention) => shapesOf(attention).optional,
+    tensors(attention) {
+      const { required, optional } = found.get(attention) as AttentionShapes;
+      return ggufAttentionTensors(required, optional);
+    },
     readHeads: (tensors, prefix) => headWeights(where, tensors, prefix),
     readLatents: (tensors, prefix) => latentWeights(where, tensors, prefix),
   };

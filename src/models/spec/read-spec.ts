@@ -9,18 +9,8 @@ import { latentRulesOf, rulesOf } from "../families/hf-models.ts";
 import { readerOf, reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
 import { readHfLayer } from "../weights/hf-config.ts";
 import { readHfLatents } from "../weights/hf-latent.ts";
-import { type AttentionTensors, hfAttentionTensors } from "./attention-tensors.ts";
 import type { ActivationSpec, BlockSpec, EmbedSpec, MlpSpec, ModelSpec, NormRole, NormSpec } from "./spec.ts";
-
-/** A decoder, and how its file names and lays out what it consists of. */
-export interface Decoder {
-  readonly spec: ModelSpec;
-  readonly names: Names;
-  readonly family: Family;
-  readonly attention: AttentionTensors;
-  /** The encoder of a model with two halves. */
-  readonly encoder?: Decoder;
-}
+import { type Decoder, hfAttentionTensors } from "./tensors.ts";
 
 /** Activations by the words of config.json. */
 const ACTIVATIONS: Readonly<Record<string, ActivationSpec>> = {

@@ -12,7 +12,7 @@ import type { RopeConfig, RopeScaling } from "../../layers/attention/rope.ts";
 import { ARCHITECTURES, type Architecture, LATENT_ARCHITECTURE } from "../families/gguf.ts";
 import { FACTOR_RULE, isFactor, isPositive, POSITIVE_RULE } from "../families/numbers.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../families/unsupported.ts";
-import type { NamedShapes } from "../spec/attention-tensors.ts";
+import type { NamedShapes } from "../spec/tensors.ts";
 import { checkFileConfig } from "./check-config.ts";
 
 /** A key, and the numbers that mean "none". */
