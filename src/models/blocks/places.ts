@@ -137,6 +137,8 @@ export interface PackedTable {
 
 /** A decoder layer. */
 export interface PackedBlock {
+  /** Its weights besides those of attention. */
+  readonly packed: PackedWeights;
   readonly attention: Attention;
   /** Attention to the outputs of an encoder. */
   readonly cross: Attention | undefined;
@@ -148,6 +150,18 @@ export interface PackedBlock {
   readonly scale: number;
 }
 
+/** The weights of a block of memory, by `keyOf`. */
+export interface PackedWeights {
+  readonly linears: ReadonlyMap<string, PackedLinear>;
+  readonly vectors: ReadonlyMap<string, { readonly at: F32Ptr; readonly bias: F32Ptr | NullPtr }>;
+}
+
+/** The first projections of an MLP: as one product, if they are alike. */
+export function joinInputs(gate: PackedLinear | undefined, up: PackedLinear): readonly PackedLinear[] {
+  if (gate === undefined) return [up];
+  return gate.format === up.format ? [joinLinears(gate, up)] : [gate, up];
+}
+
 /** The MLP of packed matrices. */
 export function joinMlp(
   { dim, gated, activation }: MlpSpec,
@@ -155,6 +169,5 @@ export function joinMlp(
   up: PackedLinear,
   down: PackedLinear,
 ): PackedMlp {
-  const inputs = gate === undefined ? [up] : gate.format === up.format ? [joinLinears(gate, up)] : [gate, up];
-  return { dim, gated, activation, inputs, down };
+  return { dim, gated, activation, inputs: joinInputs(gate, up), down };
 }

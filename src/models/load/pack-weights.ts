@@ -36,6 +36,7 @@ import {
   type PackedMoe,
   type PackedNorm,
   type PackedTable,
+  type PackedWeights,
   type VectorPlace,
 } from "../blocks/places.ts";
 import { packRelative, relativeTable } from "../blocks/relative.ts";
@@ -317,13 +318,6 @@ function ownBlock({ kernels: { memory }, where, owned }: Packing, bytes: number)
   return at;
 }
 
-/** The weights of a block in memory, by `keyOf`. */
-interface PackedWeights {
-  readonly base: number;
-  readonly linears: ReadonlyMap<string, PackedLinear>;
-  readonly vectors: ReadonlyMap<string, { readonly at: F32Ptr; readonly bias: F32Ptr | NullPtr }>;
-}
-
 /** Reads tensors, and packs what they hold into a block. */
 async function packBlock(
   packing: Packing,
@@ -344,7 +338,7 @@ async function packBlock(
         linears.set(keys[i] as string, linear);
     }
   }
-  return { base, linears, vectors };
+  return { linears, vectors };
 }
 
 async function packVector(
@@ -385,6 +379,7 @@ export async function packEnds(packing: Packing, { ends }: ModelPlaces, decoder:
   const { transform } = spec.head;
   const [first, second, dense] = ["firstConv", "secondConv", "dense"].map((role) => linears.get(role));
   return {
+    packed,
     embed: table("embed") ?? (decoder as Ends).embed,
     positions: table("positions"),
     types: table("types"),
@@ -421,7 +416,7 @@ export async function packLayer(packing: Packing, places: BlockPlaces, layer: nu
   const { mlp, norms, parallel, addsToNormed, scale } = block;
   const packedNorms = Object.entries(norms).map(([role, spec]) => [role, packedNorm(packed, role as NormRole, spec)]);
   return {
-    ...{ attention, cross, parallel, addsToNormed, scale, norms: Object.fromEntries(packedNorms) },
+    ...{ packed, attention, cross, parallel, addsToNormed, scale, norms: Object.fromEntries(packedNorms) },
     mlp: mlp?.kind === "mlp" ? packedMlp(packed, mlp) : undefined,
     moe: mlp?.kind === "moe" ? packedMoe(packed, mlp) : undefined,
   };

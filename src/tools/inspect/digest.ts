@@ -8,11 +8,12 @@ import type { LatentAttention } from "../../layers/api/latent.ts";
 import type { Attention, HeadNorm } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
-import { minBytes, type PackedFormat, panelBytes, panelsOf } from "../../layers/linear/formats.ts";
+import { minBytes, type PackedFormat, panelBytes } from "../../layers/linear/formats.ts";
 import type { PackedLinear } from "../../layers/linear/products.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
-import type { PackedBlock, PackedMlp, PackedNorm } from "../../models/blocks/places.ts";
-import { widthOfRows } from "../../models/spec/spec.ts";
+import { joinInputs, type PackedBlock, type PackedWeights } from "../../models/blocks/places.ts";
+import type { ModelSpec } from "../../models/spec/spec.ts";
+import { endWeights, keyOf, layerWeights, type Weight, type WeightRole } from "../../models/spec/weights.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { isFast } from "../../wasm/int-dot.ts";
 import { isLatent } from "./read-weights.ts";
@@ -109,29 +110,47 @@ interface Part {
   readonly bytes: number;
 }
 
+/** The order in which published digests have weights, whatever the order of the list is. What is not named comes last. */
+const BEFORE: readonly WeightRole[] = ["embed", "positions", "embedNorm"];
+const BEHIND: readonly WeightRole[] = ["finalNorm", "projectIn", "projectOut", "head", "headBias"];
+const LAYER: readonly WeightRole[] = ["router", "sharedGate", "correction"];
+
 /** The weights of a decoder. Sums of integers are not among them: they follow from these. */
 function* partsOf({ spec, weights }: Model): Generator<Part, void> {
-  const { embed, positions, embedNorm, projectIn, projectOut, blocks, finalNorm, head } = weights;
-  const { dModel } = spec;
-  for (const table of [embed, positions])
-    if (table) yield* matrix({ ...table, k: table.dim, w: table.at, panels: panelsOf(table.rows) });
-  yield* norm(embedNorm, widthOfRows(spec));
-  for (const block of blocks) yield* blockParts(block, dModel);
-  yield* norm(finalNorm, dModel);
-  yield* linear(projectIn);
-  yield* linear(projectOut);
-  // A head that is the table of tokens is there already, but for its bias.
-  if (head.w === embed.at) yield vector(head.bias, 8 * head.panels);
-  else yield* linear(head);
+  const ends = [...endWeights(spec)];
+  const first = BEFORE.flatMap((role) => ends.filter((each) => each.role === role));
+  for (const weight of first) yield* weightParts(weight, weights.packed);
+  for (const [layer, block] of weights.blocks.entries()) yield* blockParts(spec, layer, block);
+  const rest = ends.filter((each) => !first.includes(each));
+  for (const weight of inOrder(rest, BEHIND)) yield* weightParts(weight, weights.packed);
 }
 
-function* blockParts({ attention, norms, mlp, moe }: PackedBlock, dModel: number): Generator<Part, void> {
+/** Weights in the order of `roles`; the others behind them, as they come. */
+function inOrder(weights: readonly Weight[], roles: readonly WeightRole[]): readonly Weight[] {
+  const rankOf = ({ role }: Weight) => (roles.includes(role) ? roles.indexOf(role) : roles.length);
+  return [...weights].sort((a, b) => rankOf(a) - rankOf(b));
+}
+
+function* blockParts(spec: ModelSpec, layer: number, { attention, packed }: PackedBlock): Generator<Part, void> {
   yield* isLatent(attention) ? latentParts(attention) : attentionParts(attention);
-  for (const role of Object.keys(norms).sort()) yield* norm(norms[role as keyof typeof norms], dModel);
-  for (const each of [mlp, ...(moe?.experts ?? []), moe?.shared]) if (each) yield* mlpParts(each);
-  yield* linear(moe?.gate);
-  yield* linear(moe?.sharedGate);
-  if (moe && moe.correction !== NULL) yield vector(moe.correction, moe.experts.length);
+  const own = Array.from(layerWeights(spec, layer)).filter((each) => !each.attention);
+  const norms = own.filter(({ norm }) => norm).sort((a, b) => (a.role < b.role ? -1 : 1));
+  const mlps = own.filter(({ part }) => part === "mlp");
+  const rest = own.filter(({ norm, part }) => !norm && part !== "mlp");
+  for (const weight of [...norms, ...mlps, ...inOrder(rest, LAYER)]) yield* weightParts(weight, packed);
+}
+
+function* weightParts(weight: Weight, { linears, vectors }: PackedWeights): Generator<Part, void> {
+  const { role, kind, shape, expert } = weight;
+  const [own, found] = [linears.get(keyOf(weight)), vectors.get(keyOf(weight))];
+  if (found) for (const at of [found.at, found.bias]) if (at !== NULL) yield vector(at, shape[0]);
+  // A head that is the table of tokens is there already, but for its bias.
+  const tied = role === "headBias" && !linears.has("head") ? linears.get("embed") : undefined;
+  if (tied) yield vector(tied.bias, 8 * tied.panels);
+  // With the other factor, with which it may be one product.
+  if (!own || role === "gate") return;
+  const gate = role === "up" ? linears.get(keyOf({ role: "gate", expert })) : undefined;
+  for (const each of joinInputs(gate, own)) yield* kind === "table" ? matrix(each) : linear(each);
 }
 
 function* attentionParts({ config, layer, headNorm }: Attention): Generator<Part, void> {
@@ -155,16 +174,6 @@ function* latentParts({ config, latents }: LatentAttention): Generator<Part, voi
   for (const each of [qDown, q, kvDown, ...kAbsorbed, ...v, o]) yield* linear(each);
   if (qNorm) yield vector(qNorm, config.qLoraRank);
   if (kvNorm) yield vector(kvNorm, config.kvLoraRank);
-}
-
-function* mlpParts({ inputs, down }: PackedMlp): Generator<Part, void> {
-  for (const each of [...inputs, down]) yield* linear(each);
-}
-
-function* norm(given: PackedNorm | undefined, length: number): Generator<Part, void> {
-  if (!given) return;
-  yield vector(given.gain, length);
-  if (given.bias !== NULL) yield vector(given.bias, length);
 }
 
 function* linear(given: PackedLinear | undefined): Generator<Part, void> {
