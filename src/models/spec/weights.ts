@@ -2,6 +2,11 @@
 // reads and packs, chooses formats, counts operations or digests a model goes through it. How files call and join them is said in
 // tensors.ts.
 
+import { checkConfig } from "../../layers/attention/config.ts";
+import { PROJECTIONS, projectionSizes, vectorSizes } from "../../layers/attention/weights.ts";
+import { checkLatentConfig } from "../../layers/latent/config.ts";
+import { latentMatrixSizes } from "../../layers/latent/weights.ts";
+import type { LinearSize } from "../../layers/linear/formats.ts";
 import type { BlockSpec, MlpSpec, ModelSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
 import { widthOfRows } from "./spec.ts";
 
@@ -53,6 +58,9 @@ export interface Weight {
 /** A weight among those of its layer, or of the ends, besides those of attention. */
 export const keyOf = ({ role, expert }: Pick<Weight, "role" | "expert">): string =>
   expert === undefined ? role : `${role} ${expert}`;
+
+/** For messages about attention, which whoever read the specification has checked. */
+const WHERE = "weightsOf";
 
 /** What a weight has besides its role, kind and shape. */
 type More = Partial<Omit<Weight, "role" | "kind" | "shape">>;
@@ -130,7 +138,7 @@ export function attentionOf(
   return cross && { kind: "heads", config: cross };
 }
 
-/** Those of an attention. */
+/** Those of an attention, with the sizes that its layers check. */
 export function* attentionWeights(
   own: BlockSpec["attention"],
   layer: number,
@@ -139,35 +147,37 @@ export function* attentionWeights(
   const of = { layer, attention };
   const joined = { ...of, part: "attention" } as const;
   const linear = { ...joined, bias: true } as const;
+  const matrixOf = (role: AttentionRole, { n, k }: LinearSize, more: More = linear) => matrix(role, n, k, more);
   if (own.kind === "latent") {
-    const { dModel, numHeads, kvLoraRank, qLoraRank = 0, nopeDim, ropeDim, valueDim = nopeDim } = own.config;
+    const config = checkLatentConfig(WHERE, own.config);
+    const { numHeads, nopeDim, valueDim, kvLoraRank, qLoraRank } = config;
+    const { wq, wqDown, wqUp, wkvDown, wo } = latentMatrixSizes(config);
     if (qLoraRank > 0) {
-      yield matrix("qDown", qLoraRank, dModel, linear);
+      yield matrixOf("qDown", wqDown);
       yield vector("qNorm", qLoraRank, of);
     }
-    yield matrix("q", numHeads * (nopeDim + ropeDim), qLoraRank || dModel, linear);
-    yield matrix("kvDown", kvLoraRank + ropeDim, dModel, linear);
+    yield matrixOf("q", qLoraRank > 0 ? wqUp : wq);
+    yield matrixOf("kvDown", wkvDown);
     yield vector("kvNorm", kvLoraRank, of);
+    // The parts of wkvUp.
     yield matrix("k", numHeads * nopeDim, kvLoraRank, joined);
     yield matrix("v", numHeads * valueDim, kvLoraRank, joined);
-    yield matrix("o", dModel, numHeads * valueDim, linear);
+    yield matrixOf("o", wo);
     return;
   }
-  const { config, headNorm } = own;
-  const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, valueDim = headDim, qkNorm } = config;
-  const [q, k] = [numHeads * headDim, numKvHeads * headDim];
-  yield matrix("q", q, dModel, linear);
-  yield matrix("k", k, dModel, linear);
-  yield matrix("v", numKvHeads * valueDim, dModel, linear);
-  yield matrix("o", dModel, numHeads * valueDim, linear);
-  if (qkNorm) {
-    yield vector("qNorm", qkNorm.kind === "full" ? q : headDim, of);
-    yield vector("kNorm", qkNorm.kind === "full" ? k : headDim, of);
+  const config = checkConfig(WHERE, own.config);
+  const sizes = projectionSizes(config);
+  for (const role of PROJECTIONS) yield matrixOf(role, sizes[role]);
+  const { qNorm, kNorm, sinks } = vectorSizes(config);
+  if (config.qkNorm) {
+    yield vector("qNorm", qNorm, of);
+    yield vector("kNorm", kNorm, of);
   }
-  yield vector("sinks", numHeads, { ...of, optional: true });
+  yield vector("sinks", sinks, { ...of, optional: true });
+  const { headNorm } = own;
   if (headNorm) {
-    yield vector("qHeadNorm", headNorm.each ? q : headDim, { ...of, bias: true });
-    yield vector("kHeadNorm", headNorm.each ? k : headDim, { ...of, bias: true });
+    yield vector("qHeadNorm", headNorm.each ? sizes.q.n : config.headDim, { ...of, bias: true });
+    yield vector("kHeadNorm", headNorm.each ? sizes.k.n : config.headDim, { ...of, bias: true });
   }
 }
 
