@@ -32,42 +32,6 @@ import {
 } from "./plan-model.ts";
 import { readOptions } from "./read-options.ts";
 
-// A head that a file stores although it is tied to the table of tokens.
-
-/** Rows at either end that are compared: a head that was trained on its own differs in all of them. */
-const ROWS = 8;
-
-/**
- * Throws BAD_FILE if the file has a head that is tied to the table of tokens, and differs from it: programs disagree on which of the
- * two such a model means.
- */
-async function expectTiedHead(where: string, decoder: Decoder, { tensors, file }: ModelFiles): Promise<void> {
-  const { spec, names } = decoder;
-  const [head, table] = [`${names.head}.weight`, `${findRoot(decoder, tensors)}${names.embed}.weight`];
-  const stored = tensors.get(head);
-  // Those of models for masked tokens have other names in each family, and vectors do not need them.
-  if (names.transform !== undefined) return;
-  if (spec.head.tied === false || stored === undefined || head === table) return;
-  const [rows = 0] = stored.shape;
-  const read = async (name: string, begin: number) =>
-    toFloats(await file.readRows(name, begin, Math.min(begin + ROWS, rows), where), where).slice();
-  const differ = async (begin: number) => {
-    const [own, other] = [await read(head, begin), await read(table, begin)];
-    return own.some((value, i) => !Object.is(value, other[i]));
-  };
-  const isSame =
-    `${stored.shape}` === `${tensors.get(table)?.shape}` &&
-    !((await differ(0)) || (await differ(Math.max(0, rows - ROWS))));
-  if (isSame) return;
-  const rule = `the values of ${describe(table)}, to which the head is tied`;
-  throw new HeadwiseError(
-    "BAD_FILE",
-    `${where}: tensor ${describe(head)} expected ${rule}, got others; it is the head where tie_word_embeddings is false`,
-  );
-}
-
-// Loads a model: opens its files, checks its tensors, and packs them one after the other.
-
 /** Options of `loadModel`. */
 export interface LoadModelOptions {
   /**
@@ -111,6 +75,48 @@ export interface LoadModelOptions {
 const LOAD_OPTIONS = [
   ...["weights", "maxSeqLen", "maxBytes", "activations", "gguf", "onProgress", "signal", "store", "integrity"],
 ] as const;
+
+/**
+ * Loads a whole decoder from safetensors with config.json, or with the option `gguf` from GGUF: reads tensors one after the other,
+ * and packs each as it comes. A model, a field of config.json or a rule of the metadata that is not known is refused by name, as are
+ * tensors that are missing, unexpected or of another shape, all in one error. Not read are masks and tables that follow from the
+ * configuration, nor a head where `tie_word_embeddings` says that it is the table of tokens, which it must equal.
+ * @param source A folder or a GGUF file, by path (on hosts with a file system) or URL; files; bytes of a GGUF; or what opens files.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
+ * `NO_QUANTIZED`, `NO_LATENT`, `NO_GGUF`, or the signal's reason. All memory is freed then.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { loadModel, models } from "headwise/models";
+ * import { writeSafetensors } from "headwise/weights";
+ * const tensor = (...shape: number[]) => ({ data: new Float32Array(shape.reduce((a, b) => a * b)).fill(0.1), shape });
+ * const [layer, mlp] = ["model.layers.0.", { gate_proj: [16, 8], up_proj: [16, 8], down_proj: [8, 16] }];
+ * const bytes = writeSafetensors({
+ *   "model.embed_tokens.weight": tensor(32, 8), "model.norm.weight": tensor(8),
+ *   [`${layer}input_layernorm.weight`]: tensor(8), [`${layer}post_attention_layernorm.weight`]: tensor(8),
+ *   ...Object.fromEntries(["q", "k", "v", "o"].map((name) => [`${layer}self_attn.${name}_proj.weight`, tensor(8, 8)])),
+ *   ...Object.fromEntries(Object.entries(mlp).map(([name, shape]) => [`${layer}mlp.${name}.weight`, tensor(...shape)])),
+ * });
+ * const config = { model_type: "llama", hidden_size: 8, num_attention_heads: 2, num_hidden_layers: 1, intermediate_size: 16,
+ *   vocab_size: 32 };
+ * const files = new Map([["config.json", new TextEncoder().encode(JSON.stringify(config))], ["model.safetensors", bytes]]);
+ * const kernels = await loadKernels({ models });
+ * using model = await loadModel(kernels, (name) => files.get(name));
+ * console.log(model.type, model.layers, model.vocabSize); // llama 1 32
+ */
+export async function loadModel(kernels: Kernels, source: ModelSource, options: LoadModelOptions = {}): Promise<Model> {
+  return loadWith("loadModel", kernels, source, options, { read: readModel });
+}
+
+/** Reads what a decoder consists of from its opened files. */
+async function readModel(
+  where: string,
+  { description, tensors }: ModelFiles,
+  maxSeqLen: number | undefined,
+  gguf: GgufReader | undefined,
+): Promise<Decoder> {
+  if (typeof description === "string") return resolveHead(readDecoder(where, description, maxSeqLen), tensors);
+  return (gguf as GgufReader).read(where, description, maxSeqLen);
+}
 
 /** Reads what a model consists of from its files. */
 type ReadDecoder = (
@@ -193,6 +199,8 @@ export async function loadWith(
   }
 }
 
+// What is checked before a weight is read.
+
 /** Throws unless `kernels` can run whole decoders with these formats. */
 export function expectModelKernels(where: string, kernels: Kernels, formats: ModelFormats): void {
   if (!kernels.models)
@@ -203,6 +211,7 @@ export function expectModelKernels(where: string, kernels: Kernels, formats: Mod
   for (const [part, format] of Object.entries(formats)) expectFormatLoaded(where, kernels.quantized, part, format);
 }
 
+/** Throws unless `kernels` can run the model's attention. */
 function expectLatent(where: string, kernels: Kernels, { spec }: Decoder): void {
   if (kernels.latent || !spec.blocks.some(({ attention }) => attention.kind === "latent")) return;
   const rule = "ones that were loaded with { latent }, which headwise/latent exports";
@@ -210,6 +219,47 @@ function expectLatent(where: string, kernels: Kernels, { spec }: Decoder): void 
   throw new HeadwiseError("NO_LATENT", text);
 }
 
+/** Throws unless the option `gguf` is absent or what reads GGUF files. */
+function expectGguf(where: string, gguf: GgufReader | undefined): void {
+  if (gguf !== undefined && typeof Object(gguf).open !== "function")
+    throw new TypeError(`${where}: options.gguf expected gguf, which headwise/models exports, got ${describe(gguf)}`);
+}
+
+/** Rows at either end that are compared: a head that was trained on its own differs in all of them. */
+const ROWS = 8;
+
+/**
+ * Throws BAD_FILE if the file has a head that is tied to the table of tokens, and differs from it: programs disagree on which of the
+ * two such a model means.
+ */
+async function expectTiedHead(where: string, decoder: Decoder, { tensors, file }: ModelFiles): Promise<void> {
+  const { spec, names } = decoder;
+  const [head, table] = [`${names.head}.weight`, `${findRoot(decoder, tensors)}${names.embed}.weight`];
+  const stored = tensors.get(head);
+  // Those of models for masked tokens have other names in each family, and vectors do not need them.
+  if (names.transform !== undefined) return;
+  if (spec.head.tied === false || stored === undefined || head === table) return;
+  const [rows = 0] = stored.shape;
+  const read = async (name: string, begin: number) =>
+    toFloats(await file.readRows(name, begin, Math.min(begin + ROWS, rows), where), where).slice();
+  const differ = async (begin: number) => {
+    const [own, other] = [await read(head, begin), await read(table, begin)];
+    return own.some((value, i) => !Object.is(value, other[i]));
+  };
+  const isSame =
+    `${stored.shape}` === `${tensors.get(table)?.shape}` &&
+    !((await differ(0)) || (await differ(Math.max(0, rows - ROWS))));
+  if (isSame) return;
+  const rule = `the values of ${describe(table)}, to which the head is tied`;
+  throw new HeadwiseError(
+    "BAD_FILE",
+    `${where}: tensor ${describe(head)} expected ${rule}, got others; it is the head where tie_word_embeddings is false`,
+  );
+}
+
+// What was checked, in memory.
+
+/** Packs a model, whose files were opened and checked, into memory that is freed with it. */
 async function packModel(
   where: string,
   kernels: Kernels,
@@ -272,54 +322,6 @@ async function packHalf(
     Array.from(linears.values(), ({ format }) => format),
   );
   return { spec, places, weights: { ...ends, blocks, mode: modeOf(kernels, used, activations === "fast") } };
-}
-
-/** Throws unless the option `gguf` is absent or what reads GGUF files. */
-function expectGguf(where: string, gguf: GgufReader | undefined): void {
-  if (gguf !== undefined && typeof Object(gguf).open !== "function")
-    throw new TypeError(`${where}: options.gguf expected gguf, which headwise/models exports, got ${describe(gguf)}`);
-}
-
-/**
- * Loads a whole decoder from safetensors with config.json, or with the option `gguf` from GGUF: reads tensors one after the other,
- * and packs each as it comes. A model, a field of config.json or a rule of the metadata that is not known is refused by name, as are
- * tensors that are missing, unexpected or of another shape, all in one error. Not read are masks and tables that follow from the
- * configuration, nor a head where `tie_word_embeddings` says that it is the table of tokens, which it must equal.
- * @param source A folder or a GGUF file, by path (on hosts with a file system) or URL; files; bytes of a GGUF; or what opens files.
- * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE`, `OUT_OF_MEMORY`, `RELEASED`, `NO_MODELS`,
- * `NO_QUANTIZED`, `NO_LATENT`, `NO_GGUF`, or the signal's reason. All memory is freed then.
- * @example
- * import { loadKernels } from "headwise";
- * import { loadModel, models } from "headwise/models";
- * import { writeSafetensors } from "headwise/weights";
- * const tensor = (...shape: number[]) => ({ data: new Float32Array(shape.reduce((a, b) => a * b)).fill(0.1), shape });
- * const [layer, mlp] = ["model.layers.0.", { gate_proj: [16, 8], up_proj: [16, 8], down_proj: [8, 16] }];
- * const bytes = writeSafetensors({
- *   "model.embed_tokens.weight": tensor(32, 8), "model.norm.weight": tensor(8),
- *   [`${layer}input_layernorm.weight`]: tensor(8), [`${layer}post_attention_layernorm.weight`]: tensor(8),
- *   ...Object.fromEntries(["q", "k", "v", "o"].map((name) => [`${layer}self_attn.${name}_proj.weight`, tensor(8, 8)])),
- *   ...Object.fromEntries(Object.entries(mlp).map(([name, shape]) => [`${layer}mlp.${name}.weight`, tensor(...shape)])),
- * });
- * const config = { model_type: "llama", hidden_size: 8, num_attention_heads: 2, num_hidden_layers: 1, intermediate_size: 16,
- *   vocab_size: 32 };
- * const files = new Map([["config.json", new TextEncoder().encode(JSON.stringify(config))], ["model.safetensors", bytes]]);
- * const kernels = await loadKernels({ models });
- * using model = await loadModel(kernels, (name) => files.get(name));
- * console.log(model.type, model.layers, model.vocabSize); // llama 1 32
- */
-export async function loadModel(kernels: Kernels, source: ModelSource, options: LoadModelOptions = {}): Promise<Model> {
-  return loadWith("loadModel", kernels, source, options, { read: readModel });
-}
-
-/** Reads what a decoder consists of from its opened files. */
-async function readModel(
-  where: string,
-  { description, tensors }: ModelFiles,
-  maxSeqLen: number | undefined,
-  gguf: GgufReader | undefined,
-): Promise<Decoder> {
-  if (typeof description === "string") return resolveHead(readDecoder(where, description, maxSeqLen), tensors);
-  return (gguf as GgufReader).read(where, description, maxSeqLen);
 }
 
 // The memory of a model in files, from their headers alone.
