@@ -27,6 +27,8 @@ export interface VectorPlace {
 
 /** Offsets of weights in a block of memory, by `keyOf`. */
 export interface BlockPlaces {
+  /** Those of the list that lie there; the bias of the head lies behind the head, or behind the table that is the head. */
+  readonly weights: readonly Weight[];
   readonly bytes: number;
   /** Matrices and tables with their biases. */
   readonly linears: ReadonlyMap<string, LinearPlace>;
@@ -66,15 +68,16 @@ function flopsOf({ kind, part, active, attention, shape: [n, k = 0] }: Weight): 
   return isCounted ? linearFlops({ panels: panelsOf(n), k }, 1) : 0;
 }
 
-function placeBlock(weights: readonly Weight[], formatOf: FormatOf, relative: number): BlockPlaces {
+/** Lays out what is not part of an attention, which has blocks of its own. */
+function placeBlock(all: readonly Weight[], formatOf: FormatOf, relative: number): BlockPlaces {
+  const weights = all.filter(({ attention }) => attention === undefined);
   const layout = new Layout();
   const linears = new Map<string, LinearPlace>();
   const vectors = new Map<string, VectorPlace>();
   for (const [i, weight] of weights.entries()) {
-    const { role, kind, shape, bias, attention } = weight;
+    const { role, kind, shape, bias } = weight;
     const [n] = shape;
-    // Attention has blocks of its own, and the bias of the head lies behind the head, or behind the table that is the head.
-    if (attention || role === "headBias") continue;
+    if (role === "headBias") continue;
     // Packed, it has an entry for each distance.
     if (role === "relativeBias") vectors.set(role, { at: layout.floats(relative), bias: 0 });
     else if (kind === "vector") vectors.set(keyOf(weight), { at: layout.floats(n), bias: bias ? layout.floats(n) : 0 });
@@ -90,7 +93,7 @@ function placeBlock(weights: readonly Weight[], formatOf: FormatOf, relative: nu
         linears.set(keyOf(neighbours[j] as Weight), place);
     }
   }
-  return { bytes: layout.bytes, linears, vectors };
+  return { weights, bytes: layout.bytes, linears, vectors };
 }
 
 // The weights of a decoder around attention in linear memory, as the pass finds them.

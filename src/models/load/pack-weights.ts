@@ -133,7 +133,7 @@ export class WeightReader implements StoredMatrices {
    */
   async pack(source: Source, places: readonly LinearPlace[], base: number, staging: number): Promise<PackedLinear[]> {
     const { kernels, pieceBytes } = this.#options;
-    const { name, layout, form } = source;
+    const { name, layout = "out-in", form } = source;
     const bias = source.bias && (await this.vector(source.bias.name));
     const store = (place: LinearPlace, matrix: StoredTensor, bias: Float32Array | undefined, layout: MatrixLayout) => {
       if (layout === "in-out") return storeLinear(kernels, base, place, matrix, layout, bias, staging);

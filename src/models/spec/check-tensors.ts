@@ -105,7 +105,9 @@ interface Expected {
 export function expectedTensors(decoder: Decoder, root: string): Expected {
   const required = new Map<string, readonly number[]>();
   const optional = new Map<string, readonly number[]>();
-  for (const { bias, ...own } of sourcesOf(decoder, root))
-    for (const each of [own, bias]) if (each) (each.optional ? optional : required).set(each.name, each.shape);
+  for (const { name, shape, optional: isOptional, bias } of sourcesOf(decoder, root)) {
+    (isOptional ? optional : required).set(name, shape);
+    if (bias) (bias.required ? required : optional).set(bias.name, bias.shape);
+  }
   return { required, optional };
 }

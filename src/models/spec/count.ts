@@ -61,8 +61,9 @@ export function countDecoder(decoder: Decoder, file: Fields): DecoderCounts {
   const parts = (BIASES[decoder.spec.type] ?? BY_FLAGS)(file);
   const counts = { parameters: 0, active: 0, tables: 0 };
   for (const { shape, weights, optional, bias } of sourcesOf(decoder, "")) {
-    const isCounted = (optional: boolean) => !optional || parts.includes(partOf(weights[0] as Weight));
-    const all = (isCounted(optional) ? sizeOf(shape) : 0) + (bias && isCounted(bias.optional) ? sizeOf(bias.shape) : 0);
+    const hasBias = parts.includes(partOf(weights[0] as Weight));
+    const own = !optional || hasBias ? sizeOf(shape) : 0;
+    const all = own + (bias && (bias.required || hasBias) ? sizeOf(bias.shape) : 0);
     counts.parameters += all;
     counts.active += all - weights.reduce((sum, weight) => sum + (weight.active ? 0 : numbersOf(weight)), 0);
     for (const weight of weights)

@@ -21,7 +21,7 @@ import { headWeights, readHeads } from "../weights/gguf-layer.ts";
 import { expectPositions, positionsOf, SESSION_LENGTH } from "./read-spec.ts";
 import type { BlockSpec, EmbedSpec, MlpSpec, ModelSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
 import type { Decoder } from "./tensors.ts";
-import { type AttentionTensors, ggufAttentionTensors } from "./tensors.ts";
+import { type AttentionTensors, namedTensors } from "./tensors.ts";
 
 // The MLPs and experts of GGUF files.
 
@@ -240,7 +240,7 @@ function attentionTensors(
   return {
     tensors(attention) {
       const { required, optional } = found.get(attention) as AttentionShapes;
-      return ggufAttentionTensors(required, optional);
+      return namedTensors(required, optional);
     },
     readHeads: (tensors, prefix) => headWeights(where, tensors, prefix),
     readLatents: (tensors, prefix) => latentWeights(where, tensors, prefix),

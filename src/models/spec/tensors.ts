@@ -9,7 +9,7 @@ import type { Family, MlpNames, Names } from "../families/family.ts";
 import type { HfAttentionConfig } from "../families/hf-rules.ts";
 import { latentBiases, latentTensors, readLatentWeights } from "../weights/hf-latent.ts";
 import { readAttentionWeights } from "../weights/hf-weights.ts";
-import type { BlockSpec, ModelSpec, MoeSpec, NormRole } from "./spec.ts";
+import type { BlockSpec, ModelSpec, NormRole } from "./spec.ts";
 import { type AttentionRole, attentionOf, attentionWeights, endWeights, layerWeights, type Weight } from "./weights.ts";
 
 type Shape = readonly number[];
@@ -23,10 +23,11 @@ export interface Source {
   readonly shape: Shape;
   /** The weights of the list that it holds: the outputs of one after those of the other, or as `form` says. */
   readonly weights: readonly Weight[];
-  /** Whether files may lack it. */
-  readonly optional: boolean;
-  readonly bias?: { readonly name: string; readonly shape: Shape; readonly optional: boolean } | undefined;
-  readonly layout: MatrixLayout;
+  /** Files may lack it. */
+  readonly optional?: boolean | undefined;
+  readonly bias?: { readonly name: string; readonly shape: Shape; readonly required?: true } | undefined;
+  /** Default "out-in". */
+  readonly layout?: MatrixLayout | undefined;
   /** Which attention of a layer it belongs to. */
   readonly attention?: Weight["attention"];
   /**
@@ -71,7 +72,7 @@ export function hfAttentionTensors(names: Names, family: Family): AttentionTenso
   return {
     tensors: (attention) =>
       attention.kind === "latent"
-        ? asTensors(latentTensors(attention.config), latentBiases(attention.config), HF_LATENTS)
+        ? namedTensors(latentTensors(attention.config), latentBiases(attention.config))
         : hfHeads(attention, names, family),
     readHeads: (tensors, prefix, { numHeads, numKvHeads, headDim, fused }) =>
       readAttentionWeights(file(tensors), prefix, { numHeads, numKvHeads, headDim, fused }),
@@ -79,37 +80,23 @@ export function hfAttentionTensors(names: Names, family: Family): AttentionTenso
   };
 }
 
-type Roles = Readonly<Record<string, readonly AttentionRole[]>>;
-
-const HF_LATENTS: Roles = {
-  q_proj: ["q"],
-  q_a_proj: ["qDown"],
-  q_a_layernorm: ["qNorm"],
-  q_b_proj: ["q"],
-  kv_a_proj_with_mqa: ["kvDown"],
-  kv_a_layernorm: ["kvNorm"],
-  kv_b_proj: ["k", "v"],
-  o_proj: ["o"],
-};
-
-const GGUF_ATTENTION: Roles = {
+/** The weights of tensors of GGUF files, and of latent attention in safetensors files, by their names. */
+const ROLES: Readonly<Record<string, readonly AttentionRole[]>> = {
   ...{ q: ["q"], k: ["k"], v: ["v"], qkv: ["q", "k", "v"], output: ["o"], q_norm: ["qNorm"], k_norm: ["kNorm"] },
   ...{ sinks: ["sinks"], q_a: ["qDown"], q_a_norm: ["qNorm"], q_b: ["q"], kv_a_mqa: ["kvDown"], kv_a_norm: ["kvNorm"] },
   ...{ kv_b: ["k", "v"], k_b: ["k"], v_b: ["v"] },
+  ...{ q_proj: ["q"], q_a_proj: ["qDown"], q_a_layernorm: ["qNorm"], q_b_proj: ["q"], kv_b_proj: ["k", "v"] },
+  ...{ kv_a_proj_with_mqa: ["kvDown"], kv_a_layernorm: ["kvNorm"], o_proj: ["o"] },
 };
 
-/** Those of a GGUF file, as its reader found them. */
-export const ggufAttentionTensors = (required: NamedShapes, optional: NamedShapes): readonly AttentionTensor[] =>
-  asTensors(required, optional, GGUF_ATTENTION);
-
-/** Tensors with the biases among `optional`, and the rest of these. */
-function asTensors(required: NamedShapes, optional: NamedShapes, roles: Roles): readonly AttentionTensor[] {
+/** Tensors that readers of layers name, with the biases among `optional`, and the rest of these. */
+export function namedTensors(required: NamedShapes, optional: NamedShapes): readonly AttentionTensor[] {
   const ownerOf = (name: string) => name.replace(/\.(weight|bias)$/, "");
   const biases = new Map(optional.filter(([name]) => name.endsWith(".bias")).map((each) => [ownerOf(each[0]), each]));
   const others = optional.filter(([name]) => !name.endsWith(".bias"));
   return [...required, ...others].map(([name, shape], i) => {
     const owner = ownerOf(name);
-    return { name, shape, roles: roles[owner] ?? [], optional: i >= required.length, bias: biases.get(owner) };
+    return { name, shape, roles: ROLES[owner] ?? [], optional: i >= required.length, bias: biases.get(owner) };
   });
 }
 
@@ -170,7 +157,7 @@ export function* sourcesOf(decoder: Decoder, root: string): Generator<Source, vo
 
 /** Those before the first layer and behind the last one. */
 export const endSources = (decoder: Decoder, root: string): Iterable<Source> =>
-  joinSources(endWeights(decoder.spec), (weight) => endSource(decoder, root, weight));
+  joinSources(endWeights(decoder.spec), (weight) => endPlace(decoder, root, weight));
 
 /** Those of a layer. */
 export function* layerSources(decoder: Decoder, root: string, layer: number): Generator<Source, void> {
@@ -179,7 +166,7 @@ export function* layerSources(decoder: Decoder, root: string, layer: number): Ge
   for (const which of ["self", "cross"] as const) yield* attentionSources(decoder, root, layer, which, weights);
   const rest = weights.filter(({ attention }) => attention === undefined);
   const at = `${root}${names.layers}.${layer}.`;
-  yield* joinSources(rest, (weight) => layerSource(decoder, at, weight));
+  yield* joinSources(rest, (weight) => layerPlace(decoder, at, weight));
 }
 
 /** What the names of the tensors of a layer's attention begin with. */
@@ -197,121 +184,100 @@ function* attentionSources(
   if (kind === undefined) return;
   const prefix = attentionPrefix(decoder, root, layer, which);
   const own = new Map(weights.filter((each) => each.attention === which).map((each) => [each.role, each]));
-  for (const { name, shape, roles, optional = false, bias } of decoder.attention.tensors(kind))
+  for (const { name, shape, roles, optional, bias } of decoder.attention.tensors(kind))
     yield {
-      ...{ name: `${prefix}${name}`, shape, optional, layout: "out-in", attention: which },
+      ...{ name: `${prefix}${name}`, shape, optional, attention: which },
       weights: roles.flatMap((role) => own.get(role) ?? []),
-      bias: bias && { name: `${prefix}${bias[0]}`, shape: bias[1], optional: true },
+      bias: bias && { name: `${prefix}${bias[0]}`, shape: bias[1] },
     };
 }
 
+/** The tensor of a weight, alone or with others. */
+type Place = Omit<Source, "weights">;
+
 /** Joins weights of one tensor. */
-function joinSources(weights: Iterable<Weight>, sourceOf: (weight: Weight) => Source | undefined): Iterable<Source> {
+function joinSources(weights: Iterable<Weight>, placeOf: (weight: Weight) => Place | undefined): Iterable<Source> {
   const found = new Map<string, Source & { readonly weights: Weight[] }>();
   for (const weight of weights) {
-    const source = sourceOf(weight);
-    if (source === undefined) continue;
-    const known = found.get(source.name);
+    const place = placeOf(weight);
+    if (place === undefined) continue;
+    const known = found.get(place.name);
     if (known) known.weights.push(weight);
-    else found.set(source.name, { ...source, weights: [weight] });
+    else found.set(place.name, { ...place, weights: [weight] });
   }
   return found.values();
 }
 
-/** The tensor NAME.weight of a weight, and NAME.bias. */
-function namedSource(name: string, weight: Weight, layout: MatrixLayout = "out-in"): Source {
-  const [n, k] = weight.shape;
-  const shape = k === undefined ? [n] : layout === "out-in" ? [n, k] : [k, n];
-  const bias = weight.bias && { name: `${name}.bias`, shape: [n], optional: true };
-  return { name: `${name}.weight`, shape, weights: [weight], optional: false, bias, layout };
+/** The tensor NAME.weight and, if the weight can have one, NAME.bias, with `n` outputs. */
+function named(name: string, { shape: [own, k], bias }: Weight, layout?: MatrixLayout, n = own): Place {
+  const shape = k === undefined ? [n] : layout === "in-out" ? [k, n] : [n, k];
+  return { name: `${name}.weight`, shape, bias: bias && { name: `${name}.bias`, shape: [n] }, layout };
 }
 
 /** Where a weight before the first layer or behind the last one lies; undefined if the file has none of its own. */
-function endSource({ names, family }: Decoder, root: string, weight: Weight): Source | undefined {
-  const { role } = weight;
-  const below = (name: string | undefined, layout?: MatrixLayout) => namedSource(`${root}${name}`, weight, layout);
-  const [n, k = 0] = weight.shape;
+function endPlace({ names, family }: Decoder, root: string, weight: Weight): Place | undefined {
+  const { role, shape } = weight;
+  const [n, k = 0] = shape;
+  const { head, headBias, stem = [], transform } = names;
   switch (role) {
+    case "head":
+      return named(head, weight);
+    case "headBias":
+      if (family.part === "encoder") return undefined;
+      return { name: headBias ?? `${head}.bias`, shape: headBias ? [1, n] : [n], optional: true };
     case "embed":
       // An encoder beside a decoder has the table of that.
-      return family.part === "encoder" ? undefined : below(names.embed);
-    case "headBias": {
-      if (family.part === "encoder") return undefined;
-      const [name, shape] = names.headBias ? [names.headBias, [1, n]] : [`${names.head}.bias`, [n]];
-      return { name, shape, weights: [weight], optional: true, layout: "out-in" };
-    }
-    case "head":
-      return namedSource(names.head, weight);
+      return family.part === "encoder" ? undefined : named(`${root}${names.embed}`, weight);
     case "firstConv":
     case "secondConv": {
-      const name = names.stem?.[role === "firstConv" ? 0 : 1];
-      const bias = { name: `${root}${name}.bias`, shape: [n], optional: false };
-      return { ...below(name), shape: [n, k / 3, 3], bias, form: "convolution" };
+      const { name, bias } = named(`${root}${stem[role === "firstConv" ? 0 : 1]}`, weight);
+      return { name, shape: [n, k / 3, 3], bias: bias && { ...bias, required: true }, form: "convolution" };
     }
     case "dense":
-      return names.transform && namedSource(names.transform.dense, weight, family.layout);
     case "denseNorm":
-      return names.transform && namedSource(names.transform.norm, weight);
-    case "projectIn":
-    case "projectOut":
-      return below(names[role], family.layout);
+      return transform && named(role === "dense" ? transform.dense : transform.norm, weight, family.layout);
     default:
-      return below(names[role as "embedNorm" | "positions" | "types" | "relativeBias" | "finalNorm"]);
+      return named(`${root}${names[role as EndName]}`, weight, weight.kind === "matrix" ? family.layout : undefined);
   }
 }
+type EndName = "embedNorm" | "positions" | "types" | "projectIn" | "projectOut" | "relativeBias" | "finalNorm";
 
 /** Where a weight of a layer, whose names begin with `at`, lies, besides those of attention. */
-function layerSource({ spec, names, family }: Decoder, at: string, weight: Weight): Source | undefined {
-  const { role, expert, layer } = weight;
-  if (weight.norm) return namedSource(`${at}${names.norms[role as NormRole]}`, weight);
-  if (expert === undefined && (role === "gate" || role === "up" || role === "down"))
-    return mlpSource(names.mlpAt === "" ? at : `${at}${names.mlpAt}.`, names.mlp, weight, family.layout);
-  const { moeNames: own } = family;
-  if (own === undefined) return undefined;
-  if (role === "router") return namedSource(`${at}${own.router}`, weight);
-  if (role === "correction") {
-    const { mlp } = spec.blocks[layer as number] as BlockSpec;
-    const corrects = own.correction && mlp?.kind === "moe" && mlp.router.correction;
-    return corrects ? { ...namedSource(at, weight), name: `${at}${own.correction}` } : undefined;
-  }
+function layerPlace({ spec, names, family }: Decoder, at: string, weight: Weight): Place | undefined {
+  const { role, expert, layer, norm } = weight;
+  const { layout, moeNames: moe } = family;
+  if (norm) return named(`${at}${names.norms[role as NormRole]}`, weight);
+  const { mlp } = spec.blocks[layer as number] as BlockSpec;
+  if (expert === undefined && mlp?.kind === "mlp")
+    return mlpPlace(names.mlpAt === "" ? at : `${at}${names.mlpAt}.`, names.mlp, weight, layout);
+  if (moe === undefined || mlp?.kind !== "moe") return undefined;
+  if (role === "router") return named(`${at}${moe.router}`, weight);
+  if (role === "correction")
+    return moe.correction && mlp.router.correction
+      ? { name: `${at}${moe.correction}`, shape: weight.shape as Shape }
+      : undefined;
   if (role === "sharedGate") {
-    const source = namedSource(`${at}${own.sharedGate}`, weight, family.layout);
-    return own.expert === "stacked" ? { ...source, shape: source.shape.slice(1) } : source;
+    const place = named(`${at}${moe.sharedGate}`, weight, layout);
+    return moe.expert === "stacked" ? { ...place, shape: place.shape.slice(1) } : place;
   }
   if (expert === "shared")
-    return mlpSource(own.shared === "" ? at : `${at}${own.shared}.`, own.sharedMlp ?? own.mlp, weight, family.layout);
-  if (typeof own.expert !== "string")
-    return mlpSource(`${at}${own.expert(expert as number)}.`, own.mlp, weight, family.layout);
-  const { experts } = (spec.blocks[layer as number] as BlockSpec).mlp as MoeSpec;
-  const [n, k] = weight.shape as readonly [number, number];
-  const name = `${at}${mlpName(own.mlp, role)}`;
-  if (own.expert === "stacked") {
-    const bias = { name: `${name}.bias`, shape: [experts, n], optional: true };
-    const shape = [experts, n, k];
-    return {
-      name: `${name}.weight`,
-      shape,
-      weights: [weight],
-      optional: false,
-      bias,
-      layout: "out-in",
-      form: "stacked",
-    };
-  }
-  const outputs = role === "down" ? n : 2 * n;
-  const bias = { name: `${name}_bias`, shape: [experts, outputs], optional: false };
-  const shape = [experts, k, outputs];
-  return { name, shape, weights: [weight], optional: false, bias, layout: "in-out", form: "interleaved" };
+    return mlpPlace(moe.shared === "" ? at : `${at}${moe.shared}.`, moe.sharedMlp ?? moe.mlp, weight, layout);
+  const form = moe.expert;
+  if (typeof form !== "string") return mlpPlace(`${at}${form(expert as number)}.`, moe.mlp, weight, layout);
+  // The tensors of all experts.
+  const { name, shape, bias } = mlpPlace(at, moe.mlp, weight, form === "stacked" ? "out-in" : "in-out");
+  const all = (shape: Shape) => [mlp.experts, ...shape];
+  const biases = bias && { name: bias.name, shape: all(bias.shape) };
+  if (form === "stacked") return { name, shape: all(shape), bias: biases, form };
+  const plain = name.replace(/\.weight$/, "");
+  return { name: plain, shape: all(shape), bias: biases && { ...biases, name: `${plain}_bias`, required: true }, form };
 }
 
-/** What the tensor of a projection of an MLP is called: the gate and the other factor may be one. */
-const mlpName = ({ gate, up = gate, down }: MlpNames, role: Weight["role"]): string =>
-  (role === "gate" ? gate : role === "up" ? up : down) as string;
-
-function mlpSource(prefix: string, names: MlpNames, weight: Weight, layout: MatrixLayout | undefined): Source {
-  const source = namedSource(`${prefix}${mlpName(names, weight.role)}`, weight, layout);
-  if (weight.role === "down" || names.up !== undefined) return source;
-  const [n, k] = weight.shape as readonly [number, number];
-  const shape = layout === "in-out" ? [k, 2 * n] : [2 * n, k];
-  return { ...source, shape, bias: source.bias && { ...source.bias, shape: [2 * n] } };
+/** The tensor of a projection of an MLP: the gate and the other factor may be one. */
+function mlpPlace(prefix: string, names: MlpNames, weight: Weight, layout: MatrixLayout | undefined): Place {
+  const { gate, up = gate, down } = names;
+  const { role, shape } = weight;
+  const isJoined = role !== "down" && names.up === undefined;
+  const name = role === "gate" ? gate : role === "up" ? up : down;
+  return named(`${prefix}${name}`, weight, layout, isJoined ? 2 * shape[0] : shape[0]);
 }

@@ -11,9 +11,8 @@ import { type VectorName, vectorSizes } from "../../layers/attention/weights.ts"
 import { minBytes, type PackedFormat, panelBytes } from "../../layers/linear/formats.ts";
 import type { PackedLinear } from "../../layers/linear/products.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
-import { joinInputs, type PackedBlock, type PackedWeights } from "../../models/blocks/places.ts";
-import type { ModelSpec } from "../../models/spec/spec.ts";
-import { endWeights, keyOf, layerWeights, type Weight, type WeightRole } from "../../models/spec/weights.ts";
+import { type BlockPlaces, joinInputs, type PackedWeights } from "../../models/blocks/places.ts";
+import { keyOf, type Weight, type WeightRole } from "../../models/spec/weights.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { isFast } from "../../wasm/int-dot.ts";
 import { isLatent } from "./read-weights.ts";
@@ -110,34 +109,28 @@ interface Part {
   readonly bytes: number;
 }
 
-/** The order in which published digests have weights, whatever the order of the list is. What is not named comes last. */
-const BEFORE: readonly WeightRole[] = ["embed", "positions", "embedNorm"];
-const BEHIND: readonly WeightRole[] = ["finalNorm", "projectIn", "projectOut", "head", "headBias"];
-const LAYER: readonly WeightRole[] = ["router", "sharedGate", "correction"];
+/** The order in which published digests have weights, whatever that of the list is: norms by their role, what is not named last. */
+const RANKS: Partial<Record<WeightRole, number>> = {
+  ...{ embed: 0, positions: 1, embedNorm: 2, gate: 4, up: 4, down: 4, router: 5, sharedGate: 6, correction: 7 },
+  ...{ finalNorm: 8, projectIn: 9, projectOut: 10, head: 11, headBias: 11 },
+};
+const NORMS = 3;
+const rankOf = ({ role, norm }: Weight) => RANKS[role] ?? (norm ? NORMS : 12);
+
+function inOrder(weights: readonly Weight[]): readonly Weight[] {
+  return [...weights].sort((a, b) => rankOf(a) - rankOf(b) || (a.norm && a.role > b.role ? 1 : 0));
+}
 
 /** The weights of a decoder. Sums of integers are not among them: they follow from these. */
-function* partsOf({ spec, weights }: Model): Generator<Part, void> {
-  const ends = [...endWeights(spec)];
-  const first = BEFORE.flatMap((role) => ends.filter((each) => each.role === role));
+function* partsOf({ places, weights }: Model): Generator<Part, void> {
+  const ends = inOrder(places.ends.weights);
+  const first = ends.filter((weight) => rankOf(weight) < NORMS);
   for (const weight of first) yield* weightParts(weight, weights.packed);
-  for (const [layer, block] of weights.blocks.entries()) yield* blockParts(spec, layer, block);
-  const rest = ends.filter((each) => !first.includes(each));
-  for (const weight of inOrder(rest, BEHIND)) yield* weightParts(weight, weights.packed);
-}
-
-/** Weights in the order of `roles`; the others behind them, as they come. */
-function inOrder(weights: readonly Weight[], roles: readonly WeightRole[]): readonly Weight[] {
-  const rankOf = ({ role }: Weight) => (roles.includes(role) ? roles.indexOf(role) : roles.length);
-  return [...weights].sort((a, b) => rankOf(a) - rankOf(b));
-}
-
-function* blockParts(spec: ModelSpec, layer: number, { attention, packed }: PackedBlock): Generator<Part, void> {
-  yield* isLatent(attention) ? latentParts(attention) : attentionParts(attention);
-  const own = Array.from(layerWeights(spec, layer)).filter((each) => !each.attention);
-  const norms = own.filter(({ norm }) => norm).sort((a, b) => (a.role < b.role ? -1 : 1));
-  const mlps = own.filter(({ part }) => part === "mlp");
-  const rest = own.filter(({ norm, part }) => !norm && part !== "mlp");
-  for (const weight of [...norms, ...mlps, ...inOrder(rest, LAYER)]) yield* weightParts(weight, packed);
+  for (const [layer, { attention, packed }] of weights.blocks.entries()) {
+    yield* isLatent(attention) ? latentParts(attention) : attentionParts(attention);
+    for (const weight of inOrder((places.blocks[layer] as BlockPlaces).weights)) yield* weightParts(weight, packed);
+  }
+  for (const weight of ends.slice(first.length)) yield* weightParts(weight, weights.packed);
 }
 
 function* weightParts(weight: Weight, { linears, vectors }: PackedWeights): Generator<Part, void> {
