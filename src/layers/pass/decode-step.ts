@@ -6,7 +6,8 @@ import { type AttentionShape, NULL, storeAttentionShape } from "../../wasm/abi.t
 import { pointer } from "../../wasm/memory.ts";
 import { type Attention, widthOf } from "../attention/attention.ts";
 import { workFloats } from "../attention/segment.ts";
-import { multiply, type PackedLinear, prepareInput, type Rows } from "../linear/products.ts";
+import type { PackedLinear } from "../linear/formats/format.ts";
+import { multiply, prepareInput, type Rows } from "../linear/products.ts";
 import { pageTable } from "../state/pages.ts";
 import type { Cache } from "./cache.ts";
 import { type AttendCall, type AttendOptions, type GivenCall, isApart, isSelf } from "./call.ts";

@@ -3,7 +3,7 @@
 import { PANEL } from "../../../assembly/layout.ts";
 import { exp } from "../../base/util/math.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import { wholePanels } from "../../layers/linear/formats.ts";
+import { wholePanels } from "../../layers/linear/formats/format.ts";
 import type { Rows } from "../../layers/linear/products.ts";
 import { NULL, ROUTE_SHAPE_BYTES, storeRouteShape } from "../../wasm/abi.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";

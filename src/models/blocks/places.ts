@@ -2,14 +2,8 @@
 // the number of bytes is known before a weight is read.
 
 import type { Attention } from "../../layers/attention/attention.ts";
-import { type PackedFormat, panelsOf } from "../../layers/linear/formats.ts";
-import {
-  joinLinears,
-  type LinearPlace,
-  linearFlops,
-  type PackedLinear,
-  placeLinears,
-} from "../../layers/linear/products.ts";
+import { type PackedFormat, type PackedLinear, panelsOf } from "../../layers/linear/formats/format.ts";
+import { joinLinears, type LinearPlace, linearFlops, placeLinears } from "../../layers/linear/products.ts";
 import type { F32Ptr, NullPtr } from "../../wasm/abi.ts";
 import { Layout } from "../../wasm/memory.ts";
 import type { ActivationSpec, MlpSpec, ModelSpec, NormRole, NormSpec, RouterSpec } from "../spec/spec.ts";

@@ -11,17 +11,10 @@ import { createLatentAttention } from "../../layers/api/latent.ts";
 import { type Attention, createAttention, packAttention } from "../../layers/attention/attention.ts";
 import { checkConfig } from "../../layers/attention/config.ts";
 import { checkWeightOptions, checkWeights } from "../../layers/attention/weights.ts";
-import {
-  expectFormatLoaded,
-  formatOf,
-  minBytes,
-  type PackedFormat,
-  panelBytes,
-  sumBytes,
-  type WeightFormat,
-} from "../../layers/linear/formats.ts";
+import type { PackedFormat, PackedLinear, WeightFormat } from "../../layers/linear/formats/format.ts";
+import { expectFormatLoaded, FORMATS, formatOf } from "../../layers/linear/formats/formats.ts";
 import { packMatrix, stagedFloats } from "../../layers/linear/pack.ts";
-import { type LinearPlace, type PackedLinear, storeLinear } from "../../layers/linear/products.ts";
+import { type LinearPlace, storeLinear } from "../../layers/linear/products.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { pointer } from "../../wasm/memory.ts";
@@ -262,14 +255,15 @@ function packRows(
   matrix: StoredTensor,
   staging: number,
 ): void {
+  const { panelBytes, sumBytes, minBytes } = FORMATS[format];
   const isWidened = /^B?F16$/.test(matrix.dtype) && format.toUpperCase() !== matrix.dtype;
   const rows = PANEL * Math.floor(stagedFloats({ n, k }) / (PANEL * k));
   for (const [begin, end] of chunksOf(matrix.shape[0] as number, rows)) {
     const piece = rowsOf(matrix, begin, end);
     const panel = (first + begin) / PANEL;
     const to = {
-      ...{ format, w: base + w + panel * panelBytes(format, k) },
-      ...{ sums: base + sums + panel * sumBytes(format, k), mins: base + mins + panel * minBytes(format, k) },
+      ...{ format, w: base + w + panel * panelBytes(k) },
+      ...{ sums: base + sums + panel * sumBytes(k), mins: base + mins + panel * minBytes(k) },
     };
     packMatrix(kernels, isWidened ? widen(kernels, piece, staging) : piece, "out-in", to, staging);
   }

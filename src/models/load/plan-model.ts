@@ -11,7 +11,8 @@ import { latentLayout, latentPageShape } from "../../layers/latent/packed.ts";
 import { placeLatentRows } from "../../layers/latent/pass.ts";
 import { latentChunkRows } from "../../layers/latent/steps.ts";
 import type { LatentFormats } from "../../layers/latent/weights.ts";
-import { expectFormat, isInteger, type PackedFormat, type WeightFormat } from "../../layers/linear/formats.ts";
+import type { PackedFormat, WeightFormat } from "../../layers/linear/formats/format.ts";
+import { expectFormat, FORMATS } from "../../layers/linear/formats/formats.ts";
 import { planCache } from "../../layers/pass/cache.ts";
 import { placeLayerRows } from "../../layers/pass/row-pass.ts";
 import type { PageShape } from "../../layers/state/pages.ts";
@@ -88,7 +89,7 @@ export function storedFormats(stored: StoredMatrices, decoder: Decoder, requeste
     const dtypes = new Set(both.map((each) => stored.tensors.get(each)?.dtype));
     const isKept = both[0] === both[1] || (dtypes.size === 1 && (dtypes.has("F16") || dtypes.has("BF16")));
     const joined = own ?? (isKept ? stored.formatOf(name, undefined) : "f32");
-    return own === undefined && role === "k" && isInteger(joined) ? "f32" : joined;
+    return own === undefined && role === "k" && FORMATS[joined].integers ? "f32" : joined;
   };
 }
 

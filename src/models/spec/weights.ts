@@ -6,7 +6,7 @@ import { checkConfig } from "../../layers/attention/config.ts";
 import { PROJECTIONS, projectionSizes, vectorSizes } from "../../layers/attention/weights.ts";
 import { checkLatentConfig } from "../../layers/latent/config.ts";
 import { latentMatrixSizes } from "../../layers/latent/weights.ts";
-import type { LinearSize } from "../../layers/linear/formats.ts";
+import type { LinearSize } from "../../layers/linear/formats/format.ts";
 import type { BlockSpec, MlpSpec, ModelSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
 import { widthOfRows } from "./spec.ts";
 

@@ -8,8 +8,8 @@ import type { LatentAttention } from "../../layers/api/latent.ts";
 import type { Attention, HeadNorm } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
-import { minBytes, type PackedFormat, panelBytes } from "../../layers/linear/formats.ts";
-import type { PackedLinear } from "../../layers/linear/products.ts";
+import type { PackedFormat, PackedLinear } from "../../layers/linear/formats/format.ts";
+import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
 import { type BlockPlaces, joinInputs, type PackedWeights } from "../../models/blocks/places.ts";
 import { keyOf, type Weight, type WeightRole } from "../../models/spec/weights.ts";
@@ -118,7 +118,8 @@ const NORMS = 3;
 const rankOf = ({ role, norm }: Weight) => RANKS[role] ?? (norm ? NORMS : 12);
 
 function inOrder(weights: readonly Weight[]): readonly Weight[] {
-  return [...weights].sort((a, b) => rankOf(a) - rankOf(b) || (a.norm && a.role > b.role ? 1 : 0));
+  const byRole = (a: Weight, b: Weight) => (a.norm ? (a.role < b.role ? -1 : 1) : 0);
+  return [...weights].sort((a, b) => rankOf(a) - rankOf(b) || byRole(a, b));
 }
 
 /** The weights of a decoder. Sums of integers are not among them: they follow from these. */
@@ -176,8 +177,8 @@ function* linear(given: PackedLinear | undefined): Generator<Part, void> {
 }
 
 function* matrix({ format, k, w, mins, panels }: Omit<PackedLinear, "sums" | "bias">): Generator<Part, void> {
-  yield { kind: format, at: w, bytes: panels * panelBytes(format, k) };
-  yield { kind: format, at: mins, bytes: panels * minBytes(format, k) };
+  yield { kind: format, at: w, bytes: panels * FORMATS[format].panelBytes(k) };
+  yield { kind: format, at: mins, bytes: panels * FORMATS[format].minBytes(k) };
 }
 
 const vector = (at: number, length: number): Part => ({ kind: "vector", at, bytes: 4 * length });
