@@ -2,6 +2,7 @@
 
 import { PAGE } from "../../../assembly/layout.ts";
 import type { StoredTensor } from "../../base/tensor/dtypes.ts";
+import { toFloats } from "../../base/tensor/to-floats.ts";
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { expectMade } from "../../base/util/lifetime.ts";
@@ -20,6 +21,7 @@ import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { aligned } from "../../wasm/memory.ts";
 import type { Model } from "../blocks/model.ts";
 import type { FormatOf } from "../blocks/places.ts";
+import { packRelative } from "../blocks/relative.ts";
 import { FAMILIES } from "../families/decoders.ts";
 import { ENCODER_FAMILIES, TWO_HALVES } from "../families/encoders.ts";
 import { GENERATION } from "../families/fields.ts";
@@ -27,6 +29,7 @@ import { GGUF_ENCODERS } from "../families/gguf.ts";
 import type { HfAttentionConfig } from "../families/hf-rules.ts";
 import type { GgufReader } from "../load/gguf.ts";
 import { type LoadModelOptions, loadWith } from "../load/load-model.ts";
+import type { EncoderParts } from "../load/pack-weights.ts";
 import { type ModelFormats, type PlanKind, planSpec, readFormats, uniformFormats } from "../load/plan-model.ts";
 import { readOptions } from "../load/read-options.ts";
 import { resolveHead } from "../spec/check-tensors.ts";
@@ -72,6 +75,22 @@ async function openEncoderFiles(...given: Parameters<typeof openModelFiles>): Pr
     },
   };
 }
+
+/** What encoders, and models with two halves, have besides what decoders have. */
+const encoders: EncoderParts = {
+  packRelative,
+  // As a projection of three neighbouring frames.
+  turn(tensor) {
+    const [outputs, channels] = tensor.shape as [number, number];
+    const from = toFloats(tensor);
+    const turned = new Float32Array(from.length);
+    for (let i = 0; i < from.length; i++) {
+      const [row, channel, frame] = [Math.floor(i / (3 * channels)), Math.floor(i / 3) % channels, i % 3];
+      turned[(row * 3 + frame) * channels + channel] = from[i] as number;
+    }
+    return { ...tensor, dtype: "F32", shape: [outputs, 3 * channels], bytes: new Uint8Array(turned.buffer) };
+  },
+};
 
 // The memory of encoders and of models with two halves, from what was read of their files before their tensors.
 
@@ -198,7 +217,7 @@ export async function loadEncoder(
   const where = "loadEncoder";
   expectKernels(where, kernels);
   const given = readOptions(where, options, ENCODER_OPTIONS);
-  const kind = { read: readFiles, open: openEncoderFiles, plan: planEncoderFit };
+  const kind = { read: readFiles, open: openEncoderFiles, encoders, plan: planEncoderFit };
   return loadWith(where, kernels, source, given, kind);
 }
 
@@ -306,6 +325,7 @@ export async function loadSeq2Seq(
       return { ...found, spec: { ...found.spec, tokenRules } };
     },
     open: openSafetensorsFiles,
+    encoders,
     plan: planHalvesFit,
   });
 }

@@ -18,7 +18,15 @@ import { readDecoder } from "../spec/read-spec.ts";
 import type { Decoder } from "../spec/tensors.ts";
 import { findRoot } from "../spec/tensors.ts";
 import type { GgufReader } from "./gguf.ts";
-import { formatsOf, type Packing, packEnds, packLayer, stagingBytes, WeightReader } from "./pack-weights.ts";
+import {
+  type EncoderParts,
+  formatsOf,
+  type Packing,
+  packEnds,
+  packLayer,
+  stagingBytes,
+  WeightReader,
+} from "./pack-weights.ts";
 import {
   expectFit,
   type ModelFormats,
@@ -131,6 +139,7 @@ type ReadDecoder = (
 interface ModelKind {
   readonly read: ReadDecoder;
   readonly open?: typeof openModelFiles;
+  readonly encoders?: EncoderParts;
   /** What `maxBytes` counts. Default a model with one session. */
   readonly plan?: PlanKind;
 }
@@ -141,7 +150,7 @@ export async function loadWith(
   kernels: Kernels,
   source: ModelSource,
   options: LoadModelOptions,
-  { read, open = openModelFiles, plan = planDecoder }: ModelKind,
+  { read, open = openModelFiles, encoders, plan = planDecoder }: ModelKind,
 ): Promise<Model> {
   expectKernels(where, kernels);
   const given = readOptions(where, options, LOAD_OPTIONS);
@@ -181,7 +190,7 @@ export async function loadWith(
     }
     await expectTiedHead(where, decoder, files);
     expectActive();
-    const model = await packModel(where, kernels, decoder, reader, formats, fast);
+    const model = await packModel(where, kernels, decoder, reader, formats, fast, encoders);
     try {
       await files.verify();
       expectActive();
@@ -268,6 +277,7 @@ async function packModel(
   reader: WeightReader,
   formats: ModelFormats,
   fast: boolean,
+  encoders: EncoderParts | undefined,
 ): Promise<Model> {
   const { spec, encoder } = decoder;
   const { memory } = kernels;
@@ -278,7 +288,7 @@ async function packModel(
   const staging = memory.allocate(where, Math.max(stagingBytes(decoder), encoder ? stagingBytes(encoder) : 0));
   try {
     const shared = {
-      ...{ kernels, reader, where, owned, staging, attention: formats.attention },
+      ...{ kernels, reader, where, owned, staging, encoders, attention: formats.attention },
       activations: fast ? ("fast" as const) : ("exact" as const),
     };
     const half = await packHalf(shared, decoder, formats, undefined);

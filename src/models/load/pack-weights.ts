@@ -32,7 +32,7 @@ import {
   type PackedWeights,
   type VectorPlace,
 } from "../blocks/places.ts";
-import { packRelative, relativeTable } from "../blocks/relative.ts";
+import { type packRelative, relativeTable } from "../blocks/relative.ts";
 import type { TensorFacts } from "../spec/check-tensors.ts";
 import type { BlockSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "../spec/spec.ts";
 import type { Decoder } from "../spec/tensors.ts";
@@ -124,7 +124,13 @@ export class WeightReader implements StoredMatrices {
    * Packs the matrices of a tensor into their places in the block at `base`. Only a part of a tensor is held at a time where it is
    * large, or stacks those of experts.
    */
-  async pack(source: Source, places: readonly LinearPlace[], base: number, staging: number): Promise<PackedLinear[]> {
+  async pack(
+    source: Source,
+    places: readonly LinearPlace[],
+    base: number,
+    staging: number,
+    turn: EncoderParts["turn"] | undefined,
+  ): Promise<PackedLinear[]> {
     const { kernels, pieceBytes } = this.#options;
     const { name, layout = "out-in", form } = source;
     const bias = source.bias && (await this.vector(source.bias.name));
@@ -156,7 +162,7 @@ export class WeightReader implements StoredMatrices {
       return packed;
     }
     const isLarge = layout === "out-in" && form === undefined && this.#factsOf(name).bytes > pieceBytes;
-    const whole = isLarge ? undefined : asMatrix(await this.#whole(name), form);
+    const whole = isLarge ? undefined : form ? turn?.(await this.#whole(name)) : asMatrix(await this.#whole(name));
     let from = 0;
     for (const place of places) {
       const [begin, end] = [from, from + place.n];
@@ -217,19 +223,9 @@ export class WeightReader implements StoredMatrices {
   }
 }
 
-/** A tensor as a matrix: a vector as one row, and a convolution as a projection of three neighbouring frames. */
-function asMatrix(tensor: StoredTensor, form: Source["form"]): StoredTensor {
-  const { shape } = tensor;
-  if (form !== "convolution") return shape.length === 1 ? { ...tensor, shape: [1, ...shape] } : tensor;
-  const [outputs, channels] = shape as [number, number];
-  const from = toFloats(tensor);
-  const turned = new Float32Array(from.length);
-  for (let i = 0; i < from.length; i++) {
-    const [row, channel, frame] = [Math.floor(i / (3 * channels)), Math.floor(i / 3) % channels, i % 3];
-    turned[(row * 3 + frame) * channels + channel] = from[i] as number;
-  }
-  return { ...tensor, dtype: "F32", shape: [outputs, 3 * channels], bytes: new Uint8Array(turned.buffer) };
-}
+/** A vector as a matrix of one row. */
+const asMatrix = (tensor: StoredTensor): StoredTensor =>
+  tensor.shape.length > 1 ? tensor : { ...tensor, shape: [1, ...tensor.shape] };
 
 /** Columns `first`, first + step, … of a matrix [inputs, outputs], as rows of floats. */
 function everyNth(matrix: StoredTensor, first: number, step: number): StoredTensor {
@@ -280,6 +276,13 @@ function widen({ table, memory }: Kernels, piece: StoredTensor, staging: number)
 
 // The blocks of memory of a model: one of the ends, and of each layer one and that of its attention.
 
+/** How what only models with an encoder have is packed. */
+export interface EncoderParts {
+  /** A convolution [outputs, channels, 3] as a matrix. */
+  turn(convolution: StoredTensor): StoredTensor;
+  readonly packRelative: typeof packRelative;
+}
+
 /** What packing needs to know of a model, or of a half of one. */
 export interface Packing {
   readonly where: string;
@@ -290,6 +293,7 @@ export interface Packing {
   readonly root: string;
   /** The requested format of attention; undefined for those of the file. */
   readonly attention: WeightFormat | undefined;
+  readonly encoders: EncoderParts | undefined;
   readonly activations: "exact" | "fast";
   /** Memory for packing, of `stagingBytes`. */
   readonly staging: number;
@@ -318,7 +322,7 @@ async function packBlock(
   { bytes, linears: places, vectors: vectorPlaces }: BlockPlaces,
   sources: Iterable<Source>,
 ): Promise<PackedWeights> {
-  const { reader, staging } = packing;
+  const { reader, staging, encoders } = packing;
   const base = ownBlock(packing, bytes);
   const linears = new Map<string, PackedLinear>();
   const vectors = new Map<string, { at: F32Ptr; bias: F32Ptr | NullPtr }>();
@@ -328,7 +332,7 @@ async function packBlock(
     if (vector) vectors.set(keys[0] as string, await packVector(packing, source, vector, base));
     else if (places.has(keys[0] as string)) {
       const own = keys.map((key) => places.get(key) as LinearPlace);
-      for (const [i, linear] of (await reader.pack(source, own, base, staging)).entries())
+      for (const [i, linear] of (await reader.pack(source, own, base, staging, encoders?.turn)).entries())
         linears.set(keys[i] as string, linear);
     }
   }
@@ -336,7 +340,7 @@ async function packBlock(
 }
 
 async function packVector(
-  { kernels: { memory }, reader, half: { spec } }: Packing,
+  { kernels: { memory }, reader, half: { spec }, encoders }: Packing,
   { name, bias: own, weights: [weight] }: Source,
   place: VectorPlace,
   base: number,
@@ -344,7 +348,7 @@ async function packVector(
   const values = (await reader.vector(name)) as Float32Array;
   const bias = own && (await reader.vector(own.name));
   const at = base + place.at;
-  if (weight?.role === "relativeBias") packRelative(memory, spec, values, at);
+  if (weight?.role === "relativeBias") encoders?.packRelative(memory, spec, values, at);
   else memory.f32(at, values.length).set(weight?.norm?.onePlus ? values.map((each) => 1 + each) : values);
   if (bias) memory.f32(base + place.bias, bias.length).set(bias);
   return { at: pointer.f32(at), bias: bias ? pointer.f32(base + place.bias) : NULL };

@@ -112,7 +112,7 @@ interface Part {
 /** The order in which published digests have weights, whatever that of the list is: norms by their role, what is not named last. */
 const RANKS: Partial<Record<WeightRole, number>> = {
   ...{ embed: 0, positions: 1, embedNorm: 2, gate: 4, up: 4, down: 4, router: 5, sharedGate: 6, correction: 7 },
-  ...{ finalNorm: 8, projectIn: 9, projectOut: 10, head: 11, headBias: 11 },
+  ...{ finalNorm: 8, projectIn: 9, projectOut: 10 },
 };
 const NORMS = 3;
 const rankOf = ({ role, norm }: Weight) => RANKS[role] ?? (norm ? NORMS : 12);
@@ -125,26 +125,29 @@ function inOrder(weights: readonly Weight[]): readonly Weight[] {
 /** The weights of a decoder. Sums of integers are not among them: they follow from these. */
 function* partsOf({ places, weights }: Model): Generator<Part, void> {
   const ends = inOrder(places.ends.weights);
-  const first = ends.filter((weight) => rankOf(weight) < NORMS);
-  for (const weight of first) yield* weightParts(weight, weights.packed);
+  const behind = ends.findIndex((weight) => rankOf(weight) > NORMS);
+  yield* partsIn(ends.slice(0, behind), weights.packed);
   for (const [layer, { attention, packed }] of weights.blocks.entries()) {
     yield* isLatent(attention) ? latentParts(attention) : attentionParts(attention);
-    for (const weight of inOrder((places.blocks[layer] as BlockPlaces).weights)) yield* weightParts(weight, packed);
+    yield* partsIn(inOrder((places.blocks[layer] as BlockPlaces).weights), packed);
   }
-  for (const weight of ends.slice(first.length)) yield* weightParts(weight, weights.packed);
+  yield* partsIn(ends.slice(behind), weights.packed);
 }
 
-function* weightParts(weight: Weight, { linears, vectors }: PackedWeights): Generator<Part, void> {
-  const { role, kind, shape, expert } = weight;
-  const [own, found] = [linears.get(keyOf(weight)), vectors.get(keyOf(weight))];
-  if (found) for (const at of [found.at, found.bias]) if (at !== NULL) yield vector(at, shape[0]);
-  // A head that is the table of tokens is there already, but for its bias.
-  const tied = role === "headBias" && !linears.has("head") ? linears.get("embed") : undefined;
-  if (tied) yield vector(tied.bias, 8 * tied.panels);
-  // With the other factor, with which it may be one product.
-  if (!own || role === "gate") return;
-  const gate = role === "up" ? linears.get(keyOf({ role: "gate", expert })) : undefined;
-  for (const each of joinInputs(gate, own)) yield* kind === "table" ? matrix(each) : linear(each);
+function* partsIn(weights: readonly Weight[], { linears, vectors }: PackedWeights): Generator<Part, void> {
+  let gate: PackedLinear | undefined;
+  for (const weight of weights) {
+    const { role, kind, shape } = weight;
+    const [own, found] = [linears.get(keyOf(weight)), vectors.get(keyOf(weight))];
+    if (found) for (const at of [found.at, found.bias]) if (at !== NULL) yield vector(at, shape[0]);
+    // A head that is the table of tokens is there already, but for its bias.
+    const tied = role === "headBias" && !linears.has("head") && linears.get("embed");
+    if (tied) yield vector(tied.bias, 8 * tied.panels);
+    // Before the other factor, with which it may be one product.
+    if (own && role !== "gate")
+      for (const each of joinInputs(gate, own)) yield* kind === "table" ? matrix(each) : linear(each);
+    gate = role === "gate" ? own : undefined;
+  }
 }
 
 function* attentionParts({ config, layer, headNorm }: Attention): Generator<Part, void> {
