@@ -5,8 +5,8 @@ import type { MatrixLayout } from "../../base/tensor/matrix.ts";
 import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import type { AttentionWeights } from "../../layers/attention/weights.ts";
 import type { LatentWeights } from "../../layers/latent/weights.ts";
-import type { Family, MlpNames, Names } from "../families/family.ts";
-import type { HfAttentionConfig } from "../families/hf-rules.ts";
+import type { HfAttentionConfig } from "../families/attention-rules.ts";
+import type { MlpNames, Names, TensorForm } from "../families/family.ts";
 import { latentBiases, latentTensors, readLatentWeights } from "../weights/hf-latent.ts";
 import { readAttentionWeights } from "../weights/hf-weights.ts";
 import type { BlockSpec, ModelSpec, NormRole } from "./spec.ts";
@@ -41,7 +41,7 @@ export interface Source {
 export interface Decoder {
   readonly spec: ModelSpec;
   readonly names: Names;
-  readonly family: Family;
+  readonly family: TensorForm;
   readonly attention: AttentionTensors;
   /** The encoder of a model with two halves. */
   readonly encoder?: Decoder;
@@ -67,7 +67,7 @@ export interface AttentionTensors {
 }
 
 /** Those of safetensors files. */
-export function hfAttentionTensors(names: Names, family: Family): AttentionTensors {
+export function hfAttentionTensors(names: Names, family: TensorForm): AttentionTensors {
   const file = (tensors: SafetensorsFile["tensors"]): SafetensorsFile => ({ metadata: new Map(), tensors });
   return {
     tensors: (attention) =>
@@ -103,7 +103,7 @@ export function namedTensors(required: NamedShapes, optional: NamedShapes): read
 function hfHeads(
   attention: BlockSpec["attention"],
   { projections, sinks }: Names,
-  { layout, headNorm }: Family,
+  { layout, headNorm }: TensorForm,
 ): readonly AttentionTensor[] {
   const weights = [...attentionWeights(attention, 0, "self")];
   const joined: readonly (readonly AttentionRole[])[] =
@@ -128,7 +128,7 @@ function hfHeads(
 
 /** The gains of layer norms of `n` floats in all: one tensor, or one for each head. */
 function headNormTensors(
-  { each, ...names }: NonNullable<Family["headNorm"]>,
+  { each, ...names }: NonNullable<TensorForm["headNorm"]>,
   role: "qHeadNorm" | "kHeadNorm",
   n: number,
   headDim: number,
@@ -254,7 +254,7 @@ function layerPlace({ spec, names, family }: Decoder, at: string, weight: Weight
   if (role === "router") return named(`${at}${moe.router}`, weight);
   if (role === "correction")
     return moe.correction && mlp.router.correction
-      ? { name: `${at}${moe.correction}`, shape: weight.shape as Shape }
+      ? { name: `${at}${moe.correction}`, shape: moe.correctionRow ? [1, mlp.experts] : [mlp.experts] }
       : undefined;
   if (role === "sharedGate") {
     const place = named(`${at}${moe.sharedGate}`, weight, layout);
