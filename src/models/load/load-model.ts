@@ -15,8 +15,7 @@ import { type Model, type ModelHalf, type ModelWeights, reserve } from "../block
 import { type BlockPlaces, placeModel } from "../blocks/places.ts";
 import { checkTensors, resolveHead } from "../spec/check-tensors.ts";
 import { readDecoder } from "../spec/read-spec.ts";
-import type { Decoder } from "../spec/tensors.ts";
-import { findRoot } from "../spec/tensors.ts";
+import { type Decoder, findRoot } from "../spec/tensors.ts";
 import type { GgufReader } from "./gguf.ts";
 import {
   type EncoderParts,

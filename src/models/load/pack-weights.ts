@@ -35,8 +35,7 @@ import {
 import { type packRelative, relativeTable } from "../blocks/relative.ts";
 import type { TensorFacts } from "../spec/check-tensors.ts";
 import type { BlockSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "../spec/spec.ts";
-import type { Decoder } from "../spec/tensors.ts";
-import { attentionPrefix, endSources, layerSources, type Source } from "../spec/tensors.ts";
+import { attentionPrefix, type Decoder, endSources, layerSources, type Source } from "../spec/tensors.ts";
 import { attentionOf, keyOf, type WeightRole, weightsOf } from "../spec/weights.ts";
 
 // What is read at a time.

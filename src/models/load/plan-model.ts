@@ -24,8 +24,7 @@ import type { SessionOptions } from "../decoder/session.ts";
 import { resolveHead } from "../spec/check-tensors.ts";
 import { readDecoder } from "../spec/read-spec.ts";
 import type { BlockSpec, ModelSpec } from "../spec/spec.ts";
-import type { Decoder } from "../spec/tensors.ts";
-import { findRoot, sourcesOf } from "../spec/tensors.ts";
+import { type Decoder, findRoot, sourcesOf } from "../spec/tensors.ts";
 import { attentionOf, attentionWeights, keyOf, type Weight } from "../spec/weights.ts";
 import type { StoredMatrices } from "./pack-weights.ts";
 
@@ -44,7 +43,7 @@ export interface ModelFormats {
 const PARTS: readonly (keyof ModelFormats)[] = ["attention", "mlp", "embed"];
 
 /** One format for all parts. */
-export function allParts(format: WeightFormat): ModelFormats {
+function allParts(format: WeightFormat): ModelFormats {
   return { attention: format, mlp: format, embed: format };
 }
 

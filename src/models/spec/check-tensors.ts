@@ -2,8 +2,7 @@
 
 import { hasShape, shapeText } from "../../base/tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
-import type { Decoder } from "./tensors.ts";
-import { findRoot, sourcesOf } from "./tensors.ts";
+import { type Decoder, findRoot, sourcesOf } from "./tensors.ts";
 
 /** What a file says of a tensor before it is read. */
 export interface TensorFacts {

@@ -4,8 +4,7 @@
 import type { Facts } from "../families/facts.ts";
 import type { BiasPart } from "../families/family.ts";
 import { BIASES } from "../families/index.ts";
-import type { Decoder } from "./tensors.ts";
-import { sourcesOf } from "./tensors.ts";
+import { type Decoder, sourcesOf } from "./tensors.ts";
 import type { Weight } from "./weights.ts";
 
 /** Biases of models that have none of their own rules. */

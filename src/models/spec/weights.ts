@@ -7,8 +7,15 @@ import { PROJECTIONS, projectionSizes, vectorSizes } from "../../layers/attentio
 import { checkLatentConfig } from "../../layers/latent/config.ts";
 import { latentMatrixSizes } from "../../layers/latent/weights.ts";
 import type { LinearSize } from "../../layers/linear/formats/format.ts";
-import type { BlockSpec, MlpSpec, ModelSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
-import { widthOfRows } from "./spec.ts";
+import {
+  type BlockSpec,
+  type MlpSpec,
+  type ModelSpec,
+  type MoeSpec,
+  type NormRole,
+  type NormSpec,
+  widthOfRows,
+} from "./spec.ts";
 
 /** Of a layer's attention; where it has latents, "k" and "v" widen them, and the norms of latents are "qNorm" and "kvNorm". */
 export type AttentionRole =
