@@ -46,6 +46,7 @@ export class LinearMemory {
   #buffer: ArrayBufferLike;
   #view: DataView | undefined;
   #floats: Float32Array | undefined;
+  #words: Int32Array | undefined;
   /** Sorted by address, never adjacent. */
   readonly #free: Block[] = [];
   readonly #sizes: Map<number, number> = new Map();
@@ -159,6 +160,12 @@ export class LinearMemory {
     return this.#floats;
   }
 
+  /** The whole memory as words: that at address `at` is element `at / 4`. */
+  words(): Int32Array {
+    this.#words ??= new Int32Array(this.#buffer);
+    return this.#words;
+  }
+
   /** Grows the memory up to address `end`. Callers change their own state only after this succeeded. */
   #reach(where: string, end: number, asked: number): void {
     const missing = end - this.#buffer.byteLength;
@@ -167,7 +174,7 @@ export class LinearMemory {
       if (end > LARGEST_MEMORY) throw new RangeError("beyond 32-bit addresses");
       this.#memory.grow(Math.ceil(missing / WASM_PAGE));
       this.#buffer = this.#memory.buffer;
-      this.#view = this.#floats = undefined;
+      this.#view = this.#floats = this.#words = undefined;
     } catch (cause) {
       const text = `${where}: ${asked} more bytes do not fit: ${this.#used} in use of ${this.byteLength}, growth refused`;
       throw new HeadwiseError("OUT_OF_MEMORY", text, { cause });

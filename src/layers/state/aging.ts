@@ -48,6 +48,12 @@ export function reachPages(kernels: Kernels, pages: Pages, batchRow: number, end
     giveSlot(kernels, pages, aging, batchRow, page, 0);
 }
 
+/** Whether neither the page of a token behind `past` others is new, nor others age for it. */
+export function isSettled({ aging }: Pages, past: number): boolean {
+  const page = Math.floor(past / PAGE);
+  return !aging || ((aging.at[0] as number) >= page && (aging.end[0] as number) > page);
+}
+
 /** Gives a page that has none a slot of a stage. */
 function giveSlot(kernels: Kernels, pages: Pages, aging: Aging, batchRow: number, page: number, stage: number): void {
   const { code } = pages.layout.stages[stage] as Stage;
