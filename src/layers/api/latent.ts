@@ -21,7 +21,7 @@ import {
   type LatentOptions,
   type LatentWeights,
 } from "../latent/weights.ts";
-import { expectFormatLoaded } from "../linear/formats.ts";
+import { expectFormatLoaded } from "../linear/formats/formats.ts";
 import { checkCacheFormat } from "../state/formats.ts";
 import type { CacheOptions } from "../state/kv-cache.ts";
 import { createPageLayout, pagesBytes } from "../state/pages.ts";

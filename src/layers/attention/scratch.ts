@@ -1,7 +1,7 @@
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
 import type { Layout } from "../../wasm/memory.ts";
-import { wholePanels } from "../linear/formats.ts";
+import { wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch } from "../linear/products.ts";
 import { placeRows } from "../state/page-rows.ts";
 import type { CheckedConfig } from "./config.ts";

@@ -2,7 +2,7 @@
 
 import type { RopeWithDim } from "../../layers/attention/rope.ts";
 import { placeRotations, type RotationPlaces } from "../../layers/attention/scratch.ts";
-import { wholePanels } from "../../layers/linear/formats.ts";
+import { wholePanels } from "../../layers/linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch } from "../../layers/linear/products.ts";
 import type { RunRows } from "../../layers/pass/forward.ts";
 import { Layout } from "../../wasm/memory.ts";
