@@ -184,19 +184,6 @@ function emit(parts, structs) {
     "/** The most arguments of a kernel. */",
     `export const MOST_ARGUMENTS = ${MOST_ARGUMENTS};`,
     "",
-    "/** Of each kernel that takes structs: which arguments they are, and the bytes of each. */",
-    "export const KERNEL_STRUCTS: {",
-    "  readonly [K in keyof KernelTable]?: readonly (readonly [argument: number, bytes: number])[];",
-    "} = {",
-    ...kernels.flatMap(({ name, parameters }) => {
-      const taken = parameters.flatMap(({ type }, i) => {
-        const fields = structs.get(type.replace(/Ptr$/, ""));
-        return fields ? `[${i}, ${4 * fields.length}]` : [];
-      });
-      return taken.length > 0 ? `  ${name}: [${taken.join(", ")}],` : [];
-    }),
-    "};",
-    "",
     "/** The names of the kernels of each part. */",
     "export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartKernels[P])[] } = {",
     ...parts.flatMap(({ part, kernels }) => [`  ${part}: [`, ...kernels.map(({ name }) => `    "${name}",`), "  ],"]),

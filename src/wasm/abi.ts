@@ -439,36 +439,6 @@ export const SCRATCH_ARGUMENT = 3;
 /** The most arguments of a kernel. */
 export const MOST_ARGUMENTS = 8;
 
-/** Of each kernel that takes structs: which arguments they are, and the bytes of each. */
-export const KERNEL_STRUCTS: {
-  readonly [K in keyof KernelTable]?: readonly (readonly [argument: number, bytes: number])[];
-} = {
-  append_f32: [[3, 28]],
-  attention_f32: [[4, 112]],
-  gather_f32: [[3, 28]],
-  linear_f32: [[4, 32]],
-  masked_softmax_f32: [[2, 112]],
-  rope_f32: [[3, 20]],
-  scores_f32: [[3, 112]],
-  linear_f16: [[5, 32]],
-  linear_q4: [[5, 32]],
-  linear_q8: [[5, 32]],
-  subtract_mins: [[4, 32]],
-  append_pages: [[3, 28]],
-  attention_pages: [[4, 112]],
-  gather_pages: [[3, 28]],
-  scores_pages: [[3, 112]],
-  weighted_sum_f32: [[3, 112]],
-  append_latents: [[3, 28]],
-  attention_latents: [[4, 112]],
-  gather_latents: [[3, 28]],
-  activate_f32: [[3, 28]],
-  embed_rows: [[4, 20]],
-  layer_norm_f32: [[4, 12]],
-  route_f32: [[5, 36]],
-  attention_statistics: [[4, 112], [5, 32]],
-};
-
 /** The names of the kernels of each part. */
 export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartKernels[P])[] } = {
   floats: [

@@ -166,6 +166,17 @@ export class LinearMemory {
     return this.#words;
   }
 
+  /** From now on, `written` is given the address of each word that is stored through `view()`; nobody if it is undefined. */
+  watch(written?: (at: number) => void): void {
+    const view = new DataView(this.#buffer);
+    const watched = (name: "setInt32" | "setUint32" | "setFloat32") => (at: number, value: number) => {
+      DataView.prototype[name].call(view, at, value, true);
+      written?.(at);
+    };
+    const [setInt32, setUint32, setFloat32] = [watched("setInt32"), watched("setUint32"), watched("setFloat32")];
+    this.#view = written && Object.assign(view, { setInt32, setUint32, setFloat32 });
+  }
+
   /** Grows the memory up to address `end`. Callers change their own state only after this succeeded. */
   #reach(where: string, end: number, asked: number): void {
     const missing = end - this.#buffer.byteLength;

@@ -4,7 +4,7 @@
 // product pushes what the host works with out of the processor's caches, and a list of numbers is less to bring back.
 
 import type { Steps } from "../base/util/steps.ts";
-import { KERNEL_STRUCTS, type KernelTable } from "./abi.ts";
+import type { KernelTable } from "./abi.ts";
 import type { Kernels } from "./kernels.ts";
 
 type Kernel = (...args: number[]) => void;
@@ -54,29 +54,40 @@ export function planToken(
   return { names, numbers: Float64Array.from(numbers), flops, moving, position };
 }
 
-/** Runs steps with kernels that note their calls. */
+/** Runs steps with kernels that note their calls, and a view that notes what is written to structs. */
 function noteCalls({ table, memory }: Kernels, names: (keyof KernelTable)[], steps: Steps) {
   const numbers: number[] = [];
   const flops: number[] = [];
+  /** The element of `numbers` that counts the last words, and the element of memory behind these. */
+  let count = 0;
+  let next = 0;
+  const noteWord = (address: number) => {
+    const at = address / 4;
+    if (at !== next) count = numbers.push(WORDS, at, 0) - 1;
+    numbers[count] = numbers.push(memory.words()[at] as number) - count - 1;
+    next = at + 1;
+  };
+  const note = (...what: number[]) => {
+    numbers.push(...what);
+    next = 0;
+  };
   const noteOf = (name: keyof KernelTable): Kernel => {
     return (...args) => {
-      for (const [argument, bytes] of KERNEL_STRUCTS[name] ?? []) {
-        const at = (args[argument] as number) / 4;
-        numbers.push(WORDS, at, bytes / 4, ...memory.words().subarray(at, at + bytes / 4));
-      }
       if (!names.includes(name)) names.push(name);
-      numbers.push(names.indexOf(name), args.length, ...args);
+      note(names.indexOf(name), args.length, ...args);
     };
   };
-  const own = Object.entries(table) as [keyof KernelTable, Kernel][];
+  const own = { ...table };
   try {
-    Object.assign(table, Object.fromEntries(own.map(([name]) => [name, noteOf(name)])));
+    memory.watch(noteWord);
+    for (const name of Object.keys(own) as (keyof KernelTable)[]) Object.assign(table, { [name]: noteOf(name) });
     for (const each of steps) {
-      numbers.push(STEP);
+      note(STEP);
       flops.push(each);
     }
   } finally {
-    Object.assign(table, Object.fromEntries(own));
+    memory.watch();
+    Object.assign(table, own);
   }
   return { numbers, flops };
 }
