@@ -32,7 +32,7 @@ const STEP = -2;
 
 /**
  * Plans the calls of the token at `position`, and of later ones, whose steps are those of `stepsAt`. Undefined if they do not
- * depend on the position alone. The steps must not read what kernels write.
+ * depend on the position alone. The steps must not read what kernels write, nor write to memory but through its `view()`.
  */
 export function planToken(
   kernels: Kernels,

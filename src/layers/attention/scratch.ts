@@ -3,7 +3,7 @@ import { ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
 import type { Layout } from "../../wasm/memory.ts";
 import { wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch } from "../linear/products.ts";
-import { placeRows } from "../state/page-rows.ts";
+import { placeRows } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
 import type { RopeWithDim } from "./rope.ts";
 import { placeSegment, type SegmentNeeds, type SegmentPlaces } from "./segment.ts";

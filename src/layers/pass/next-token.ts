@@ -33,7 +33,7 @@ const NEXT = new WeakMap<Cache, NextToken>();
 export function prepareNext(attention: Attention, call: AttendCall): void {
   const { config, layer, pass } = attention;
   const { cache, where } = call;
-  if (!cache || pass || cache.pages.aging || call.batch * call.qLen !== 1 || !isSelf(call) || !layer.products.qkv)
+  if (!cache || pass || cache.pages.ages || call.batch * call.qLen !== 1 || !isSelf(call) || !layer.products.qkv)
     return;
   const needs = { tokens: 1, work: workFloats(cache.pages.layout), keep: 0, bias: 0, scores: 0 };
   const plan = placePass(config, layer.formats, 1, [needs]);
@@ -87,6 +87,6 @@ export function attendNext(
   fillTables(work, runs, ({ tokens }) => tokens.positions);
   finish(runAttention(work, runs, rows));
   y.set(floats.subarray(rows.out.at / 4, rows.out.at / 4 + width));
-  cache.advance(1);
+  cache.commit(1);
   return given ?? y;
 }

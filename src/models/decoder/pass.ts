@@ -10,7 +10,6 @@ import type { RunRows } from "../../layers/pass/forward.ts";
 import { mostRowsOf, planRows } from "../../layers/pass/row-pass.ts";
 import { runSlices, type Slices, stepFlopsOf } from "../../layers/pass/slices.ts";
 import { fillTables, type LayerCall } from "../../layers/pass/steps.ts";
-import { isSettled, restorePages } from "../../layers/state/aging.ts";
 import { expectRoom } from "../../layers/state/kv-cache.ts";
 import { planToken, repeatCalls, type TokenCalls } from "../../wasm/token-calls.ts";
 import { type BlockRows, blockRows, runBlock } from "../blocks/block.ts";
@@ -56,12 +55,11 @@ function planOf(model: Model, calls: readonly ModelCall[], { maps, measures }: P
     rows,
     calls.reduce((sum, each) => sum + each.outputs, 0),
   );
-  // All layers of a session have the same formats.
-  const formats = calls.reduce((all, { session }) => all | (session.caches[0]?.pages.layout.formats ?? 0), 0);
   // Keys of the one call whose weights are read or measured.
   const [{ past, ids }] = calls as [ModelCall];
   const reading = { kvLen: maps || measures ? past + ids.length : 0, maps: maps !== undefined };
-  const key = `${rows} ${outputs} ${formats} ${reading.kvLen} ${reading.maps}`;
+  const formats = calls.map(({ session }) => session.formats);
+  const key = `${rows} ${outputs} ${formats.join()} ${reading.kvLen} ${reading.maps}`;
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
   const { spec, places, weights } = model;
@@ -72,8 +70,9 @@ function planOf(model: Model, calls: readonly ModelCall[], { maps, measures }: P
     : weights.blocks.map(({ attention }) => (attention.pass ? undefined : attention.config.rope));
   const plan = planPass(spec, places, { rows, outputs, ropes }, (layer, layout, rotations): LayerRun => {
     const block = weights.blocks[layer] as PackedBlock;
-    if (source) return source.plan(model, block, layout, rows, formats);
-    return { self: planRows(block.attention, layout, rows, formats, reading, rotations) };
+    const own = formats.reduce((all, of) => all | (of[layer] as number), 0);
+    if (source) return source.plan(model, block, layout, rows, own);
+    return { self: planRows(block.attention, layout, rows, own, reading, rotations) };
   });
   PLANS.set(model, { key, plan });
   return plan;
@@ -110,7 +109,7 @@ export function* runModel(
   const { kernels, weights } = model;
   const { memory } = kernels;
   const plan = planOf(model, calls, { maps, measures });
-  for (const { session } of calls) for (const { pages, length } of session.caches) restorePages(kernels, pages, length);
+  for (const { session } of calls) for (const state of session.states) state.begin();
   const base = ownScratch ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
   try {
     const { shape, linear } = plan;
@@ -166,8 +165,10 @@ function* runLayers(
   const { base, stepFlops } = work;
   for (const [i, block] of weights.blocks.entries()) {
     const own = runs.map((run): RowRun<LayerCall> => {
-      const { pages } = run.of.call.session.caches[i] as Session["caches"][number];
-      return { ...run, of: { tokens: run.of.tokens, pages, inStep: pages.aging !== undefined } };
+      const { pages } = run.of.call.session.stateOf(i);
+      const { target } = run.of.tokens;
+      const tokens = { ...run.of.tokens, target: { ...target, numHeads: block.attention.config.numHeads } };
+      return { ...run, of: { tokens, pages, inStep: pages.ages } };
     });
     const { self, cross } = plan.attention[i] as LayerRun;
     const attendCross = (io: Parameters<RunRows>[3]): Steps => {
@@ -208,7 +209,7 @@ function callsOf(
   const [{ of }] = runs as [ChunkRuns[number]];
   const { session, past } = of.call;
   if (plan.rows > 1 || model.encoder || tap || maps || measures) return undefined;
-  if (!session.caches.every(({ pages }) => isSettled(pages, past))) return undefined;
+  if (!session.states.every((state) => state.settle(past))) return undefined;
   const { kernels, base, stepFlops } = work;
   const last = LAST.get(session);
   const isSecond = last?.plan === plan && last.base === base && last.stepFlops === stepFlops;
@@ -233,7 +234,7 @@ function* outputsOf({ of: { call, firstOutput }, begin, end, at }: RowRun<Prepar
 /** Adds what the calls read to their sessions: the last step of a pass. */
 export function commitCalls(calls: readonly ModelCall[]): void {
   for (const { session, ids } of calls) {
-    for (const cache of session.caches) cache.advance(ids.length);
+    for (const state of session.states) state.commit(ids.length);
     // One by one: a call takes as many arguments as the stack has room for.
     for (const id of ids) session.tokens.push(id);
     session.changes.count++;
@@ -263,12 +264,12 @@ export function expectReady(where: string, session: Session, length: number, cou
 }
 
 /** Runs `work` while the session is in use. */
-export async function holdSession<T>({ caches }: Session, work: () => Promise<T>): Promise<T> {
-  for (const { holds } of caches) holds.appending++;
+export async function holdSession<T>({ holds }: Session, work: () => Promise<T>): Promise<T> {
+  holds.count++;
   try {
     return await work();
   } finally {
-    for (const { holds } of caches) holds.appending--;
+    holds.count--;
   }
 }
 
@@ -277,10 +278,10 @@ export async function holdSession<T>({ caches }: Session, work: () => Promise<T>
  * others, its owner has released it or goes on with it, and it stays as it is.
  */
 export function forgetTokens(session: Session, length: number, to: number, changes: number): void {
-  const { model, caches } = session;
+  const { model, holds } = session;
   if (session.released || model.released || model.kernels.released) return;
   if (session.length !== length || session.changes.count !== changes) return;
-  if (caches.every(({ holds }) => holds.appending + holds.reading === 0)) session.truncate(to);
+  if (holds.count === 0) session.truncate(to);
 }
 
 /**
@@ -296,7 +297,6 @@ export async function runCalls(
   slices: Slices,
 ): Promise<void> {
   const { kernels } = model;
-  const caches = calls.flatMap(({ session }) => session.caches);
   const expectActive = () => {
     slices.signal?.throwIfAborted();
     for (const { where, session } of calls) expectSession(where, session);
@@ -305,16 +305,17 @@ export async function runCalls(
   for (const { where, session, past, ids } of calls) expectReady(where, session, past, ids.length);
   const all = passFlops(model, calls);
   const steps = runModel(where, model, calls, sink, { stepFlops: stepFlopsOf(kernels), ownScratch: true });
-  for (const { holds } of caches) holds.appending++;
+  for (const { session } of calls) session.holds.count++;
   try {
     await runSlices(steps, all, slices, expectActive);
     expectActive();
     commitCalls(calls);
   } finally {
     steps.return(undefined);
-    for (const cache of caches) {
-      cache.holds.appending--;
-      if (!cache.released && !kernels.released) restorePages(kernels, cache.pages, cache.length);
+    for (const { session } of calls) {
+      session.holds.count--;
+      // The next call would undo what is not committed; this frees copies of pages that had aged.
+      for (const state of session.states) state.begin();
     }
   }
 }

@@ -11,9 +11,8 @@ import {
 } from "../../../../../src/entries/core.ts";
 import { ropeTables } from "../../../../../src/entries/heads.ts";
 import { type GgufWeights, openGguf, readGgufLayer, toFloats } from "../../../../../src/entries/weights.ts";
-import { ARCHITECTURES } from "../../../../../src/models/families/gguf.ts";
+import { GGUF_LAYERS } from "../../../../../src/models/families/index.ts";
 import { createRandom } from "../../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../../kernels/harness.ts";
 import {
   bool,
   bytesOf,
@@ -30,6 +29,7 @@ import {
   type Written,
   writeGguf,
 } from "../../../../support/gguf-writer.ts";
+import { floats } from "../../../../support/harness.ts";
 import { kernelsOf } from "../../../../support/layers.ts";
 
 const ENCODERS: Record<string, readonly [type: number, encode: (data: Float32Array) => Uint8Array]> = {
@@ -119,7 +119,7 @@ describe("the rules of an architecture", () => {
   });
 
   test("the list of architectures is complete, and near names are listed for others", async () => {
-    expect(Object.keys(ARCHITECTURES).sort()).toEqual(all.map(([name]) => name).sort());
+    expect([...GGUF_LAYERS.keys()].sort()).toEqual(all.map(([name]) => name).sort());
     await expect(layerOf(keys("qwen4moe"))).rejects.toThrow(
       'readGgufLayer: key "general.architecture" expected a supported one (nearest: "qwen2moe", "qwen3moe"), or options.pairing',
     );
