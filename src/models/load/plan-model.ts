@@ -5,6 +5,8 @@ import { HeadwiseError } from "../../base/util/errors.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { layerLayout } from "../../layers/attention/attention.ts";
 import { type CheckedConfig, checkConfig } from "../../layers/attention/config.ts";
+import type { RopeWithDim } from "../../layers/attention/rope.ts";
+import type { RotationPlaces } from "../../layers/attention/scratch.ts";
 import type { LayerFormats } from "../../layers/attention/weights.ts";
 import { checkLatentConfig } from "../../layers/latent/config.ts";
 import { latentLayout, latentPageShape } from "../../layers/latent/packed.ts";
@@ -194,9 +196,16 @@ export function planSpec(
     pageFormats |= used;
   }
   const chunk = Math.min(rows, ...layers.map(({ chunkRows }) => chunkRows));
-  const plan = planPass(spec, places, { rows: chunk, outputs: Math.min(outputs, chunk) }, (layer, layout) => {
-    for (const each of [layers[layer], cross[layer]]) each?.place(layout, chunk, pageFormats);
-  });
+  const ropes = layers.map(({ rope }) => rope);
+  const plan = planPass(
+    spec,
+    places,
+    { rows: chunk, outputs: Math.min(outputs, chunk), ropes },
+    (layer, layout, rotations) => {
+      layers[layer]?.place(layout, chunk, pageFormats, rotations);
+      cross[layer]?.place(layout, chunk, pageFormats, undefined);
+    },
+  );
   const all = { weights, sessions: sessions * cached, scratch: plan.bytes };
   return { ...all, total: all.weights + all.sessions + all.scratch };
 }
@@ -206,9 +215,11 @@ interface AttentionPlan {
   readonly bytes: number;
   readonly checked: CheckedConfig;
   readonly shape: PageShape;
+  /** What rotates, by tables that layers share. */
+  readonly rope: RopeWithDim | undefined;
   /** Rows of a chunk at most. */
   readonly chunkRows: number;
-  place(layout: Layout, rows: number, pageFormats: number): void;
+  place(layout: Layout, rows: number, pageFormats: number, rotations: RotationPlaces | undefined): void;
 }
 
 /** The formats of a layer's attention, whatever it is. */
@@ -221,6 +232,7 @@ function planAttention(where: string, attention: BlockSpec["attention"], formats
       bytes: aligned(latentLayout(checked, formats, false).bytes),
       checked,
       shape: latentPageShape(checked),
+      rope: undefined,
       chunkRows: latentChunkRows(checked, "absorbed", CHUNK_ROWS),
       place: (layout, rows, pageFormats) => void placeLatentRows(checked, formats, layout, rows, pageFormats),
     };
@@ -232,8 +244,10 @@ function planAttention(where: string, attention: BlockSpec["attention"], formats
     bytes: aligned(layerLayout(checked, formats).bytes) + norms,
     checked,
     shape: checked,
+    rope: checked.rope,
     chunkRows: CHUNK_ROWS,
-    place: (layout, rows, pageFormats) => void placeLayerRows(checked, formats, layout, rows, pageFormats),
+    place: (layout, rows, pageFormats, rotations) =>
+      void placeLayerRows(checked, formats, layout, rows, pageFormats, 0, rotations),
   };
 }
 
