@@ -18,7 +18,7 @@ const root = join(import.meta.dirname, "../..");
  */
 const ORDER = [
   ...["base/util", "base/tensor", "base/platform", "wasm"],
-  ...["linear", "state", "attention", "pass", "latent", "api"].map((room) => `layers/${room}`),
+  ...["linear", "state", "mixer", "attention", "latent", "pass", "api"].map((room) => `layers/${room}`),
   "files",
   ...["families", "weights", "spec", "blocks", "load", "decoder", "generate", "encoder"].map(
     (room) => `models/${room}`,

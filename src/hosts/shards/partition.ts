@@ -7,7 +7,8 @@ import type { CheckedConfig } from "../../layers/attention/config.ts";
 import type { GivenMasks } from "../../layers/attention/mask.ts";
 import type { CheckedWeights } from "../../layers/attention/weights.ts";
 import { type CheckedLinear, panelsOf } from "../../layers/linear/formats.ts";
-import type { AttendOptions, CallOptions, CheckedCall } from "../../layers/pass/call.ts";
+import type { CheckedCall } from "../../layers/mixer/mixer.ts";
+import type { AttendOptions, CallOptions } from "../../layers/pass/call.ts";
 
 /** A range begin..end: of floats, heads or columns. */
 export interface Span {

@@ -8,7 +8,7 @@ import { chunksOf } from "../../base/util/rows.ts";
 import { finish } from "../../base/util/steps.ts";
 import { packAttention } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
-import { chunkRows } from "../../layers/attention/scratch.ts";
+import { chunkRows } from "../../layers/attention/head-steps.ts";
 import type { CheckedWeights } from "../../layers/attention/weights.ts";
 import type { CheckedLinear } from "../../layers/linear/formats.ts";
 import { stagedFloats } from "../../layers/linear/pack.ts";

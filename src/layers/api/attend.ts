@@ -18,7 +18,7 @@ import {
   readAttend,
 } from "../pass/call.ts";
 import { prepareSteps, runStep } from "../pass/decode-step.ts";
-import { forward, passFlops } from "../pass/forward.ts";
+import { forward } from "../pass/forward.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/slices.ts";
 import { restorePages } from "../state/aging.ts";
 
@@ -138,7 +138,7 @@ export async function attendAsync(
   // `out` is written last, when nothing can abort the call any more.
   const call = { ...checked, out: undefined };
   const stepFlops = stepFlopsOf(attention.kernels);
-  const all = passFlops(attention, call, stepFlops);
+  const all = attention.mixer.flops(attention, call, stepFlops);
   const expectActive = () => {
     slices.signal?.throwIfAborted();
     expectAttention(where, attention);

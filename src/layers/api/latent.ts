@@ -9,9 +9,15 @@ import type { Attention } from "../attention/attention.ts";
 import { checkMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import { createRotary } from "../attention/rope.ts";
 import { type CheckedLatentConfig, checkLatentConfig, type LatentConfig } from "../latent/config.ts";
-import { type LatentLayer, latentLayout, latentPageShape, storeLatent } from "../latent/packed.ts";
-import { LATENT_PASS, latentNeeds } from "../latent/pass.ts";
-import { blockBytes, expandedHeads, latentChunkRows, PATHS, placeLatentPass } from "../latent/steps.ts";
+import { LATENTS, latentNeeds, latentPageShape } from "../latent/latents.ts";
+import {
+  blockBytes,
+  expandedHeads,
+  type LatentsLayer,
+  latentChunkRows,
+  PATHS,
+  placeLatentPass,
+} from "../latent/paths.ts";
 import {
   checkLatentFormats,
   checkLatentWeights,
@@ -20,6 +26,9 @@ import {
   type LatentFormats,
   type LatentOptions,
   type LatentWeights,
+  latentLayout,
+  type PackedLatents,
+  storeLatent,
 } from "../latent/weights.ts";
 import { expectFormatLoaded } from "../linear/formats.ts";
 import { checkCacheFormat } from "../state/formats.ts";
@@ -30,7 +39,7 @@ import { createPageLayout, pagesBytes } from "../state/pages.ts";
  * One layer of latent attention: its configuration, and its weights packed in linear memory until `release()`. It is an
  * Attention: `attend`, `attendAsync`, `attendMany`, `createCache` and `exportPages` take it.
  */
-export interface LatentAttention extends Attention {
+export interface LatentAttention extends Attention, LatentsLayer {
   /** The configuration with every default filled in. */
   readonly config: CheckedLatentConfig;
   /** The format of each packed matrix. */
@@ -38,7 +47,7 @@ export interface LatentAttention extends Attention {
   /** Whether the path "expanded" can be taken. */
   readonly expanded: boolean;
   /** @internal */
-  readonly latents: LatentLayer;
+  readonly latents: PackedLatents;
 }
 
 /**
@@ -88,25 +97,18 @@ export function createLatentAttention(
 function latentHandle(
   kernels: Kernels,
   config: CheckedLatentConfig,
-  latents: LatentLayer,
+  latents: PackedLatents,
   expanded: boolean,
 ): LatentAttention {
   const { at, bytes, formats } = latents;
   const parts = {
     ...{ kernels, config, formats: Object.freeze(formats), bytes, expanded, latents },
     pageShape: latentPageShape(config),
-    pass: LATENT_PASS,
+    mixer: LATENTS,
     rotary: config.rope && createRotary(config.rope),
   };
-  const internal = ["pageShape", "pass", "rotary", "latents"] as const;
-  // Without `layer`, which only the pass of other layers reads.
-  return makeHandle<LatentAttention>(
-    "LatentAttention",
-    "createLatentAttention",
-    parts as typeof parts & Pick<LatentAttention, "layer">,
-    internal,
-    freeing(kernels, at),
-  );
+  const internal = ["pageShape", "mixer", "rotary", "latents"] as const;
+  return makeHandle<LatentAttention>("LatentAttention", "createLatentAttention", parts, internal, freeing(kernels, at));
 }
 
 /** The largest call to plan memory for. */

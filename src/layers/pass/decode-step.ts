@@ -4,14 +4,23 @@ import { createFloats } from "../../base/tensor/tensor.ts";
 import { LARGEST_INT } from "../../base/util/arguments.ts";
 import { type AttentionShape, NULL, storeAttentionShape } from "../../wasm/abi.ts";
 import { pointer } from "../../wasm/memory.ts";
-import { type Attention, widthOf } from "../attention/attention.ts";
+import type { Attention } from "../attention/attention.ts";
+import {
+  type HeadsLayer,
+  isHeads,
+  type LayerWork,
+  layerShape,
+  normAndRotate,
+  storeKeys,
+  widthOf,
+} from "../attention/head-steps.ts";
+import { isSelf, placePass } from "../attention/heads.ts";
+import { fillTables } from "../attention/rope.ts";
 import { workFloats } from "../attention/segment.ts";
 import { multiply, type PackedLinear, prepareInput, type Rows } from "../linear/products.ts";
 import { pageTable } from "../state/pages.ts";
 import type { Cache } from "./cache.ts";
-import { type AttendCall, type AttendOptions, type GivenCall, isApart, isSelf } from "./call.ts";
-import { layerShape, placePass } from "./forward.ts";
-import { fillTables, type LayerWork, normAndRotate, storeKeys } from "./steps.ts";
+import { type AttendCall, type AttendOptions, type GivenCall, isApart } from "./call.ts";
 
 type Work = Omit<LayerWork, "stepFlops" | "maps">;
 
@@ -42,12 +51,12 @@ const STEPS = new WeakMap<Cache, DecodeStep>();
 /** Prepares the steps that follow a call, if it was one: a token of one sequence, whose keys come from x and do not age. */
 export function prepareSteps(attention: Attention, call: AttendCall): void {
   const { cache } = call;
-  if (!cache || attention.pass || cache.pages.aging || call.batch * call.qLen !== 1 || !isSelf(call)) return;
+  if (!cache || !isHeads(attention) || cache.pages.aging || call.batch * call.qLen !== 1 || !isSelf(call)) return;
   if (attention.layer.products.qkv) STEPS.set(cache, stepAt(attention, cache, 0));
 }
 
 /** A step in scratch at `base`. */
-function stepAt(attention: Attention, { pages: { layout } }: Cache, base: number): DecodeStep {
+function stepAt(attention: HeadsLayer, { pages: { layout } }: Cache, base: number): DecodeStep {
   const { config, layer } = attention;
   const needs = { tokens: 1, work: workFloats(layout), keep: 0, bias: 0, scores: 0 };
   const { places, bytes } = placePass(config, layer.formats, 1, [needs]);
@@ -81,7 +90,7 @@ export function runStep(
 ): Float32Array | undefined {
   const { cache, out } = options;
   let step = cache && STEPS.get(cache);
-  if (!step || cache?.attention !== attention) return undefined;
+  if (!step || cache?.attention !== attention || !isHeads(attention)) return undefined;
   const { kernels, config } = attention;
   const { length: past, pages } = cache;
   const width = widthOf(attention);

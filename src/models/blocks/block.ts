@@ -2,8 +2,7 @@
 
 import type { Steps } from "../../base/util/steps.ts";
 import type { Rows } from "../../layers/linear/products.ts";
-import type { RunRows } from "../../layers/pass/forward.ts";
-import type { Runs } from "../../layers/pass/steps.ts";
+import type { RunRows, Runs } from "../../layers/mixer/mixer.ts";
 import { pointer } from "../../wasm/memory.ts";
 import type { NormRole } from "../spec/spec.ts";
 import { runMlp, runMoe } from "./mlp.ts";

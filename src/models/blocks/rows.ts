@@ -24,7 +24,7 @@ import {
   project,
   type Rows,
 } from "../../layers/linear/products.ts";
-import type { HeadSite, Tap } from "../../layers/pass/steps.ts";
+import type { HeadSite, Tap } from "../../layers/mixer/mixer.ts";
 import {
   ACTIVATION_SHAPE_BYTES,
   EMBED_SHAPE_BYTES,

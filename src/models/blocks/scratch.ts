@@ -2,7 +2,7 @@
 
 import { wholePanels } from "../../layers/linear/formats.ts";
 import { type LinearScratch, placeLinearScratch } from "../../layers/linear/products.ts";
-import type { RunRows } from "../../layers/pass/forward.ts";
+import type { RunRows } from "../../layers/mixer/mixer.ts";
 import { Layout } from "../../wasm/memory.ts";
 import type { ModelSpec } from "../spec/spec.ts";
 import { linearsIn, type MoePlaces, placeInner, placeMoeRows } from "./mlp.ts";
@@ -133,7 +133,7 @@ export function rowFlops({ spec, weights: { blocks } }: ModelHalf): number {
 }
 
 function blockFlops({ attention, mlp, moe }: PackedBlock): number {
-  const own = Object.values(attention.layer?.linears ?? {}).filter((each) => !!each);
+  const own = attention.mixer.weights(attention).linears;
   const experts = moe ? moe.topK * flopsOf(linearsIn(moe.experts[0] as PackedMlp), 1) : 0;
   const shared = [mlp, moe?.shared].reduce((sum, each) => sum + (each ? flopsOf(linearsIn(each), 1) : 0), 0);
   return flopsOf(own, 1) + experts + shared;

@@ -1,16 +1,13 @@
 // Rows of tokens through all layers of a decoder, for any number of sessions at once.
 
 import { HeadwiseError } from "../../base/util/errors.ts";
-import { chunksOf, listRows, type RowRun } from "../../base/util/rows.ts";
+import { CHUNK_ROWS, chunksOf, listRows, type RowRun } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { checkMasks } from "../../layers/attention/mask.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import type { Rows } from "../../layers/linear/products.ts";
-import type { CallTokens } from "../../layers/pass/call.ts";
-import type { RunRows } from "../../layers/pass/forward.ts";
-import { mostRowsOf, planRows } from "../../layers/pass/row-pass.ts";
+import type { CallTokens, LayerCall, RunRows } from "../../layers/mixer/mixer.ts";
 import { runSlices, type Slices, stepFlopsOf } from "../../layers/pass/slices.ts";
-import type { LayerCall } from "../../layers/pass/steps.ts";
 import { restorePages } from "../../layers/state/aging.ts";
 import { expectRoom } from "../../layers/state/kv-cache.ts";
 import { blockRows, runBlock } from "../blocks/block.ts";
@@ -44,7 +41,9 @@ const PLANS = new WeakMap<Model, { readonly key: string; readonly plan: PassPlan
 
 function planOf(model: Model, calls: readonly ModelCall[], { maps, measures }: PassSettings): PassPlan {
   const total = calls.reduce((sum, { ids }) => sum + ids.length, 0);
-  const most = Math.min(...model.weights.blocks.map(({ attention }) => mostRowsOf(attention)));
+  const most = Math.min(
+    ...model.weights.blocks.map(({ attention }) => attention.mixer.chunkRows(attention, CHUNK_ROWS)),
+  );
   const rows = Math.min(total, most);
   const outputs = Math.min(
     rows,
@@ -64,7 +63,8 @@ function planOf(model: Model, calls: readonly ModelCall[], { maps, measures }: P
   const plan = planPass(spec, places, { rows, outputs }, (layer, layout): LayerRun => {
     const block = weights.blocks[layer] as PackedBlock;
     if (source) return source.plan(model, block, layout, rows, formats);
-    return { self: planRows(block.attention, layout, rows, formats, reading) };
+    const { attention } = block;
+    return { self: attention.mixer.plan(attention, layout, rows, formats, reading) };
   });
   PLANS.set(model, { key, plan });
   return plan;

@@ -1,9 +1,8 @@
 import { expectInt } from "../../base/util/arguments.ts";
 import { HeadwiseError, underName } from "../../base/util/errors.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
+import type { CallTokens, LayerCall } from "../../layers/mixer/mixer.ts";
 import { type Cache, createCache, planCache } from "../../layers/pass/cache.ts";
-import type { CallTokens } from "../../layers/pass/call.ts";
-import type { LayerCall } from "../../layers/pass/steps.ts";
 import { type CacheOptions, expectFreeFor, expectTruncatable } from "../../layers/state/kv-cache.ts";
 import { LARGEST_MEMORY, type Layout } from "../../wasm/memory.ts";
 import { expectModel, type Model, reserve } from "../blocks/model.ts";

@@ -155,7 +155,7 @@ function recordStep<T>({ table, memory }: Kernels, layer: number, calls: Call[],
  * to call kernels: it routes experts, and puts latent attention together.
  */
 function arrange(calls: readonly Call[], blocks: readonly PackedBlock[], at: number): TokenCalls | "none" {
-  if (blocks.some(({ moe, attention }) => moe || attention.pass)) return "none";
+  if (blocks.some(({ moe, attention }) => moe || !attention.mixer.callsOnlyKernels)) return "none";
   const args = new Float64Array(calls.length * MOST_ARGS);
   const room = new Uint8Array(TOKEN_BYTES);
   const offsets = new Map<string, number>();

@@ -3,12 +3,11 @@
 import type { Tensor } from "../../base/tensor/tensor.ts";
 import { CHUNK_ROWS, chunksOf, copyRows, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
+import { type BothWays, planBothWays } from "../../layers/attention/head-steps.ts";
 import { checkMasks } from "../../layers/attention/mask.ts";
 import { wholePanels } from "../../layers/linear/formats.ts";
 import { type PackedLinear, placeLinearScratch } from "../../layers/linear/products.ts";
-import type { CallTokens } from "../../layers/pass/call.ts";
-import { type BothWays, planBothWays } from "../../layers/pass/row-pass.ts";
-import type { LayerCall } from "../../layers/pass/steps.ts";
+import type { CallTokens, LayerCall } from "../../layers/mixer/mixer.ts";
 import { createPageLayout, pagesAt, pagesBytes } from "../../layers/state/pages.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { aligned, Layout, pointer } from "../../wasm/memory.ts";

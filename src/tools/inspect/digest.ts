@@ -4,10 +4,6 @@ import { hostSha256 } from "../../base/platform/host.ts";
 import { joinBytes, toHex } from "../../base/util/bytes.ts";
 import { encodeParts } from "../../base/util/cbor.ts";
 import { chunksOf } from "../../base/util/rows.ts";
-import type { LatentAttention } from "../../layers/api/latent.ts";
-import type { Attention, HeadNorm } from "../../layers/attention/attention.ts";
-import type { CheckedConfig } from "../../layers/attention/config.ts";
-import { type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
 import { minBytes, type PackedFormat, panelBytes, panelsOf } from "../../layers/linear/formats.ts";
 import type { PackedLinear } from "../../layers/linear/products.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
@@ -15,7 +11,6 @@ import type { PackedBlock, PackedMlp, PackedNorm } from "../../models/blocks/pla
 import { widthOfRows } from "../../models/spec/spec.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { isFast } from "../../wasm/int-dot.ts";
-import { isLatent } from "./read-weights.ts";
 
 /** Bytes of a piece, each of which is hashed by itself: hosts hash no stream. */
 const PIECE = 2 ** 20;
@@ -82,7 +77,7 @@ function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> 
   // These two say how much memory sequences may take, and change no result.
   const { maxSeqLen: _, sessionLength: __, ...facts } = spec;
   const parts = [...partsOf(model)];
-  const modes = [weights.mode, ...weights.blocks.map(({ attention }) => layerOf(attention).mode)];
+  const modes = [weights.mode, ...weights.blocks.map(({ attention }) => attention.mixer.weights(attention).mode)];
   const head = { ...facts, fast: modes.some(isFast), parts: parts.map(({ kind, bytes }) => [kind, bytes]) };
   for (const part of encodeParts(where, "spec", head))
     yield* piecesOf(part.length, (begin, end) => part.subarray(begin, end));
@@ -92,8 +87,6 @@ function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> 
       return kernels.memory.u8(at + begin, end - begin);
     });
 }
-
-const layerOf = (attention: Attention) => (isLatent(attention) ? attention.latents : attention.layer);
 
 /** The formats of a model's matrices, each once. */
 export function formatsOf(model: Model): PackedFormat[] {
@@ -126,35 +119,14 @@ function* partsOf({ spec, weights }: Model): Generator<Part, void> {
 }
 
 function* blockParts({ attention, norms, mlp, moe }: PackedBlock, dModel: number): Generator<Part, void> {
-  yield* isLatent(attention) ? latentParts(attention) : attentionParts(attention);
+  const { linears, vectors } = attention.mixer.weights(attention);
+  for (const each of linears) yield* linear(each);
+  for (const { at, length } of vectors) yield vector(at, length);
   for (const role of Object.keys(norms).sort()) yield* norm(norms[role as keyof typeof norms], dModel);
   for (const each of [mlp, ...(moe?.experts ?? []), moe?.shared]) if (each) yield* mlpParts(each);
   yield* linear(moe?.gate);
   yield* linear(moe?.sharedGate);
   if (moe && moe.correction !== NULL) yield vector(moe.correction, moe.experts.length);
-}
-
-function* attentionParts({ config, layer, headNorm }: Attention): Generator<Part, void> {
-  const { q, k, v, o } = layer.linears;
-  for (const each of [q, k, v, o]) yield* linear(each);
-  for (const [name, length] of Object.entries(vectorSizes(config)) as [VectorName, number][])
-    if (layer[name] !== NULL) yield vector(layer[name], length);
-  if (headNorm) yield* headNormParts(headNorm, config);
-}
-
-function* headNormParts({ q, k }: HeadNorm, { numHeads, numKvHeads, headDim }: CheckedConfig): Generator<Part, void> {
-  for (const [{ step, gain, bias }, heads] of [
-    [q, numHeads],
-    [k, numKvHeads],
-  ] as const)
-    for (const at of [gain, bias]) if (at !== NULL) yield vector(at, (step === 0 ? 1 : heads) * headDim);
-}
-
-function* latentParts({ config, latents }: LatentAttention): Generator<Part, void> {
-  const { qDown, q, kvDown, kAbsorbed, v, o, qNorm, kvNorm } = latents;
-  for (const each of [qDown, q, kvDown, ...kAbsorbed, ...v, o]) yield* linear(each);
-  if (qNorm) yield vector(qNorm, config.qLoraRank);
-  if (kvNorm) yield vector(kvNorm, config.kvLoraRank);
 }
 
 function* mlpParts({ inputs, down }: PackedMlp): Generator<Part, void> {

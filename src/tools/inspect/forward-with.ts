@@ -7,7 +7,7 @@ import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { finish, type Steps } from "../../base/util/steps.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import { stepFlopsOf } from "../../layers/pass/slices.ts";
-import { expectStatistics, type MeasuredCall, measureCalls, measuredPages } from "../../layers/pass/statistics.ts";
+import { expectStatistics, type MeasuredCall, measureCalls } from "../../layers/pass/statistics.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
 import type { PackedBlock } from "../../models/blocks/places.ts";
 import {
@@ -157,7 +157,7 @@ function measureLayers(
     const { attention } = weights.blocks[layer] as PackedBlock;
     const { pages } = session.caches[layer] as (typeof session.caches)[number];
     const target = { batch: 1, numHeads: attention.config.numHeads, qLen: ids.length, kvLen: past + ids.length };
-    const layout = measuredPages(attention, pages.layout);
+    const layout = attention.mixer.measuredPages(attention, pages.layout);
     return { target, tokens: Math.min(ids.length, CHUNK_ROWS), rules: attention.config, layout };
   });
   const measured = measureCalls(where, kernels, calls, wanted, (measures) =>

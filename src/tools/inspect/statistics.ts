@@ -15,7 +15,6 @@ import {
   type IntTensor,
   type Measured,
   measureCalls,
-  measuredPages,
   type Wanted,
 } from "../../layers/pass/statistics.ts";
 import { createPageLayout } from "../../layers/state/pages.ts";
@@ -123,7 +122,7 @@ export function attendWithStatistics(
   const { kernels, config, pageShape } = attention;
   expectStatistics(where, kernels);
   const { target, cache } = call;
-  const layout = measuredPages(attention, cache?.pages.layout ?? createPageLayout(pageShape));
+  const layout = attention.mixer.measuredPages(attention, cache?.pages.layout ?? createPageLayout(pageShape));
   const measuredCall = { target, tokens: Math.min(target.qLen, CHUNK_ROWS), rules: config, layout };
   let y = call.given;
   const [all] = measureCalls(where, kernels, [measuredCall], measured, ([measure]) => {
