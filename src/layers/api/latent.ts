@@ -10,14 +10,7 @@ import { checkMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import { createRotary } from "../attention/rope.ts";
 import { type CheckedLatentConfig, checkLatentConfig, type LatentConfig } from "../latent/config.ts";
 import { LATENTS, latentNeeds, latentPageShape } from "../latent/latents.ts";
-import {
-  blockBytes,
-  expandedHeads,
-  type LatentsLayer,
-  latentChunkRows,
-  PATHS,
-  placeLatentPass,
-} from "../latent/paths.ts";
+import { blockBytes, expandedHeads, latentChunkRows, PATHS, placeLatentPass } from "../latent/paths.ts";
 import {
   checkLatentFormats,
   checkLatentWeights,
@@ -39,7 +32,7 @@ import { createPageLayout, pagesBytes } from "../state/pages.ts";
  * One layer of latent attention: its configuration, and its weights packed in linear memory until `release()`. It is an
  * Attention: `attend`, `attendAsync`, `attendMany`, `createCache` and `exportPages` take it.
  */
-export interface LatentAttention extends Attention, LatentsLayer {
+export interface LatentAttention extends Attention {
   /** The configuration with every default filled in. */
   readonly config: CheckedLatentConfig;
   /** The format of each packed matrix. */

@@ -3,7 +3,7 @@
 import { readFields } from "../../base/util/arguments.ts";
 import { type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
 import { expectKernels, freeing, type Kernels } from "../../wasm/kernels.ts";
-import type { Mixer, MixerLayer } from "../mixer/mixer.ts";
+import type { Mixer } from "../mixer/mixer.ts";
 import type { PageShape } from "../state/pages.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
 import type { HeadNorm, HeadsLayer } from "./head-steps.ts";
@@ -31,7 +31,7 @@ import {
  * console.log(attend(attention, new Float32Array(12).fill(1)).length); // 12: three tokens of four floats
  * attention.release();
  */
-export interface Attention extends Releasable, Handle, MixerLayer {
+export interface Attention extends Releasable, Handle {
   /** The kernels that run the layer, in whose memory its weights lie. */
   readonly kernels: Kernels;
   /** The configuration with every default filled in. */

@@ -202,7 +202,7 @@ function copyOut({ work: { attention } }: Pass, out: Rows, { of, begin, end, at 
 }
 
 /** The most rows of a step of a call, with padding. */
-export const mostRows = ({ batch, qLen, newKeys }: MixerCall) => batch * Math.max(qLen, newKeys);
+export const mostRows = ({ batch, qLen, newKeys }: MixerCall): number => batch * Math.max(qLen, newKeys);
 
 /** The operations of all steps of about `stepFlops` that `forward` takes for a call. */
 function headFlops(attention: HeadsLayer, call: MixerCall, stepFlops: number): number {
