@@ -54,7 +54,7 @@ const idsOf = (model: Model, count: number) => Array.from({ length: count }, (_,
 function weightsOf({ weights }: Model): { regions: Region[]; flops: number } {
   const { blocks, head } = weights;
   const linears = blocks.flatMap(({ attention, mlp }) => [
-    ...attention.mixer.weights(attention).linears,
+    ...attention.mixer.linears(attention),
     ...(mlp ? [...mlp.inputs, mlp.down] : []),
   ]);
   const regions = [...linears, head].map(({ w, panels, k, format }) => ({

@@ -2,7 +2,7 @@
 // and values.
 
 import { attend, createCache } from "../../src/entries/core.ts";
-import { asHeads } from "../../src/layers/attention/head-steps.ts";
+import { asHeads } from "../../src/layers/attention/heads.ts";
 import { decodeCoreCases } from "../kernels/attention.ts";
 import type { Build } from "../lib/builds.ts";
 import type { Case, Prepared } from "../lib/case.ts";

@@ -12,7 +12,7 @@ import {
   HeadwiseError,
   type Kernels,
 } from "../../src/entries/core.ts";
-import { chunkRows } from "../../src/layers/attention/head-steps.ts";
+import { chunkRows } from "../../src/layers/attention/heads.ts";
 import { pageTable } from "../../src/layers/state/pages.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { type Attention, attend, attendWithMaps, createCache } from "../../src/entries/core.ts";
-import { asHeads } from "../../src/layers/attention/head-steps.ts";
+import { asHeads } from "../../src/layers/attention/heads.ts";
 import type { Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../kernels/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, shippedBuilds } from "../support/layers.ts";

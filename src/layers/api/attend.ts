@@ -48,8 +48,8 @@ export function attend(attention: Attention, x: Float32Array, options: AttendOpt
   const given = readAttend("attend", x, options);
   const step = runStep("attend", attention, given);
   if (step) return step;
-  const call = checkGiven("attend", attention, given);
-  const { ys } = finish(forward(attention, [call], { where: call.where }));
+  const call = checkGiven("attend", attention, attention.passes, given);
+  const { ys } = finish(forward(attention, attention.passes, [call], { where: call.where }));
   commit([call]);
   prepareSteps(attention, call);
   return call.given ?? (ys[0] as Float32Array);
@@ -84,8 +84,8 @@ export function attendWithMaps(
   maps: Tensor;
 } {
   const given = readAttend("attendWithMaps", x, options);
-  const call = checkGiven("attendWithMaps", attention, given);
-  const { ys, maps } = finish(forward(attention, [call], { where: call.where, maps: true }));
+  const call = checkGiven("attendWithMaps", attention, attention.passes, given);
+  const { ys, maps } = finish(forward(attention, attention.passes, [call], { where: call.where, maps: true }));
   commit([call]);
   const { numHeads } = attention.config;
   const columns = maps.length / (call.batch * numHeads * call.qLen || 1);
@@ -132,13 +132,13 @@ export async function attendAsync(
   const where = "attendAsync";
   const read = readAttend(where, x, options, SLICE_OPTIONS);
   const slices = checkSlices(where, read.options);
-  const checked = checkGiven(where, attention, read);
+  const checked = checkGiven(where, attention, attention.passes, read);
   const expectKept = expectKeptArrays(where, arraysOf(read));
   const { cache, out } = checked;
   // `out` is written last, when nothing can abort the call any more.
   const call = { ...checked, out: undefined };
   const stepFlops = stepFlopsOf(attention.kernels);
-  const all = attention.mixer.flops(attention, call, stepFlops);
+  const all = attention.passes.flops(attention, call, stepFlops);
   const expectActive = () => {
     slices.signal?.throwIfAborted();
     expectAttention(where, attention);
@@ -147,7 +147,7 @@ export async function attendAsync(
   };
   const hold = cache && (call.newKeys > 0 ? "appending" : "reading");
   if (hold) cache.holds[hold]++;
-  const steps = forward(attention, [call], { where, stepFlops, ownScratch: true });
+  const steps = forward(attention, attention.passes, [call], { where, stepFlops, ownScratch: true });
   try {
     const { ys } = await runSlices(steps, all, slices, expectActive);
     expectActive();
@@ -202,11 +202,11 @@ export function attendMany(attention: Attention, calls: readonly AttendManyCall[
     expectRecord(where, `calls[${i}]`, call);
     given.push(readAttend(`${where}, call ${i}`, undefined, call, ["x"]));
   }
-  const checked = given.map((each, i) => checkGiven(`${where}, call ${i}`, attention, each));
+  const checked = given.map((each, i) => checkGiven(`${where}, call ${i}`, attention, attention.passes, each));
   expectOwnCaches(where, checked);
   expectApart(where, given);
   if (checked.length === 0) return [];
-  const { ys } = finish(forward(attention, checked, { where }));
+  const { ys } = finish(forward(attention, attention.passes, checked, { where }));
   commit(checked);
   return ys.map((y, i) => checked[i]?.given ?? y);
 }

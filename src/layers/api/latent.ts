@@ -9,7 +9,7 @@ import type { Attention } from "../attention/attention.ts";
 import { checkMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import { createRotary } from "../attention/rope.ts";
 import { type CheckedLatentConfig, checkLatentConfig, type LatentConfig } from "../latent/config.ts";
-import { LATENTS, latentNeeds, latentPageShape } from "../latent/latents.ts";
+import { LATENT_PASSES, LATENTS, latentNeeds, latentPageShape } from "../latent/latents.ts";
 import { blockBytes, expandedHeads, latentChunkRows, PATHS, placeLatentPass } from "../latent/paths.ts";
 import {
   checkLatentFormats,
@@ -24,6 +24,7 @@ import {
   storeLatent,
 } from "../latent/weights.ts";
 import { expectFormatLoaded } from "../linear/formats.ts";
+import type { Mixer } from "../mixer/mixer.ts";
 import { checkCacheFormat } from "../state/formats.ts";
 import type { CacheOptions } from "../state/kv-cache.ts";
 import { createPageLayout, pagesBytes } from "../state/pages.ts";
@@ -41,6 +42,8 @@ export interface LatentAttention extends Attention {
   readonly expanded: boolean;
   /** @internal */
   readonly latents: PackedLatents;
+  /** @internal */
+  readonly mixer: Mixer;
 }
 
 /**
@@ -97,10 +100,10 @@ function latentHandle(
   const parts = {
     ...{ kernels, config, formats: Object.freeze(formats), bytes, expanded, latents },
     pageShape: latentPageShape(config),
-    mixer: LATENTS,
+    ...{ kind: "latents", mixer: LATENTS, passes: LATENT_PASSES },
     rotary: config.rope && createRotary(config.rope),
   };
-  const internal = ["pageShape", "mixer", "rotary", "latents"] as const;
+  const internal = ["kind", "pageShape", "mixer", "passes", "rotary", "latents"] as const;
   return makeHandle<LatentAttention>("LatentAttention", "createLatentAttention", parts, internal, freeing(kernels, at));
 }
 

@@ -2,8 +2,8 @@ import { expectFlag, expectInt, MOST_SEQUENCES, readFields } from "../../base/ut
 import { describe } from "../../base/util/errors.ts";
 import { aligned } from "../../wasm/memory.ts";
 import { type AttentionConfig, checkConfig } from "../attention/config.ts";
-import { chunkRows } from "../attention/head-steps.ts";
-import { placePass } from "../attention/heads.ts";
+import { placePass } from "../attention/head-passes.ts";
+import { chunkRows } from "../attention/heads.ts";
 import { checkMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import { scoreColumns, segmentNeeds, workFloats } from "../attention/segment.ts";
 import { checkWeightOptions, fillFormats, layerLayout, type WeightOptions } from "../attention/weights.ts";

@@ -3,11 +3,11 @@
 import { readFields } from "../../base/util/arguments.ts";
 import { type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
 import { expectKernels, freeing, type Kernels } from "../../wasm/kernels.ts";
-import type { Mixer } from "../mixer/mixer.ts";
+import type { BlockLayer, Passes } from "../mixer/mixer.ts";
 import type { PageShape } from "../state/pages.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
-import type { HeadNorm, HeadsLayer } from "./head-steps.ts";
-import { HEADS } from "./heads.ts";
+import { HEAD_PASSES } from "./head-passes.ts";
+import { HEADS, type HeadNorm, type HeadsLayer } from "./heads.ts";
 import { createRotary, type Rotary } from "./rope.ts";
 import {
   type AttentionWeights,
@@ -46,8 +46,10 @@ export interface Attention extends Releasable, Handle {
   readonly pageShape: PageShape;
   /** @internal */
   readonly rotary: Rotary | undefined;
-  /** @internal How the layer mixes tokens. */
-  readonly mixer: Mixer;
+  /** @internal The name of its mixer. */
+  readonly kind: string;
+  /** @internal How calls run it. */
+  readonly passes: Passes;
 }
 
 /**
@@ -88,25 +90,45 @@ export function packAttention(
   kernels: Kernels,
   config: CheckedConfig,
   weights: CheckedWeights,
-  headNorm?: HeadNorm,
 ): Attention & HeadsLayer {
-  const layer = storeLayer(where, kernels, config, weights);
-  const parts = {
-    kernels,
-    config,
-    formats: Object.freeze(layer.formats),
-    bytes: layer.bytes,
-    pageShape: config,
-    headNorm,
-    layer,
-    rotary: config.rope && createRotary(config.rope),
-    mixer: HEADS,
-  };
+  const parts = { ...packHeads(where, kernels, config, weights, undefined), passes: HEAD_PASSES };
   return makeHandle<Attention & HeadsLayer>(
     "Attention",
-    "createAttention",
+    MAKER,
     parts,
-    ["pageShape", "headNorm", "layer", "rotary", "mixer"],
-    freeing(kernels, layer.at),
+    [...INTERNAL, "passes"],
+    freeing(kernels, parts.layer.at),
   );
+}
+
+/** A layer of a model, for a checked configuration and checked weights. */
+export function packBlockHeads(
+  where: string,
+  kernels: Kernels,
+  config: CheckedConfig,
+  weights: CheckedWeights,
+  headNorm: HeadNorm | undefined,
+): BlockLayer {
+  const parts = { ...packHeads(where, kernels, config, weights, headNorm), mixer: HEADS };
+  type Made = BlockLayer & HeadsLayer & Pick<Attention, "formats" | "released" | typeof Symbol.dispose>;
+  return makeHandle<Made>("Attention", MAKER, parts, [...INTERNAL, "mixer"], freeing(kernels, parts.layer.at));
+}
+
+const MAKER = "createAttention";
+const INTERNAL = ["kind", "pageShape", "headNorm", "layer", "rotary"] as const;
+
+function packHeads(
+  where: string,
+  kernels: Kernels,
+  config: CheckedConfig,
+  weights: CheckedWeights,
+  headNorm: HeadNorm | undefined,
+): HeadsLayer & Pick<Attention, "formats" | "bytes"> {
+  const layer = storeLayer(where, kernels, config, weights);
+  return {
+    ...{ kind: "heads", kernels, config, headNorm, layer, pageShape: config },
+    formats: Object.freeze(layer.formats),
+    bytes: layer.bytes,
+    rotary: config.rope && createRotary(config.rope),
+  };
 }

@@ -14,13 +14,13 @@ import {
 } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
-import { segmentsOf } from "../attention/head-steps.ts";
+import { segmentsOf } from "../attention/heads.ts";
 import type { CheckedMasks, MaskTarget } from "../attention/mask.ts";
 import { seesLater } from "../attention/positions.ts";
 import { type SegmentNeeds, segmentFlops, segmentNeeds, workFloats } from "../attention/segment.ts";
 import { wholePanels } from "../linear/formats.ts";
 import { linearFlops, type Rows } from "../linear/products.ts";
-import type { Mixer, MixerCall, PassCall, Runs } from "../mixer/mixer.ts";
+import type { Mixer, MixerCall, PassCall, Passes, Runs } from "../mixer/mixer.ts";
 import { expectIntegerDim } from "../state/formats.ts";
 import { createPageLayout, type PageKind, type PageShape } from "../state/pages.ts";
 import type { CheckedLatentConfig } from "./config.ts";
@@ -32,7 +32,6 @@ import {
   attendExpanded,
   blockBytes,
   expandedShape,
-  floatKeySizes,
   groupOf,
   keysOf,
   type LatentPath,
@@ -76,23 +75,28 @@ export function latentPageShape({ kvLoraRank, ropeDim }: CheckedLatentConfig): P
   return { numKvHeads: 1, headDim: kvLoraRank, valueDim: ropeDim, kind: LATENT_KIND };
 }
 
-/** How layers of `createLatentAttention` run. */
+/** Layers of latent attention in models. */
 export const LATENTS: Mixer<LatentsLayer> = {
-  name: "latents",
   callsOnlyKernels: false,
-  weights({ config, latents }) {
-    const { qDown, q, kvDown, kAbsorbed, v, o, qNorm, kvNorm, mode } = latents;
-    const vectors = [
-      { at: qNorm, length: config.qLoraRank },
-      { at: kvNorm, length: config.kvLoraRank },
-    ];
-    return {
-      linears: [...(qDown ? [qDown] : []), q, kvDown, ...kAbsorbed, ...v, o],
-      vectors: vectors.flatMap(({ at, length }) => (at ? { at, length } : [])),
-      mode,
+  linears({ latents: { qDown, q, kvDown, kAbsorbed, v, o } }) {
+    return [...(qDown ? [qDown] : []), q, kvDown, ...kAbsorbed, ...v, o];
+  },
+  chunkRows: ({ config }, rows) => latentChunkRows(config, "absorbed", rows),
+  plan(attention, layout, rows, formats, { kvLen, maps }) {
+    const { config, latents } = attention;
+    const columns = maps ? kvLen : 0;
+    const places = placeLatentRows(config, latents.formats, layout, rows, formats, { reads: kvLen > 0, columns });
+    const block = layout.take(blockBytes(config, 0, kvLen > 0, kvLen));
+    return function* (base, stepFlops, runs, { x, out, tap, maps, measure }) {
+      const work = { attention, places, base, stepFlops, block: base + block, maps, tap, measure };
+      yield* appendLatents(work, runs, x);
+      yield* attendAbsorbed(work, runs, { x, out });
     };
   },
+};
 
+/** How `attend` runs layers of latent attention. */
+export const LATENT_PASSES: Passes<LatentsLayer> = {
   check(where, { keys, values, append }) {
     for (const [name, rows] of Object.entries({ keys, values }))
       if (rows !== undefined)
@@ -153,22 +157,6 @@ export const LATENTS: Mixer<LatentsLayer> = {
           }
       }
     return flops;
-  },
-
-  measuredPages: ({ config }) => createPageLayout(floatKeySizes(config)),
-
-  chunkRows: ({ config }, rows) => latentChunkRows(config, "absorbed", rows),
-
-  plan(attention, layout, rows, formats, { kvLen, maps }) {
-    const { config, latents } = attention;
-    const columns = maps ? kvLen : 0;
-    const places = placeLatentRows(config, latents.formats, layout, rows, formats, { reads: kvLen > 0, columns });
-    const block = layout.take(blockBytes(config, 0, kvLen > 0, kvLen));
-    return function* (base, stepFlops, runs, { x, out, tap, maps, measure }) {
-      const work = { attention, places, base, stepFlops, block: base + block, maps, tap, measure };
-      yield* appendLatents(work, runs, x);
-      yield* attendAbsorbed(work, runs, { x, out });
-    };
   },
 };
 

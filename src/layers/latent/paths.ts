@@ -5,7 +5,7 @@ import { CHUNK_ROWS, chunksOf, type RowRun, rowsIn, type TokenRun, tokenRunsOf }
 import type { Steps } from "../../base/util/steps.ts";
 import { NULL, ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import { segmentsOf } from "../attention/head-steps.ts";
+import { segmentsOf } from "../attention/heads.ts";
 import type { Placement } from "../attention/positions.ts";
 import { fillTables, rotateHeads } from "../attention/rope.ts";
 import {

@@ -12,30 +12,38 @@ import type { Rotary } from "../attention/rope.ts";
 import type { Measure, ScoreStage } from "../attention/segment.ts";
 import type { PackedLinear, Rows } from "../linear/products.ts";
 import type { KvCache } from "../state/kv-cache.ts";
-import type { PageLayout, PageShape, Pages } from "../state/pages.ts";
+import type { PageShape, Pages } from "../state/pages.ts";
 
 /** A layer in linear memory, as those see it who do not know its mixer. */
 export interface MixerLayer {
+  /** The name of its mixer, by which tools find what they know of it. */
+  readonly kind: string;
   readonly kernels: Kernels;
   readonly config: CheckedConfig;
   /** What pages are made for. */
   readonly pageShape: PageShape;
   readonly rotary: Rotary | undefined;
-  /** Its functions take this layer: each record is called with layers that carry it. */
-  readonly mixer: Mixer;
 }
 
-/** A way of mixing tokens, for layers of a type. */
+/** A layer of a model. */
+export interface BlockLayer extends MixerLayer {
+  /** Bytes of linear memory that the weights take. */
+  readonly bytes: number;
+  readonly released: boolean;
+  /** Runs the layer. */
+  readonly mixer: Mixer;
+  release(): void;
+}
+
+/**
+ * How layers mix the tokens of rows that stay in linear memory, as a model has them. Each function is given a layer that carries the
+ * record.
+ */
 export interface Mixer<Layer extends MixerLayer = MixerLayer> {
-  /** Its name, by which tools find what they know of it. */
-  readonly name: string;
   /** Whether a token takes calls of kernels alone, and its position is in them: then the calls can be recorded and repeated. */
   readonly callsOnlyKernels: boolean;
-  /** The packed matrices of a layer in the order in which they are multiplied, and its vectors. */
-  weights(layer: Layer): MixerWeights;
-
-  // Rows that stay in linear memory, as the layers of a model have them.
-
+  /** The packed matrices of a layer, in the order in which they are multiplied. */
+  linears(layer: Layer): readonly PackedLinear[];
   /** The most rows of a chunk of `plan`. */
   chunkRows(layer: Layer, rows: number): number;
   /**
@@ -43,25 +51,19 @@ export interface Mixer<Layer extends MixerLayer = MixerLayer> {
    * in, and returns what runs it. What `reading` names can be read.
    */
   plan(layer: Layer, layout: Layout, rows: number, formats: number, reading: Reading): RunRows;
-  /** The pages that rows are measured on; `cached` are those of the layer's keys. */
-  measuredPages(layer: Layer, cached: PageLayout): PageLayout;
+}
 
-  // Rows of JavaScript arrays, as `attend` takes them.
-
+/**
+ * How layers mix the tokens of rows of arrays, as `attend` takes them. It is apart from `Mixer`, because programs with models bundle
+ * none of it, and programs without them none of that.
+ */
+export interface Passes<Layer extends MixerLayer = MixerLayer> {
   /** Throws for options that no layer of this mixer takes, before other rules ask for more of them. */
   check(where: string, options: MixerOptions): void;
   /** Throws unless the layer can take the calls. */
   prepare(layer: Layer, calls: readonly MixerCall[], options: PassOptions): PreparedPass;
   /** The operations of all steps of about `stepFlops` for a call. */
   flops(layer: Layer, call: MixerCall, stepFlops: number): number;
-}
-
-/** What a layer has in linear memory. */
-export interface MixerWeights {
-  readonly linears: readonly PackedLinear[];
-  readonly vectors: readonly { readonly at: number; readonly length: number }[];
-  /** `mode` of linear_q8. */
-  readonly mode: number;
 }
 
 // A layer on rows that stay in linear memory.

@@ -4,6 +4,7 @@ import { expectKernels } from "../../wasm/kernels.ts";
 import type { Attention } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import { seesLater } from "../attention/positions.ts";
+import type { MixerLayer } from "../mixer/mixer.ts";
 import { checkCacheFormat } from "../state/formats.ts";
 import {
   CACHE_OPTIONS,
@@ -59,6 +60,13 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
   expectKernels(where, kernels, "attention.kernels");
   const retention = retentionOf(where, config, given.truncatable);
   return makeCache<Cache>("Cache", where, kernels, pageShape, checked, retention, { attention });
+}
+
+/** The cache of a layer of a model, which the caller checked. */
+export function layerCache(where: string, { kernels, config, pageShape }: MixerLayer, options: CacheOptions): KvCache {
+  const checked = checkCacheOptions(where, pageShape, options);
+  const retention = retentionOf(where, config, options.truncatable);
+  return makeCache<KvCache>("Cache", "createCache", kernels, pageShape, checked, retention, {});
 }
 
 /** What makes the layers that have caches. */

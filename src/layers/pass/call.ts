@@ -14,7 +14,7 @@ import type { RowSpan } from "../../base/util/rows.ts";
 import { expectKernels } from "../../wasm/kernels.ts";
 import type { Attention } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
-import { isInStep } from "../attention/heads.ts";
+import { isInStep } from "../attention/head-passes.ts";
 import { checkMasks, type GivenMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import {
   expectPositions,
@@ -24,7 +24,7 @@ import {
   placeQueries,
   refuseRagged,
 } from "../attention/positions.ts";
-import type { CallTokens, CheckedCall, MixerCall } from "../mixer/mixer.ts";
+import type { CallTokens, CheckedCall, MixerCall, MixerLayer, Passes } from "../mixer/mixer.ts";
 import { expectFreeFor, expectKept, expectRoom } from "../state/kv-cache.ts";
 import type { Cache } from "./cache.ts";
 
@@ -88,7 +88,7 @@ export function checkAttend(
   options: AttendOptions,
   otherOptions: readonly string[] = [],
 ): AttendCall {
-  return checkGiven(where, attention, readAttend(where, x, options, otherOptions));
+  return checkGiven(where, attention, attention.passes, readAttend(where, x, options, otherOptions));
 }
 
 /**
@@ -107,7 +107,8 @@ export function readAttend<Options extends CallOptions>(
 /** `checkAttend` of arguments that were read before. */
 export function checkGiven(
   where: string,
-  attention: Attention,
+  attention: MixerLayer & Pick<Attention, "released">,
+  passes: Passes,
   { x, options, out }: GivenCall<AttendOptions>,
 ): AttendCall {
   expectAttention(where, attention);
@@ -119,7 +120,7 @@ export function checkGiven(
   const expectFree = (append: boolean) => cache && expectFreeFor(where, cache, append);
   const { config } = attention;
   const { path } = options;
-  attention.mixer.check(where, options);
+  passes.check(where, options);
   const call = { ...checkCall(where, config, cache, x, options, expectFree), cache, given: out, path };
   if (cache?.pages.aging && !isInStep(config, call))
     for (const { position } of call.placements) expectKept(where, "x", cache, position, call.target.kvLen);
@@ -233,7 +234,7 @@ function checkKeys(
 }
 
 /** Throws unless `attention` came from createAttention and neither it nor its kernels were released. */
-export function expectAttention(where: string, attention: Attention): void {
+export function expectAttention(where: string, attention: Pick<Attention, "kernels" | "released">): void {
   expectMade(where, "attention", attention, "createAttention", "createLatentAttention");
   expectKernels(where, attention.kernels, "attention.kernels");
 }

@@ -5,6 +5,7 @@ import { LARGEST_INT } from "../../base/util/arguments.ts";
 import { type AttentionShape, NULL, storeAttentionShape } from "../../wasm/abi.ts";
 import { pointer } from "../../wasm/memory.ts";
 import type { Attention } from "../attention/attention.ts";
+import { isSelf, placePass } from "../attention/head-passes.ts";
 import {
   type HeadsLayer,
   isHeads,
@@ -13,8 +14,7 @@ import {
   normAndRotate,
   storeKeys,
   widthOf,
-} from "../attention/head-steps.ts";
-import { isSelf, placePass } from "../attention/heads.ts";
+} from "../attention/heads.ts";
 import { fillTables } from "../attention/rope.ts";
 import { workFloats } from "../attention/segment.ts";
 import { multiply, type PackedLinear, prepareInput, type Rows } from "../linear/products.ts";

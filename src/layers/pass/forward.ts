@@ -4,8 +4,8 @@ import { createFloats } from "../../base/tensor/tensor.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { aligned } from "../../wasm/memory.ts";
-import { isInStep, mostRows } from "../attention/heads.ts";
-import type { MixerCall, MixerLayer, PassCall, PassOptions } from "../mixer/mixer.ts";
+import { isInStep, mostRows } from "../attention/head-passes.ts";
+import type { MixerCall, MixerLayer, PassCall, Passes, PassOptions } from "../mixer/mixer.ts";
 import { restorePages } from "../state/aging.ts";
 import { createPageLayout, pagesAt, pagesBytes } from "../state/pages.ts";
 import { clearPadding } from "./call.ts";
@@ -17,6 +17,7 @@ import { clearPadding } from "./call.ts";
  */
 export function* forward(
   attention: MixerLayer,
+  passes: Passes,
   calls: readonly MixerCall[],
   options: PassOptions,
 ): Steps<{ ys: Float32Array[]; maps: Float32Array }> {
@@ -24,7 +25,7 @@ export function* forward(
   const { kernels, config, pageShape } = attention;
   const { memory } = kernels;
   const [first] = calls as [MixerCall];
-  const { width, columns, bytes, block = 0, run } = attention.mixer.prepare(attention, calls, options);
+  const { width, columns, bytes, block = 0, run } = passes.prepare(attention, calls, options);
   // Scratch is taken last: once grown it stays so, and nothing may fail after it.
   const ys = calls.map(({ where, out, batch, qLen }) => out ?? createFloats(where, "y", batch * qLen * width));
   const maps = createFloats(where, "maps", withMaps ? first.batch * config.numHeads * first.qLen * columns : 0);

@@ -1,9 +1,9 @@
 // Where the weights of a decoder lie in their blocks of memory. It follows from the specification and the formats alone, so that
 // the number of bytes is known before a weight is read.
 
-import type { Attention } from "../../layers/attention/attention.ts";
 import { type PackedFormat, wholePanels } from "../../layers/linear/formats.ts";
 import { joinLinears, type LinearPlace, type PackedLinear, placeLinears } from "../../layers/linear/products.ts";
+import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import {
@@ -247,9 +247,9 @@ export interface PackedTable {
 
 /** A decoder layer. */
 export interface PackedBlock {
-  readonly attention: Attention;
+  readonly attention: BlockLayer;
   /** Attention to the outputs of an encoder. */
-  readonly cross: Attention | undefined;
+  readonly cross: BlockLayer | undefined;
   readonly norms: Readonly<Partial<Record<NormRole, PackedNorm>>>;
   readonly mlp: PackedMlp | undefined;
   readonly moe: PackedMoe | undefined;

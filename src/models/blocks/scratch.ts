@@ -133,7 +133,7 @@ export function rowFlops({ spec, weights: { blocks } }: ModelHalf): number {
 }
 
 function blockFlops({ attention, mlp, moe }: PackedBlock): number {
-  const own = attention.mixer.weights(attention).linears;
+  const own = attention.mixer.linears(attention);
   const experts = moe ? moe.topK * flopsOf(linearsIn(moe.experts[0] as PackedMlp), 1) : 0;
   const shared = [mlp, moe?.shared].reduce((sum, each) => sum + (each ? flopsOf(linearsIn(each), 1) : 0), 0);
   return flopsOf(own, 1) + experts + shared;

@@ -2,8 +2,8 @@ import { expectInt } from "../../base/util/arguments.ts";
 import { HeadwiseError, underName } from "../../base/util/errors.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
 import type { CallTokens, LayerCall } from "../../layers/mixer/mixer.ts";
-import { type Cache, createCache, planCache } from "../../layers/pass/cache.ts";
-import { type CacheOptions, expectFreeFor, expectTruncatable } from "../../layers/state/kv-cache.ts";
+import { layerCache, planCache } from "../../layers/pass/cache.ts";
+import { type CacheOptions, expectFreeFor, expectTruncatable, type KvCache } from "../../layers/state/kv-cache.ts";
 import { LARGEST_MEMORY, type Layout } from "../../wasm/memory.ts";
 import { expectModel, type Model, reserve } from "../blocks/model.ts";
 import type { PackedBlock } from "../blocks/places.ts";
@@ -32,7 +32,7 @@ export interface Session extends Releasable, Handle {
    */
   truncate(length: number): void;
   /** @internal One for each layer. */
-  readonly caches: readonly Cache[];
+  readonly caches: readonly KvCache[];
   /** @internal The tokens that were read. */
   readonly tokens: number[];
   /** @internal How often tokens were added or forgotten: its length may be as before, and its tokens others. */
@@ -44,7 +44,7 @@ export interface Session extends Releasable, Handle {
 /** The outputs of an encoder as keys and values of each layer, and how a decoder attends to them. */
 export interface Source {
   /** One for each layer. */
-  readonly caches: readonly Cache[];
+  readonly caches: readonly KvCache[];
   /** Plans a layer of the decoder. */
   plan(model: Model, block: PackedBlock, layout: Layout, rows: number, formats: number): LayerRun;
   /** The queries of a call on the keys of a layer. */
@@ -99,11 +99,11 @@ export function checkSession(
 /** Makes a session under the name of the public function `where`. `source` is what a decoder attends to besides. */
 export function makeSession(where: string, model: Model, options: SessionOptions, source?: Source): Session {
   const { maxSeqLen, bytes } = checkSession(where, model, options);
-  const caches: Cache[] = [];
+  const caches: KvCache[] = [];
   reserve(where, model.kernels.memory, bytes);
   try {
     for (const { attention } of model.weights.blocks)
-      caches.push(underName(where, () => createCache(attention, { ...options, maxSeqLen })));
+      caches.push(underName(where, () => layerCache(where, attention, { ...options, maxSeqLen })));
   } catch (error) {
     for (const cache of caches) cache.release();
     throw error;

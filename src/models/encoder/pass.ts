@@ -3,7 +3,7 @@
 import type { Tensor } from "../../base/tensor/tensor.ts";
 import { CHUNK_ROWS, chunksOf, copyRows, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import { type BothWays, planBothWays } from "../../layers/attention/head-steps.ts";
+import { type BothWays, planBothWays } from "../../layers/attention/heads.ts";
 import { checkMasks } from "../../layers/attention/mask.ts";
 import { wholePanels } from "../../layers/linear/formats.ts";
 import { type PackedLinear, placeLinearScratch } from "../../layers/linear/products.ts";

@@ -3,12 +3,13 @@
 import type { StoredTensor } from "../../base/tensor/dtypes.ts";
 import { toFloats } from "../../base/tensor/to-floats.ts";
 import { createLatentAttention } from "../../layers/api/latent.ts";
-import { type Attention, createAttention, packAttention } from "../../layers/attention/attention.ts";
+import { packBlockHeads } from "../../layers/attention/attention.ts";
 import { checkConfig } from "../../layers/attention/config.ts";
 import { checkWeightOptions, checkWeights } from "../../layers/attention/weights.ts";
 import type { WeightFormat } from "../../layers/linear/formats.ts";
 import { stagedFloats } from "../../layers/linear/pack.ts";
 import type { LinearPlace, PackedLinear } from "../../layers/linear/products.ts";
+import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { NULL } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { pointer } from "../../wasm/memory.ts";
@@ -147,7 +148,7 @@ async function loadAttention(
   context: BlockContext,
   attention: BlockSpec["attention"],
   prefix: string,
-): Promise<Attention> {
+): Promise<BlockLayer> {
   const { kernels, reader, formats, activations, family, where } = context;
   const { required, optional, readHeads, readLatents } = context.attention;
   const own = [...required(attention), ...optional(attention)].map(([name]) => `${prefix}${name}`);
@@ -161,7 +162,6 @@ async function loadAttention(
   const { headNorm: norm } = attention;
   const gains = norm && headNorm && { norm, q: gainsOf(headNorm.q), k: gainsOf(headNorm.k) };
   const weights = readHeads(tensors, prefix, attention.config);
-  if (!gains) return createAttention(kernels, config, weights, options);
   const checked = checkConfig(where, config);
   const given = checkWeights(
     where,
@@ -170,8 +170,9 @@ async function loadAttention(
     checkWeightOptions(where, "options.", options),
     kernels.quantized,
   );
-  const block = ownBlock(context, headNormBytes(checked, gains.norm.each));
-  return packAttention(where, kernels, checked, given, packHeadNorm(kernels, checked, gains.norm, gains, block));
+  const packNorm = ({ norm, ...own }: NonNullable<typeof gains>) =>
+    packHeadNorm(kernels, checked, norm, own, ownBlock(context, headNormBytes(checked, norm.each)));
+  return packBlockHeads(where, kernels, checked, given, gains && packNorm(gains));
 }
 
 /** Takes the gains and biases of a norm of heads out of `tensors`: one tensor each, or one for each head. */

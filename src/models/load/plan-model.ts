@@ -4,7 +4,7 @@ import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { HeadwiseError } from "../../base/util/errors.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { type CheckedConfig, checkConfig } from "../../layers/attention/config.ts";
-import { placeLayerRows } from "../../layers/attention/head-steps.ts";
+import { placeLayerRows } from "../../layers/attention/heads.ts";
 import { layerLayout } from "../../layers/attention/weights.ts";
 import { checkLatentConfig } from "../../layers/latent/config.ts";
 import { latentPageShape, placeLatentRows } from "../../layers/latent/latents.ts";

@@ -8,7 +8,8 @@ import { ln } from "../../base/util/math.ts";
 import { finish } from "../../base/util/steps.ts";
 import { type Attention, packAttention } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
-import { asHeads, type HeadsLayer, withoutOutputs } from "../../layers/attention/head-steps.ts";
+import { HEAD_PASSES } from "../../layers/attention/head-passes.ts";
+import { asHeads, type HeadsLayer, withoutOutputs } from "../../layers/attention/heads.ts";
 import {
   type CheckedWeights,
   checkWeightOptions,
@@ -132,7 +133,9 @@ function measure(attention: Attention, x: Float32Array, format: CacheOptions["fo
     const cache = underName(WHERE, () => createCache(attention, { maxSeqLen, format }));
     try {
       const call = checkAttend(WHERE, attention, x, { cache });
-      const { ys, maps: weights } = finish(forward(layer, [call], { where: WHERE, maps, ownScratch: true }));
+      const { ys, maps: weights } = finish(
+        forward(layer, HEAD_PASSES, [call], { where: WHERE, maps, ownScratch: true }),
+      );
       return { y: ys[0] as Float32Array, maps: weights, cacheBytes: cache.bytes };
     } finally {
       cache.release();

@@ -11,6 +11,7 @@ import type { PackedBlock, PackedMlp, PackedNorm } from "../../models/blocks/pla
 import { widthOfRows } from "../../models/spec/spec.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { isFast } from "../../wasm/int-dot.ts";
+import { viewOf } from "./views.ts";
 
 /** Bytes of a piece, each of which is hashed by itself: hosts hash no stream. */
 const PIECE = 2 ** 20;
@@ -77,7 +78,7 @@ function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> 
   // These two say how much memory sequences may take, and change no result.
   const { maxSeqLen: _, sessionLength: __, ...facts } = spec;
   const parts = [...partsOf(model)];
-  const modes = [weights.mode, ...weights.blocks.map(({ attention }) => attention.mixer.weights(attention).mode)];
+  const modes = [weights.mode, ...weights.blocks.map(({ attention }) => viewOf(attention).mode(attention))];
   const head = { ...facts, fast: modes.some(isFast), parts: parts.map(({ kind, bytes }) => [kind, bytes]) };
   for (const part of encodeParts(where, "spec", head))
     yield* piecesOf(part.length, (begin, end) => part.subarray(begin, end));
@@ -119,9 +120,8 @@ function* partsOf({ spec, weights }: Model): Generator<Part, void> {
 }
 
 function* blockParts({ attention, norms, mlp, moe }: PackedBlock, dModel: number): Generator<Part, void> {
-  const { linears, vectors } = attention.mixer.weights(attention);
-  for (const each of linears) yield* linear(each);
-  for (const { at, length } of vectors) yield vector(at, length);
+  for (const each of attention.mixer.linears(attention)) yield* linear(each);
+  for (const { at, length } of viewOf(attention).vectors(attention)) yield vector(at, length);
   for (const role of Object.keys(norms).sort()) yield* norm(norms[role as keyof typeof norms], dModel);
   for (const each of [mlp, ...(moe?.experts ?? []), moe?.shared]) if (each) yield* mlpParts(each);
   yield* linear(moe?.gate);

@@ -28,6 +28,7 @@ import {
   type StatisticsOptions,
   statisticsOf,
 } from "./statistics.ts";
+import { viewOf } from "./views.ts";
 
 /**
  * What a pass computed inside, at every site: what `explainScore`, `logitAttrs`, `logitLens` and `decomposeResid` read. It holds
@@ -157,7 +158,7 @@ function measureLayers(
     const { attention } = weights.blocks[layer] as PackedBlock;
     const { pages } = session.caches[layer] as (typeof session.caches)[number];
     const target = { batch: 1, numHeads: attention.config.numHeads, qLen: ids.length, kvLen: past + ids.length };
-    const layout = attention.mixer.measuredPages(attention, pages.layout);
+    const layout = viewOf(attention).measuredPages(attention, pages.layout);
     return { target, tokens: Math.min(ids.length, CHUNK_ROWS), rules: attention.config, layout };
   });
   const measured = measureCalls(where, kernels, calls, wanted, (measures) =>

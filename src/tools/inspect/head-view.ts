@@ -4,14 +4,15 @@ import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
 import { CHUNK_ROWS, chunksOf, copyRows } from "../../base/util/rows.ts";
 import { finish } from "../../base/util/steps.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
-import { type HeadNorm, type HeadsLayer, normAndRotate, withoutOutputs } from "../../layers/attention/head-steps.ts";
-import { isSelf } from "../../layers/attention/heads.ts";
+import { HEAD_PASSES, isSelf } from "../../layers/attention/head-passes.ts";
+import { type HeadNorm, type HeadsLayer, normAndRotate, withoutOutputs } from "../../layers/attention/heads.ts";
 import { fillTables, type Rotary } from "../../layers/attention/rope.ts";
 import { type ScoreStage, scoreColumns } from "../../layers/attention/segment.ts";
-import { projectionSizes } from "../../layers/attention/weights.ts";
-import type { HeadSite, MixerCall, MixerLayer } from "../../layers/mixer/mixer.ts";
+import { projectionSizes, type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
+import type { HeadSite, MixerCall, MixerLayer, Passes } from "../../layers/mixer/mixer.ts";
 import { forward } from "../../layers/pass/forward.ts";
 import { runLinear } from "../../layers/pass/linear.ts";
+import type { PageLayout } from "../../layers/state/pages.ts";
 import { type F32Ptr, NULL, type NullPtr, ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout } from "../../wasm/memory.ts";
@@ -30,6 +31,14 @@ import { kvHeadOf, readMatrix } from "./read-weights.ts";
 
 /** What tools know of the layers of a mixer. A record is given layers of its own only. */
 export interface LayerView<Layer extends MixerLayer = MixerLayer> {
+  /** How calls run a layer. */
+  readonly passes: Passes;
+  /** The packed vectors of a layer. */
+  vectors(layer: Layer): readonly { readonly at: number; readonly length: number }[];
+  /** `mode` of linear_q8. */
+  mode(layer: Layer): number;
+  /** The pages that rows are measured on; `cached` are those of the layer's keys. */
+  measuredPages(layer: Layer, cached: PageLayout): PageLayout;
   /** The heads of each site and the floats of each, or why layers do not have the site. */
   sites(layer: Layer): Readonly<Record<HeadSite, { readonly count: number; readonly dim: number } | string>>;
   /** W_V [numKvHeads·valueDim, dModel], which leads from what the layer reads to its values. */
@@ -219,10 +228,15 @@ function maskFormula({ causal, window, slopes }: CheckedConfig, { masks, placeme
 export type Stage = readonly [name: StageName, tensors: Readonly<Record<string, Tensor>>];
 
 /** From raw scores to weights on `columns` keys. */
-export function* scoreStages(parts: MixerLayer, call: MixerCall, columns: number): Generator<Stage, void, void> {
+export function* scoreStages(
+  parts: MixerLayer,
+  passes: Passes,
+  call: MixerCall,
+  columns: number,
+): Generator<Stage, void, void> {
   const { numHeads, softcap } = parts.config;
   const scoresAt = (stage: ScoreStage): Tensor => {
-    const { maps } = finish(forward(parts, [call], { where: call.where, maps: true, stage }));
+    const { maps } = finish(forward(parts, passes, [call], { where: call.where, maps: true, stage }));
     return { data: maps, shape: [numHeads, call.qLen, columns] };
   };
   yield ["scores", { scores: scoresAt(0) }];
@@ -313,15 +327,15 @@ function* headStages(attention: HeadsLayer, call: MixerCall): Generator<Stage, v
     yield ["extend", { k: extend(placed(rotary).k, layer.extraKey), v: extend(split.v, layer.extraValue) }];
   }
 
-  yield* scoreStages(attention, call, columns);
+  yield* scoreStages(attention, HEAD_PASSES, call, columns);
 
-  const z = finish(forward(withoutOutputs(attention), [call], { where })).ys[0] as Float32Array;
+  const z = finish(forward(withoutOutputs(attention), HEAD_PASSES, [call], { where })).ys[0] as Float32Array;
   yield [
     "sum",
     { z: { data: swapAxes(where, z, batch, qLen, numHeads, valueDim), shape: [numHeads, qLen, valueDim] } },
   ];
   yield ["merge", { z: { data: z, shape: [qLen, numHeads * valueDim] } }];
-  const y = finish(forward(attention, [call], { where })).ys[0] as Float32Array;
+  const y = finish(forward(attention, HEAD_PASSES, [call], { where })).ys[0] as Float32Array;
   yield ["output", { y: { data: y, shape: [qLen, dModel] } }];
 }
 
@@ -426,6 +440,22 @@ function headNormOf({ memory }: Kernels, { headDim }: CheckedConfig, norm: HeadN
 }
 
 export const HEAD_VIEW: LayerView<HeadsLayer> = {
+  passes: HEAD_PASSES,
+  vectors({ config, layer, headNorm }) {
+    const vectors = (Object.entries(vectorSizes(config)) as [VectorName, number][]).map(([name, length]) => {
+      return { at: layer[name], length };
+    });
+    for (const [norm, heads] of [
+      [headNorm?.q, config.numHeads],
+      [headNorm?.k, config.numKvHeads],
+    ] as const) {
+      const length = (norm?.step === 0 ? 1 : heads) * config.headDim;
+      vectors.push({ at: norm?.gain ?? NULL, length }, { at: norm?.bias ?? NULL, length });
+    }
+    return vectors.filter(({ at }) => at !== NULL);
+  },
+  mode: ({ layer }) => layer.mode,
+  measuredPages: (_, cached) => cached,
   sites({ config: { numHeads, numKvHeads, headDim, valueDim } }) {
     return {
       q: { count: numHeads, dim: headDim },

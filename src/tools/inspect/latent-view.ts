@@ -3,10 +3,18 @@
 import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
 import { copyRows } from "../../base/util/rows.ts";
 import { finish } from "../../base/util/steps.ts";
-import { type LatentSite, type LatentsLayer, latentChunkRows, stridesOf } from "../../layers/latent/paths.ts";
+import { LATENT_PASSES } from "../../layers/latent/latents.ts";
+import {
+  floatKeySizes,
+  type LatentSite,
+  type LatentsLayer,
+  latentChunkRows,
+  stridesOf,
+} from "../../layers/latent/paths.ts";
 import type { PackedLinear } from "../../layers/linear/products.ts";
 import type { MixerCall, Tap } from "../../layers/mixer/mixer.ts";
 import { forward } from "../../layers/pass/forward.ts";
+import { createPageLayout } from "../../layers/state/pages.ts";
 import { NULL } from "../../wasm/abi.ts";
 import {
   type Formula,
@@ -110,7 +118,7 @@ function* latentStages(attention: LatentsLayer, call: MixerCall): Generator<Stag
   const absorbed = sideBySide(where, batch * qLen * numHeads, parts);
   const k = { data: rows.latents, shape: [1, qLen, width] };
   yield ["absorb", { q: headsOf(absorbed, width), k, v: { data: latents, shape: [1, qLen, kvLoraRank] } }];
-  yield* scoreStages(attention, call, qLen);
+  yield* scoreStages(attention, LATENT_PASSES, call, qLen);
   yield ["sum", { s: headsOf(columnsOf(where, rows.sums, rank, 0, kvLoraRank), kvLoraRank) }];
   yield ["expand", { z: headsOf(rows.z, valueDim) }];
   yield ["merge", { z: rowsOf(rows.z, numHeads * valueDim) }];
@@ -138,7 +146,7 @@ function readRows(attention: LatentsLayer, call: MixerCall) {
     copyRows(site.data, site.done * site.width, site.width, from, stride, site.width);
     site.done += count;
   };
-  const y = finish(forward(attention, [call], { where, trace })).ys[0] as Float32Array;
+  const y = finish(forward(attention, LATENT_PASSES, [call], { where, trace })).ys[0] as Float32Array;
   const rows = Object.fromEntries(Object.entries(sites).map(([name, { data }]) => [name, data]));
   return { rows: rows as Record<LatentSite, Float32Array>, y };
 }
@@ -211,6 +219,15 @@ function readLatentValues(where: string, { kernels, config, latents }: LatentsLa
 }
 
 export const LATENT_VIEW: LayerView<LatentsLayer> = {
+  passes: LATENT_PASSES,
+  vectors({ config, latents: { qNorm, kvNorm } }) {
+    return [
+      ...(qNorm ? [{ at: qNorm, length: config.qLoraRank }] : []),
+      ...(kvNorm ? [{ at: kvNorm, length: config.kvLoraRank }] : []),
+    ];
+  },
+  mode: ({ latents }) => latents.mode,
+  measuredPages: ({ config }) => createPageLayout(floatKeySizes(config)),
   sites({ config: { numHeads, headDim, valueDim, kvLoraRank, ropeDim } }) {
     return {
       q: { count: numHeads, dim: headDim },

@@ -7,15 +7,15 @@ import { linear } from "../../layers/api/linear.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { createLinear } from "../../layers/linear/create-linear.ts";
 import type { PackedLinear } from "../../layers/linear/products.ts";
-import type { MixerLayer } from "../../layers/mixer/mixer.ts";
+import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { embedRows } from "../../models/blocks/rows.ts";
 import { EMBED_SHAPE_BYTES } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 
 /** The output projection of a layer, which is the last of its products. */
-export const outputsOf = (attention: MixerLayer): PackedLinear =>
-  attention.mixer.weights(attention).linears.at(-1) as PackedLinear;
+export const outputsOf = (attention: BlockLayer): PackedLinear =>
+  attention.mixer.linears(attention).at(-1) as PackedLinear;
 
 /** The head of keys and values that a query head attends. */
 export const kvHeadOf = (

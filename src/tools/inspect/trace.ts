@@ -4,6 +4,7 @@ import type { Tensor } from "../../base/tensor/tensor.ts";
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { tagOf } from "../../base/util/errors.ts";
 import type { Attention } from "../../layers/attention/attention.ts";
+import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { type AttendOptions, checkGiven, expectAttention, readCall } from "../../layers/pass/call.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
 import type { PackedBlock } from "../../models/blocks/places.ts";
@@ -73,9 +74,9 @@ export function traceAttention(
   const given = readCall<AttendOptions>(where, x, options, OPTIONS);
   const layer = layerOf(where, attention);
   expectAttention(where, layer);
-  const call = checkGiven(where, layer, given);
-  const lead = given.options.batch === undefined ? [] : [call.batch];
   const view = viewOf(layer);
+  const call = checkGiven(where, layer, view.passes, given);
+  const lead = given.options.batch === undefined ? [] : [call.batch];
   const formulas = view.formulas(layer, call);
   return Array.from(view.stages(layer, call), ([name, tensors]): AttentionStage => {
     const batched = Object.entries(tensors).map(([letter, { data, shape }]) => [
@@ -86,7 +87,7 @@ export function traceAttention(
   });
 }
 
-function layerOf(where: string, attention: Attention | ModelLayer): Attention {
+function layerOf(where: string, attention: Attention | ModelLayer): Attention | BlockLayer {
   if (tagOf(attention) === "Model")
     throw new TypeError(`${where}: attention expected { model, layer } for a layer of a model, got Model`);
   if (attention === null || typeof attention !== "object" || !("model" in attention)) return attention;

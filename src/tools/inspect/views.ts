@@ -6,9 +6,9 @@ import { LATENT_VIEW } from "./latent-view.ts";
 const VIEWS: Readonly<Record<string, LayerView>> = { heads: HEAD_VIEW, latents: LATENT_VIEW };
 
 /** What tools know of a layer. */
-export function viewOf({ mixer }: MixerLayer): LayerView {
-  const view = VIEWS[mixer.name];
+export function viewOf({ kind }: MixerLayer): LayerView {
+  const view = VIEWS[kind];
   if (!view)
-    throw new RangeError(`attention expected a layer of ${Object.keys(VIEWS).join(" or ")}, got one of ${mixer.name}`);
+    throw new RangeError(`attention expected a layer of ${Object.keys(VIEWS).join(" or ")}, got one of ${kind}`);
   return view;
 }

@@ -37,12 +37,13 @@ export function handles(): void {
   createAttention({ ...kernels }, config, separate);
   // @ts-expect-error a copy of a cache is none
   attend(attention, x, { cache: { ...cache } });
-  const { config: checked, formats, mixer, pageShape, rotary } = attention;
+  const { config: checked, formats, kind, passes, pageShape, rotary } = attention;
   const literal = {
     kernels,
     config: checked,
     formats,
-    mixer,
+    kind,
+    passes,
     pageShape,
     rotary,
     bytes: 0,
