@@ -48,7 +48,7 @@ export function attend(attention: Attention, x: Float32Array, options: AttendOpt
   const given = readAttend("attend", x, options);
   const step = runStep("attend", attention, given);
   if (step) return step;
-  const call = checkGiven("attend", attention, attention.passes, given);
+  const call = checkGiven("attend", attention, given);
   const { ys } = finish(forward(attention, attention.passes, [call], { where: call.where }));
   commit([call]);
   prepareSteps(attention, call);
@@ -84,7 +84,7 @@ export function attendWithMaps(
   maps: Tensor;
 } {
   const given = readAttend("attendWithMaps", x, options);
-  const call = checkGiven("attendWithMaps", attention, attention.passes, given);
+  const call = checkGiven("attendWithMaps", attention, given);
   const { ys, maps } = finish(forward(attention, attention.passes, [call], { where: call.where, maps: true }));
   commit([call]);
   const { numHeads } = attention.config;
@@ -132,7 +132,7 @@ export async function attendAsync(
   const where = "attendAsync";
   const read = readAttend(where, x, options, SLICE_OPTIONS);
   const slices = checkSlices(where, read.options);
-  const checked = checkGiven(where, attention, attention.passes, read);
+  const checked = checkGiven(where, attention, read);
   const expectKept = expectKeptArrays(where, arraysOf(read));
   const { cache, out } = checked;
   // `out` is written last, when nothing can abort the call any more.
@@ -202,7 +202,7 @@ export function attendMany(attention: Attention, calls: readonly AttendManyCall[
     expectRecord(where, `calls[${i}]`, call);
     given.push(readAttend(`${where}, call ${i}`, undefined, call, ["x"]));
   }
-  const checked = given.map((each, i) => checkGiven(`${where}, call ${i}`, attention, attention.passes, each));
+  const checked = given.map((each, i) => checkGiven(`${where}, call ${i}`, attention, each));
   expectOwnCaches(where, checked);
   expectApart(where, given);
   if (checked.length === 0) return [];

@@ -88,7 +88,7 @@ export function checkAttend(
   options: AttendOptions,
   otherOptions: readonly string[] = [],
 ): AttendCall {
-  return checkGiven(where, attention, attention.passes, readAttend(where, x, options, otherOptions));
+  return checkGiven(where, attention, readAttend(where, x, options, otherOptions));
 }
 
 /**
@@ -105,13 +105,18 @@ export function readAttend<Options extends CallOptions>(
 }
 
 /** `checkAttend` of arguments that were read before. */
-export function checkGiven(
+export function checkGiven(where: string, attention: Attention, given: GivenCall<AttendOptions>): AttendCall {
+  expectAttention(where, attention);
+  return checkPass(where, attention, attention.passes, given);
+}
+
+/** `checkGiven` for a layer that was checked, and that these passes run. */
+export function checkPass(
   where: string,
-  attention: MixerLayer & Pick<Attention, "released">,
+  attention: MixerLayer,
   passes: Passes,
   { x, options, out }: GivenCall<AttendOptions>,
 ): AttendCall {
-  expectAttention(where, attention);
   const { cache } = options;
   if (cache !== undefined) {
     expectMade(where, "cache", cache, "createCache");

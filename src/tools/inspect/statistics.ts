@@ -119,7 +119,7 @@ export function attendWithStatistics(
   const where = "attendWithStatistics";
   const given = readAttend(where, x, options);
   const measured = checkWanted(where, "wanted", readFields(where, "wanted", wanted, STATISTICS_OPTIONS));
-  const call = checkGiven(where, attention, attention.passes, given);
+  const call = checkGiven(where, attention, given);
   const { kernels, config, pageShape } = attention;
   expectStatistics(where, kernels);
   const { target, cache } = call;

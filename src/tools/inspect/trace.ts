@@ -5,7 +5,7 @@ import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { tagOf } from "../../base/util/errors.ts";
 import type { Attention } from "../../layers/attention/attention.ts";
 import type { BlockLayer } from "../../layers/mixer/mixer.ts";
-import { type AttendOptions, checkGiven, expectAttention, readCall } from "../../layers/pass/call.ts";
+import { type AttendOptions, checkPass, expectAttention, readCall } from "../../layers/pass/call.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
 import type { PackedBlock } from "../../models/blocks/places.ts";
 import type { Formula, StageName } from "./head-view.ts";
@@ -75,7 +75,7 @@ export function traceAttention(
   const layer = layerOf(where, attention);
   expectAttention(where, layer);
   const view = viewOf(layer);
-  const call = checkGiven(where, layer, view.passes, given);
+  const call = checkPass(where, layer, view.passes, given);
   const lead = given.options.batch === undefined ? [] : [call.batch];
   const formulas = view.formulas(layer, call);
   return Array.from(view.stages(layer, call), ([name, tensors]): AttentionStage => {
