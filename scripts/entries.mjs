@@ -20,7 +20,7 @@ const ENTRIES = [
     name: "index",
     source: "src/entries/index.ts",
     hosted: "src/entries/index.ts",
-    budget: 48.9,
+    budget: 49.15, // 48 KiB
   },
   { subpath: "./core", name: "core", source: "src/entries/core.ts" },
   { subpath: "./inline", name: "index", source: "src/entries/index.ts" },

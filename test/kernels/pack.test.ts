@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { packedFloats, panelsOf } from "../../src/layers/linear/formats.ts";
+import { packedFloats, panelsOf } from "../../src/layers/linear/formats/format.ts";
 import { pack_columns_f32, pack_rows_f32 } from "../../src/reference/pack.ts";
 import { type Arguments, builds, copyArguments, createRandom, floats, load, pieces, runKernel } from "./harness.ts";
 

@@ -10,7 +10,7 @@ import { packAttention } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { chunkRows } from "../../layers/attention/heads.ts";
 import type { CheckedWeights } from "../../layers/attention/weights.ts";
-import type { CheckedLinear } from "../../layers/linear/formats.ts";
+import type { CheckedLinear } from "../../layers/linear/formats/formats.ts";
 import { stagedFloats } from "../../layers/linear/pack.ts";
 import {
   modeOf,

@@ -23,7 +23,7 @@ import {
   type PackedLatents,
   storeLatent,
 } from "../latent/weights.ts";
-import { expectFormatLoaded } from "../linear/formats.ts";
+import { expectFormatLoaded } from "../linear/formats/formats.ts";
 import type { Mixer } from "../mixer/mixer.ts";
 import { checkCacheFormat } from "../state/formats.ts";
 import type { CacheOptions } from "../state/kv-cache.ts";

@@ -6,7 +6,7 @@ import { CHUNK_ROWS, type RowRun, rowsIn, tokenRunsOf } from "../../base/util/ro
 import type { Steps } from "../../base/util/steps.ts";
 import { ATTENTION_SHAPE_AT, type F32Ptr, NULL, type NullPtr, ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
-import { wholePanels } from "../linear/formats.ts";
+import { wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import type { CallTokens, LayerCall, Mixer, MixerLayer, RunRows, Runs, Tap } from "../mixer/mixer.ts";
 import { agePages, reachPages } from "../state/aging.ts";

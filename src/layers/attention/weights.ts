@@ -15,6 +15,7 @@ import { describe } from "../../base/util/errors.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
+import type { LinearSize, PackedFormat, PackedLinear, WeightFormat } from "../linear/formats/format.ts";
 import {
   type CheckedLinear,
   expectActivations,
@@ -22,19 +23,9 @@ import {
   expectFormatLoaded,
   expectVector,
   formatOf,
-  type LinearSize,
-  type PackedFormat,
-  type WeightFormat,
-} from "../linear/formats.ts";
+} from "../linear/formats/formats.ts";
 import { packBlock } from "../linear/pack.ts";
-import {
-  joinLinears,
-  type LinearPlace,
-  modeOf,
-  type PackedLinear,
-  placeLinears,
-  storeLinear,
-} from "../linear/products.ts";
+import { joinLinears, type LinearPlace, modeOf, placeLinears, storeLinear } from "../linear/products.ts";
 import { type CheckedConfig, checkSinks } from "./config.ts";
 
 // The matrices and vectors of an attention layer, by name, with their sizes. Code that checks, packs, places or counts

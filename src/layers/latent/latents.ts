@@ -18,7 +18,7 @@ import { segmentsOf } from "../attention/heads.ts";
 import type { CheckedMasks, MaskTarget } from "../attention/mask.ts";
 import { seesLater } from "../attention/positions.ts";
 import { type SegmentNeeds, segmentFlops, segmentNeeds, workFloats } from "../attention/segment.ts";
-import { wholePanels } from "../linear/formats.ts";
+import { wholePanels } from "../linear/formats/format.ts";
 import { linearFlops, type Rows } from "../linear/products.ts";
 import type { Mixer, MixerCall, PassCall, Passes, Runs } from "../mixer/mixer.ts";
 import { expectIntegerDim } from "../state/formats.ts";

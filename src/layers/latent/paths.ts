@@ -20,15 +20,8 @@ import {
   type SegmentNeeds,
   type SegmentPlaces,
 } from "../attention/segment.ts";
-import { wholePanels } from "../linear/formats.ts";
-import {
-  type LinearScratch,
-  type PackedLinear,
-  placeLinearScratch,
-  prepareInput,
-  project,
-  type Rows,
-} from "../linear/products.ts";
+import { type PackedLinear, wholePanels } from "../linear/formats/format.ts";
+import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import type { HeadSite, LayerCall, MixerCall, MixerLayer, PassCall, Runs, Tap } from "../mixer/mixer.ts";
 import { appendRows, gatherRows, placeRows, storeRows } from "../state/page-rows.ts";
 import { createPageLayout, type PageShape, type Pages, pagesAt, pagesBytes, pageTable } from "../state/pages.ts";

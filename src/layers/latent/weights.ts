@@ -15,19 +15,17 @@ import { describe } from "../../base/util/errors.ts";
 import type { F32Ptr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
+import type { LinearSize, PackedFormat, PackedLinear, WeightFormat } from "../linear/formats/format.ts";
 import {
   type CheckedLinear,
   expectActivations,
   expectFormat,
   expectVector,
+  FORMATS,
   formatOf,
-  isInteger,
-  type LinearSize,
-  type PackedFormat,
-  type WeightFormat,
-} from "../linear/formats.ts";
+} from "../linear/formats/formats.ts";
 import { packBlock } from "../linear/pack.ts";
-import { type LinearPlace, modeOf, type PackedLinear, placeLinears, storeLinear } from "../linear/products.ts";
+import { type LinearPlace, modeOf, placeLinears, storeLinear } from "../linear/products.ts";
 import type { CheckedLatentConfig } from "./config.ts";
 
 /**
@@ -216,7 +214,7 @@ export function checkLatentWeights(
     qDown: qDown ? (chosen.qDown ?? stored(qDown.w)) : "f32",
     q: chosen.q ?? stored(q.w),
     kvDown: chosen.kvDown ?? stored(kvDown.w),
-    k: chosen.k ?? (isInteger(upFormat) ? "f32" : upFormat),
+    k: chosen.k ?? (FORMATS[upFormat].integers ? "f32" : upFormat),
     v: chosen.v ?? upFormat,
     o: chosen.o ?? stored(o.w),
   };

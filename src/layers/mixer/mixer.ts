@@ -10,7 +10,8 @@ import type { CheckedMasks, MaskTarget } from "../attention/mask.ts";
 import type { Placement } from "../attention/positions.ts";
 import type { Rotary } from "../attention/rope.ts";
 import type { Measure, ScoreStage } from "../attention/segment.ts";
-import type { PackedLinear, Rows } from "../linear/products.ts";
+import type { PackedLinear } from "../linear/formats/format.ts";
+import type { Rows } from "../linear/products.ts";
 import type { KvCache } from "../state/kv-cache.ts";
 import type { PageShape, Pages } from "../state/pages.ts";
 

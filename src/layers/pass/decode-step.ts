@@ -17,7 +17,8 @@ import {
 } from "../attention/heads.ts";
 import { fillTables } from "../attention/rope.ts";
 import { workFloats } from "../attention/segment.ts";
-import { multiply, type PackedLinear, prepareInput, type Rows } from "../linear/products.ts";
+import type { PackedLinear } from "../linear/formats/format.ts";
+import { multiply, prepareInput, type Rows } from "../linear/products.ts";
 import { pageTable } from "../state/pages.ts";
 import type { Cache } from "./cache.ts";
 import { type AttendCall, type AttendOptions, type GivenCall, isApart } from "./call.ts";

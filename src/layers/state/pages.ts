@@ -14,7 +14,7 @@ import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { CACHE_SHAPE_BYTES, type PagesPtr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { aligned, Layout, pointer } from "../../wasm/memory.ts";
-import { wholePanels } from "../linear/formats.ts";
+import { wholePanels } from "../linear/formats/format.ts";
 
 // The layout of cache pages in memory. Only this file knows the codes of formats, the sizes in bytes, and which kernels
 // read and write pages.

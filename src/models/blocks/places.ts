@@ -1,8 +1,8 @@
 // Where the weights of a decoder lie in their blocks of memory. It follows from the specification and the formats alone, so that
 // the number of bytes is known before a weight is read.
 
-import { type PackedFormat, wholePanels } from "../../layers/linear/formats.ts";
-import { joinLinears, type LinearPlace, type PackedLinear, placeLinears } from "../../layers/linear/products.ts";
+import { type PackedFormat, type PackedLinear, wholePanels } from "../../layers/linear/formats/format.ts";
+import { joinLinears, type LinearPlace, placeLinears } from "../../layers/linear/products.ts";
 import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";

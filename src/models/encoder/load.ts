@@ -15,8 +15,8 @@ import {
   readTexts,
 } from "../../files/model-files.ts";
 import { checkConfig } from "../../layers/attention/config.ts";
-import { type WeightFormat, wholePanels } from "../../layers/linear/formats.ts";
-import type { LinearPlace, PackedLinear } from "../../layers/linear/products.ts";
+import { type PackedLinear, type WeightFormat, wholePanels } from "../../layers/linear/formats/format.ts";
+import type { LinearPlace } from "../../layers/linear/products.ts";
 import { createPageLayout, type PageLayout, pagesBytes } from "../../layers/state/pages.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { aligned } from "../../wasm/memory.ts";

@@ -5,8 +5,8 @@ import { CHUNK_ROWS, chunksOf, copyRows, listRows, type RowRun, rowsIn } from ".
 import type { Steps } from "../../base/util/steps.ts";
 import { type BothWays, planBothWays } from "../../layers/attention/heads.ts";
 import { checkMasks } from "../../layers/attention/mask.ts";
-import { wholePanels } from "../../layers/linear/formats.ts";
-import { type PackedLinear, placeLinearScratch } from "../../layers/linear/products.ts";
+import { type PackedLinear, wholePanels } from "../../layers/linear/formats/format.ts";
+import { placeLinearScratch } from "../../layers/linear/products.ts";
 import type { CallTokens, LayerCall } from "../../layers/mixer/mixer.ts";
 import { createPageLayout, pagesAt, pagesBytes } from "../../layers/state/pages.ts";
 import { NULL } from "../../wasm/abi.ts";

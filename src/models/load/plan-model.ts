@@ -10,7 +10,7 @@ import { checkLatentConfig } from "../../layers/latent/config.ts";
 import { latentPageShape, placeLatentRows } from "../../layers/latent/latents.ts";
 import { latentChunkRows } from "../../layers/latent/paths.ts";
 import { latentLayout } from "../../layers/latent/weights.ts";
-import type { WeightFormat } from "../../layers/linear/formats.ts";
+import type { WeightFormat } from "../../layers/linear/formats/format.ts";
 import { planCache } from "../../layers/pass/cache.ts";
 import type { PageShape } from "../../layers/state/pages.ts";
 import { aligned, type Layout } from "../../wasm/memory.ts";

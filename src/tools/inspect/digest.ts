@@ -4,8 +4,9 @@ import { hostSha256 } from "../../base/platform/host.ts";
 import { joinBytes, toHex } from "../../base/util/bytes.ts";
 import { encodeParts } from "../../base/util/cbor.ts";
 import { chunksOf } from "../../base/util/rows.ts";
-import { minBytes, type PackedFormat, panelBytes, panelsOf } from "../../layers/linear/formats.ts";
-import type { PackedLinear } from "../../layers/linear/products.ts";
+import type { PackedLinear } from "../../layers/linear/formats/format.ts";
+import { type PackedFormat, panelsOf } from "../../layers/linear/formats/format.ts";
+import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
 import type { PackedBlock, PackedMlp, PackedNorm } from "../../models/blocks/places.ts";
 import { widthOfRows } from "../../models/spec/spec.ts";
@@ -146,8 +147,8 @@ function* linear(given: PackedLinear | undefined): Generator<Part, void> {
 }
 
 function* matrix({ format, k, w, mins, panels }: Omit<PackedLinear, "sums" | "bias">): Generator<Part, void> {
-  yield { kind: format, at: w, bytes: panels * panelBytes(format, k) };
-  yield { kind: format, at: mins, bytes: panels * minBytes(format, k) };
+  yield { kind: format, at: w, bytes: panels * FORMATS[format].panelBytes(k) };
+  yield { kind: format, at: mins, bytes: panels * FORMATS[format].minBytes(k) };
 }
 
 const vector = (at: number, length: number): Part => ({ kind: "vector", at, bytes: 4 * length });

@@ -11,7 +11,7 @@ import {
   latentChunkRows,
   stridesOf,
 } from "../../layers/latent/paths.ts";
-import type { PackedLinear } from "../../layers/linear/products.ts";
+import type { PackedLinear } from "../../layers/linear/formats/format.ts";
 import type { MixerCall, Tap } from "../../layers/mixer/mixer.ts";
 import { forward } from "../../layers/pass/forward.ts";
 import { createPageLayout } from "../../layers/state/pages.ts";

@@ -1,7 +1,7 @@
 // Rows as sums of parts by what wrote them, and the linear operations of a decoder on them, in float64.
 
 import type { Rotary } from "../../layers/attention/rope.ts";
-import type { PackedLinear } from "../../layers/linear/products.ts";
+import type { PackedLinear } from "../../layers/linear/formats/format.ts";
 import type { PackedNorm } from "../../models/blocks/places.ts";
 import { NULL } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";

@@ -6,7 +6,7 @@ import { chunksOf } from "../../base/util/rows.ts";
 import { linear } from "../../layers/api/linear.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { createLinear } from "../../layers/linear/create-linear.ts";
-import type { PackedLinear } from "../../layers/linear/products.ts";
+import type { PackedLinear } from "../../layers/linear/formats/format.ts";
 import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { embedRows } from "../../models/blocks/rows.ts";
 import { EMBED_SHAPE_BYTES } from "../../wasm/abi.ts";
