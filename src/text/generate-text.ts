@@ -6,7 +6,7 @@ import { reasonOf } from "../base/util/strings.ts";
 import { withEnd } from "../base/util/with-end.ts";
 import { expectModel, type Model } from "../models/blocks/model.ts";
 import { readIds, type TokenIds } from "../models/decoder/forward.ts";
-import { createSession, expectSession, expectUnused, type Session } from "../models/decoder/session.ts";
+import { createSession, expectSession, expectUnused, nearestLength, type Session } from "../models/decoder/session.ts";
 import {
   type Begun,
   GENERATE_OPTIONS,
@@ -270,15 +270,10 @@ function reuse(where: string, session: Session, prompt: readonly number[]): numb
   let same = 0;
   while (same < length && same < prompt.length - 1 && tokens[same] === prompt[same]) same++;
   if (same === length) return same;
-  try {
-    session.truncate(same);
-    return same;
-  } catch (error) {
-    // Behind a window, tokens that would be needed again may be gone.
-    if (!(error instanceof RangeError)) throw error;
-    session.truncate(0);
-    return 0;
-  }
+  // Behind a window, tokens that would be needed again may be gone.
+  const kept = nearestLength(session, same, length);
+  session.truncate(kept);
+  return kept;
 }
 
 /** Finds stop strings in text that comes in pieces. */

@@ -6,7 +6,8 @@ import type { Attention, Kernels, LoadOptions } from "../../../src/entries/index
 import type * as Quantized from "../../../src/entries/quantized.ts";
 import { linearShape, packedFloats, panelsOf } from "../../../src/layers/linear/formats/format.ts";
 import { FORMATS } from "../../../src/layers/linear/formats/formats.ts";
-import { allocatePages, createPageLayout, pageTable } from "../../../src/layers/state/pages.ts";
+import { createPageLayout } from "../../../src/layers/state/pages.ts";
+import { allocatePages, pageTable } from "../../../src/layers/state/table.ts";
 import { pack_rows_f32 } from "../../../src/reference/pack.ts";
 import {
   ATTENTION_SHAPE_BYTES,

@@ -27,7 +27,8 @@ import { expectFormatLoaded } from "../linear/formats/formats.ts";
 import type { Mixer } from "../mixer/mixer.ts";
 import { checkCacheFormat } from "../state/formats.ts";
 import type { CacheOptions } from "../state/kv-cache.ts";
-import { createPageLayout, pagesBytes } from "../state/pages.ts";
+import { createPageLayout } from "../state/pages.ts";
+import { pagesBytes } from "../state/table.ts";
 
 /**
  * One layer of latent attention: its configuration, and its weights packed in linear memory until `release()`. It is an

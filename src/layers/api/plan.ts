@@ -10,7 +10,8 @@ import { checkWeightOptions, fillFormats, layerLayout, type WeightOptions } from
 import { retentionOf } from "../pass/cache.ts";
 import { checkCacheFormat } from "../state/formats.ts";
 import type { CacheOptions } from "../state/kv-cache.ts";
-import { createPageLayout, pagesBytes } from "../state/pages.ts";
+import { createPageLayout } from "../state/pages.ts";
+import { pagesBytes } from "../state/table.ts";
 
 /** The largest call to plan memory for. */
 export interface PlanSizes extends MaskOptions {

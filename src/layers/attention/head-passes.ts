@@ -95,7 +95,7 @@ function prepareHeads(
 function* runPass(pass: Pass, rows: number): Steps {
   const { calls, work } = pass;
   const { config, layer } = work.attention;
-  const joined = ({ call, pages, inStep }: PassCall) => isSelf(call) && (!pages.aging || inStep);
+  const joined = ({ call, pages, inStep }: PassCall) => isSelf(call) && (!pages.ages || inStep);
   // If no query attends a key of a later chunk, a chunk goes through all steps before the next one.
   if (layer.products.qkv && !seesLater(config) && !work.maps && calls.every(joined)) {
     for (const [begin, end] of chunksOf(pass.queries.total, rows)) yield* attendCausalChunk(pass, begin, end);
@@ -103,7 +103,7 @@ function* runPass(pass: Pass, rows: number): Steps {
   }
   // If pages age, each call is processed by itself, so that keys are not appended far ahead of the queries at their
   // positions.
-  const groups = calls.some(({ pages }) => pages.aging) ? calls.map((one) => [one]) : [calls];
+  const groups = calls.some(({ pages }) => pages.ages) ? calls.map((one) => [one]) : [calls];
   for (const group of groups) {
     const part = { ...pass, ...passOf(group) };
     const together = group.every(({ inStep }) => inStep);
@@ -209,7 +209,7 @@ function headFlops(attention: HeadsLayer, call: MixerCall, stepFlops: number): n
   const shape = layerShape(attention, stridesOf(config));
   const [queries, keys] = [listRows([call], () => call.rows), listRows([call], () => call.keyRows)];
   const rows = chunkRows(config, mostRows(call));
-  const inStep = call.cache?.pages.aging !== undefined && isInStep(config, call);
+  const inStep = call.cache?.pages.ages === true && isInStep(config, call);
   let flops = 0;
   for (const name of PROJECTIONS) {
     const linear = layer.linears[name];

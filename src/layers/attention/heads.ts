@@ -9,9 +9,7 @@ import { type Layout, pointer } from "../../wasm/memory.ts";
 import { wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import type { CallTokens, LayerCall, Mixer, MixerLayer, RunRows, Runs, Tap } from "../mixer/mixer.ts";
-import { agePages, reachPages } from "../state/aging.ts";
-import { appendRows, placeRows, storeRows } from "../state/page-rows.ts";
-import { pageTable } from "../state/pages.ts";
+import { agePages, appendRows, pageTable, placeRows, storeRows } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
 import { maskElements } from "./mask.ts";
 import type { Placement } from "./positions.ts";
@@ -277,11 +275,10 @@ export function storeKeys(work: WorkPlaces, runs: KeyRuns): void {
     const { where, newKeys, past } = tokens;
     for (const { batchRow, from, to, at } of tokenRunsOf(run, newKeys)) {
       const rowAt = (place: number): F32Ptr => pointer.f32(base + place + 4 * at * qkv);
-      reachPages(kernels, pages, batchRow, past + to);
       const rows = { k: rowAt(places.k), v: rowAt(places.v) };
       appendRows(kernels, pages, batchRow, shape, rows, past + from, to - from);
       // If queries do not advance with these keys, all of them attend as a query at the last key would.
-      if (!inStep) agePages(where, kernels, pages, batchRow, pageOf(past + to - 1), past);
+      if (!inStep) agePages(where, kernels, pages, batchRow, pageOf(past + to - 1));
     }
   }
 }
@@ -295,9 +292,9 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   normAndRotate(work, "q", rows);
   for (const run of runs) {
     const { tokens, pages, inStep } = run.of;
-    const { where, masks, target, past } = tokens;
+    const { where, masks, target } = tokens;
     for (const { at, ...placed } of segmentsOf(tokens, run, inStep, stepFlops)) {
-      if (inStep) agePages(where, kernels, pages, placed.batchRow, pageOf(placed.position), past);
+      if (inStep) agePages(where, kernels, pages, placed.batchRow, pageOf(placed.position));
       const segment = {
         ...placed,
         q: pointer.f32(base + places.q + 4 * at * stride.qkv),

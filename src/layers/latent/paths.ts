@@ -23,8 +23,17 @@ import {
 import { type PackedLinear, wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import type { HeadSite, LayerCall, MixerCall, MixerLayer, PassCall, Runs, Tap } from "../mixer/mixer.ts";
-import { appendRows, gatherRows, placeRows, storeRows } from "../state/page-rows.ts";
-import { createPageLayout, type PageShape, type Pages, pagesAt, pagesBytes, pageTable } from "../state/pages.ts";
+import { createPageLayout, type PageShape } from "../state/pages.ts";
+import {
+  appendRows,
+  gatherRows,
+  type Pages,
+  pagesAt,
+  pagesBytes,
+  pageTable,
+  placeRows,
+  storeRows,
+} from "../state/table.ts";
 import type { CheckedLatentConfig } from "./config.ts";
 import { type LatentFormats, latentSizes, type PackedLatents } from "./weights.ts";
 

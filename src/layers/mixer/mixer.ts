@@ -13,7 +13,8 @@ import type { Measure, ScoreStage } from "../attention/segment.ts";
 import type { PackedLinear } from "../linear/formats/format.ts";
 import type { Rows } from "../linear/products.ts";
 import type { KvCache } from "../state/kv-cache.ts";
-import type { PageShape, Pages } from "../state/pages.ts";
+import type { PageShape } from "../state/pages.ts";
+import type { Pages } from "../state/table.ts";
 
 /** A layer in linear memory, as those see it who do not know its mixer. */
 export interface MixerLayer {

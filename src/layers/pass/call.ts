@@ -127,7 +127,7 @@ export function checkPass(
   const { path } = options;
   passes.check(where, options);
   const call = { ...checkCall(where, config, cache, x, options, expectFree), cache, given: out, path };
-  if (cache?.pages.aging && !isInStep(config, call))
+  if (cache?.pages.ages && !isInStep(config, call))
     for (const { position } of call.placements) expectKept(where, "x", cache, position, call.target.kvLen);
   return call;
 }
@@ -246,7 +246,7 @@ export function expectAttention(where: string, attention: Pick<Attention, "kerne
 
 /** Adds what the calls appended to the length of their caches: the last step of a call. */
 export function commit(calls: readonly AttendCall[]): void {
-  for (const { cache, newKeys } of calls) cache?.advance(newKeys);
+  for (const { cache, newKeys } of calls) cache?.commit(newKeys);
 }
 
 /** The options of a call that are arrays or lists. */

@@ -19,7 +19,7 @@ import { fillTables } from "../attention/rope.ts";
 import { workFloats } from "../attention/segment.ts";
 import type { PackedLinear } from "../linear/formats/format.ts";
 import { multiply, prepareInput, type Rows } from "../linear/products.ts";
-import { pageTable } from "../state/pages.ts";
+import { pageTable } from "../state/table.ts";
 import type { Cache } from "./cache.ts";
 import { type AttendCall, type AttendOptions, type GivenCall, isApart } from "./call.ts";
 
@@ -52,7 +52,7 @@ const STEPS = new WeakMap<Cache, DecodeStep>();
 /** Prepares the steps that follow a call, if it was one: a token of one sequence, whose keys come from x and do not age. */
 export function prepareSteps(attention: Attention, call: AttendCall): void {
   const { cache } = call;
-  if (!cache || !isHeads(attention) || cache.pages.aging || call.batch * call.qLen !== 1 || !isSelf(call)) return;
+  if (!cache || !isHeads(attention) || cache.pages.ages || call.batch * call.qLen !== 1 || !isSelf(call)) return;
   if (attention.layer.products.qkv) STEPS.set(cache, stepAt(attention, cache, 0));
 }
 
@@ -133,7 +133,7 @@ export function runStep(
   table[pages.layout.kernels.attention](heads.at, q, pageTable(pages, 0), scratch, at, 0, config.numHeads);
   projectRow(work, step.o, heads);
   y.set(floats.subarray(step.y.at / 4, step.y.at / 4 + width));
-  cache.advance(1);
+  cache.commit(1);
   return given ?? y;
 }
 

@@ -6,8 +6,8 @@ import type { Steps } from "../../base/util/steps.ts";
 import { aligned } from "../../wasm/memory.ts";
 import { isInStep, mostRows } from "../attention/head-passes.ts";
 import type { MixerCall, MixerLayer, PassCall, Passes, PassOptions } from "../mixer/mixer.ts";
-import { restorePages } from "../state/aging.ts";
-import { createPageLayout, pagesAt, pagesBytes } from "../state/pages.ts";
+import { createPageLayout } from "../state/pages.ts";
+import { pagesAt, pagesBytes } from "../state/table.ts";
 import { clearPadding } from "./call.ts";
 
 /**
@@ -44,13 +44,13 @@ export function* forward(
       const passCalls = group.map((call): PassCall => {
         const pages = call.cache?.pages ?? pagesAt(kernels, at, layout, call.batch, call.target.kvLen);
         at += bytesOf(call);
-        restorePages(kernels, pages, call.past);
+        call.cache?.begin();
         return {
           call,
           tokens: call,
           pages,
           y: ys[i++] as Float32Array,
-          inStep: pages.aging !== undefined && isInStep(config, call),
+          inStep: pages.ages && isInStep(config, call),
         };
       });
       yield* run(passCalls, base, stepFlops, maps, blockAt);

@@ -17,7 +17,8 @@ import {
 import { checkConfig } from "../../layers/attention/config.ts";
 import { type PackedLinear, type WeightFormat, wholePanels } from "../../layers/linear/formats/format.ts";
 import type { LinearPlace } from "../../layers/linear/products.ts";
-import { createPageLayout, type PageLayout, pagesBytes } from "../../layers/state/pages.ts";
+import { createPageLayout, type PageLayout } from "../../layers/state/pages.ts";
+import { pagesBytes } from "../../layers/state/table.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { aligned } from "../../wasm/memory.ts";
 import type { Model } from "../blocks/model.ts";
