@@ -9,8 +9,10 @@ import { type Layout, pointer } from "../../wasm/memory.ts";
 import { wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import type { CallTokens, LayerCall, Mixer, MixerLayer, RunRows, Runs, Tap } from "../mixer/mixer.ts";
+import type { KvState } from "../state/state.ts";
 import { agePages, appendRows, pageTable, placeRows, storeRows } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
+import { KV_STATE, onPages } from "./kv-state.ts";
 import { maskElements } from "./mask.ts";
 import type { Placement } from "./positions.ts";
 import { fillTables, rotateHeads } from "./rope.ts";
@@ -465,8 +467,9 @@ function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, 
 }
 
 /** Layers of softmax heads in models. */
-export const HEADS: Mixer<HeadsLayer> = {
+export const HEADS: Mixer<HeadsLayer, KvState> = {
   callsOnlyKernels: true,
+  ...KV_STATE,
   linears: ({ layer }) => Object.values(layer.linears).filter((each) => each !== undefined),
   chunkRows: (_, rows) => rows,
   plan(attention, layout, rows, formats, reading) {
@@ -476,7 +479,7 @@ export const HEADS: Mixer<HeadsLayer> = {
     const shape = layerShape(attention, places.stride);
     return (base, stepFlops, runs, io) => {
       const { maps, tap, measure } = io;
-      return runAttention({ attention, shape, places, base, stepFlops, maps, tap, measure }, runs, io);
+      return runAttention({ attention, shape, places, base, stepFlops, maps, tap, measure }, onPages(runs), io);
     };
   },
 };

@@ -15,6 +15,7 @@ import {
 import type { Steps } from "../../base/util/steps.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
 import { segmentsOf } from "../attention/heads.ts";
+import { KV_STATE, onPages } from "../attention/kv-state.ts";
 import type { CheckedMasks, MaskTarget } from "../attention/mask.ts";
 import { seesLater } from "../attention/positions.ts";
 import { type SegmentNeeds, segmentFlops, segmentNeeds, workFloats } from "../attention/segment.ts";
@@ -23,6 +24,7 @@ import { linearFlops, type Rows } from "../linear/products.ts";
 import type { Mixer, MixerCall, PassCall, Passes, Runs } from "../mixer/mixer.ts";
 import { expectIntegerDim } from "../state/formats.ts";
 import { createPageLayout, type PageKind, type PageShape } from "../state/pages.ts";
+import type { KvState } from "../state/state.ts";
 import type { CheckedLatentConfig } from "./config.ts";
 import {
   absorbedShape,
@@ -76,8 +78,9 @@ export function latentPageShape({ kvLoraRank, ropeDim }: CheckedLatentConfig): P
 }
 
 /** Layers of latent attention in models. */
-export const LATENTS: Mixer<LatentsLayer> = {
+export const LATENTS: Mixer<LatentsLayer, KvState> = {
   callsOnlyKernels: false,
+  ...KV_STATE,
   linears({ latents: { qDown, q, kvDown, kAbsorbed, v, o } }) {
     return [...(qDown ? [qDown] : []), q, kvDown, ...kAbsorbed, ...v, o];
   },
@@ -87,7 +90,8 @@ export const LATENTS: Mixer<LatentsLayer> = {
     const columns = maps ? kvLen : 0;
     const places = placeLatentRows(config, latents.formats, layout, rows, formats, { reads: kvLen > 0, columns });
     const block = layout.take(blockBytes(config, 0, kvLen > 0, kvLen));
-    return function* (base, stepFlops, runs, { x, out, tap, maps, measure }) {
+    return function* (base, stepFlops, states, { x, out, tap, maps, measure }) {
+      const runs = onPages(states);
       const work = { attention, places, base, stepFlops, block: base + block, maps, tap, measure };
       yield* appendLatents(work, runs, x);
       yield* attendAbsorbed(work, runs, { x, out });

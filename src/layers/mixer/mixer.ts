@@ -12,8 +12,9 @@ import type { Rotary } from "../attention/rope.ts";
 import type { Measure, ScoreStage } from "../attention/segment.ts";
 import type { PackedLinear } from "../linear/formats/format.ts";
 import type { Rows } from "../linear/products.ts";
-import type { KvCache } from "../state/kv-cache.ts";
+import type { CacheOptions, KvCache } from "../state/kv-cache.ts";
 import type { PageShape } from "../state/pages.ts";
+import type { LayerState } from "../state/state.ts";
 import type { Pages } from "../state/table.ts";
 
 /** A layer in linear memory, as those see it who do not know its mixer. */
@@ -41,18 +42,22 @@ export interface BlockLayer extends MixerLayer {
  * How layers mix the tokens of rows that stay in linear memory, as a model has them. Each function is given a layer that carries the
  * record.
  */
-export interface Mixer<Layer extends MixerLayer = MixerLayer> {
+export interface Mixer<Layer extends MixerLayer = MixerLayer, State extends LayerState = LayerState> {
   /** Whether a token takes calls of kernels alone, and its position is in them: then the calls can be recorded and repeated. */
   readonly callsOnlyKernels: boolean;
   /** The packed matrices of a layer, in the order in which they are multiplied. */
   linears(layer: Layer): readonly PackedLinear[];
   /** The most rows of a chunk of `plan`. */
   chunkRows(layer: Layer, rows: number): number;
+  /** Bytes of linear memory of the state of a sequence of up to `maxSeqLen` tokens. */
+  stateBytes(where: string, layer: Layer, maxSeqLen: number, options: StateOptions): number;
+  /** What a layer keeps of a sequence. */
+  createState(where: string, layer: Layer, maxSeqLen: number, options: StateOptions): State;
   /**
-   * Plans causal self-attention of chunks of up to `rows` rows without masks, on pages of these formats: places what the layer works
-   * in, and returns what runs it. What `reading` names can be read.
+   * Plans chunks of up to `rows` rows that follow each other, without masks, on states whose pages have these formats: places what the
+   * layer works in, and returns what runs it. What `reading` names can be read.
    */
-  plan(layer: Layer, layout: Layout, rows: number, formats: number, reading: Reading): RunRows;
+  plan(layer: Layer, layout: Layout, rows: number, formats: number, reading: Reading): RunRows<StateCall<State>>;
 }
 
 /**
@@ -102,7 +107,18 @@ export interface LayerCall {
 }
 
 /** The runs of rows of a chunk, which may belong to several calls. */
-export type Runs<Call extends LayerCall = LayerCall> = readonly RowRun<Call>[];
+export type Runs<Call = LayerCall> = readonly RowRun<Call>[];
+
+/** The tokens of one call, and what the layer keeps of their sequence. */
+export interface StateCall<State extends LayerState = LayerState> {
+  readonly tokens: CallTokens;
+  readonly state: State;
+}
+
+export type StateRuns<State extends LayerState = LayerState> = Runs<StateCall<State>>;
+
+/** How a sequence is kept. */
+export type StateOptions = Pick<CacheOptions, "format" | "truncatable">;
 
 /** What is read of a call's attention besides its outputs. */
 export interface Reading {
@@ -117,18 +133,23 @@ export interface Reading {
  * `maps` [numHeads, qLen, kvLen] gets the softmax weights of a single call, where the plan has room for them. `measure` measures
  * the rows of attention of a single call, whose keys the plan then knows.
  */
-export type RunRows = (
-  base: number,
-  stepFlops: number,
-  runs: Runs,
-  rows: {
-    readonly x: Rows;
-    readonly out: Rows;
-    readonly tap?: Tap | undefined;
-    readonly maps?: Float32Array | undefined;
-    readonly measure?: Measure | undefined;
-  },
-) => Steps;
+export type RunRows<Call = LayerCall> = Runner<Call>["run"];
+
+/** As a method, whose runs may be those of the layer's own states. */
+interface Runner<Call> {
+  run(
+    base: number,
+    stepFlops: number,
+    runs: Runs<Call>,
+    rows: {
+      readonly x: Rows;
+      readonly out: Rows;
+      readonly tap?: Tap | undefined;
+      readonly maps?: Float32Array | undefined;
+      readonly measure?: Measure | undefined;
+    },
+  ): Steps;
+}
 
 /**
  * In a layer's attention, by the names of TransformerLens: what the projections gave, before norms and RoPE, head after head; and

@@ -27,12 +27,12 @@ export function blockRows(
 }
 
 /** Runs a layer: attention and MLP, each of which is added to the residual, with the layer's norms. */
-export function* runBlock(
+export function* runBlock<Call>(
   work: RowWork,
   block: PackedBlock,
   plan: Pick<PassPlan, "inner" | "moe">,
-  attend: RunRows,
-  runs: Runs,
+  attend: RunRows<Call>,
+  runs: Runs<Call>,
   rows: BlockRows,
   count: number,
   attendCross?: (rows: { readonly x: Rows; readonly out: Rows }) => Steps,

@@ -2,7 +2,7 @@
 
 import { wholePanels } from "../../layers/linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch } from "../../layers/linear/products.ts";
-import type { RunRows } from "../../layers/mixer/mixer.ts";
+import type { RunRows, StateCall } from "../../layers/mixer/mixer.ts";
 import { Layout } from "../../wasm/memory.ts";
 import type { ModelSpec } from "../spec/spec.ts";
 import { linearsIn, type MoePlaces, placeInner, placeMoeRows } from "./mlp.ts";
@@ -14,7 +14,7 @@ import { flopsOf, ROW_SHAPE_BYTES } from "./rows.ts";
 
 /** What runs the attention of a layer, and its attention to the outputs of an encoder. */
 export interface LayerRun {
-  readonly self: RunRows;
+  readonly self: RunRows<StateCall>;
   readonly cross?: RunRows;
 }
 

@@ -6,7 +6,7 @@ import type { Steps } from "../../base/util/steps.ts";
 import { checkMasks } from "../../layers/attention/mask.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import type { Rows } from "../../layers/linear/products.ts";
-import type { CallTokens, LayerCall, RunRows } from "../../layers/mixer/mixer.ts";
+import type { CallTokens, LayerCall, RunRows, StateCall } from "../../layers/mixer/mixer.ts";
 import { runSlices, type Slices, stepFlopsOf } from "../../layers/pass/slices.ts";
 import { expectRoom } from "../../layers/state/kv-cache.ts";
 import { blockRows, runBlock } from "../blocks/block.ts";
@@ -139,11 +139,11 @@ function* runChunk(
   const isSeen = tap !== undefined || maps !== undefined || measures !== undefined;
   const layer = (i: number): Steps => {
     const block = weights.blocks[i] as PackedBlock;
-    const own = runs.map((run): RowRun<LayerCall> => {
-      const { pages } = run.of.call.session.stateOf(i);
+    const own = runs.map((run): RowRun<StateCall> => {
+      const state = run.of.call.session.stateOf(i);
       const { target } = run.of.tokens;
       const tokens = { ...run.of.tokens, target: { ...target, numHeads: block.attention.config.numHeads } };
-      return { ...run, of: { tokens, pages, inStep: pages.ages } };
+      return { ...run, of: { tokens, state } };
     });
     const { self, cross } = plan.attention[i] as LayerRun;
     const sourced = runs.map((run) => ({

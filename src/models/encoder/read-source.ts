@@ -3,11 +3,12 @@ import { describe, underName } from "../../base/util/errors.ts";
 import { CHUNK_ROWS, chunksOf, listRows } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { type BothWays, planBothWays } from "../../layers/attention/heads.ts";
+import { layerCache, onPages } from "../../layers/attention/kv-state.ts";
 import { checkMasks } from "../../layers/attention/mask.ts";
-import type { BlockLayer, CallTokens } from "../../layers/mixer/mixer.ts";
-import { layerCache } from "../../layers/pass/cache.ts";
+import type { BlockLayer, CallTokens, StateRuns } from "../../layers/mixer/mixer.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../../layers/pass/slices.ts";
 import type { KvCache } from "../../layers/state/kv-cache.ts";
+import type { KvState } from "../../layers/state/state.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { expectModel } from "../blocks/model.ts";
 import {
@@ -140,7 +141,10 @@ function sourceOf(where: string, model: Seq2Seq, caches: readonly KvCache[], len
     plan({ weights }, block, layout, rows, formats) {
       const { whole } = planBothWays(block.attention, layout, rows, formats)(weights.relativeBias);
       const { queries } = planBothWays(block.cross as BlockLayer, layout, rows, formats)(undefined);
-      return { self: whole, cross: queries };
+      return {
+        self: (base, stepFlops, runs: StateRuns<KvState>, rows) => whole(base, stepFlops, onPages(runs), rows),
+        cross: queries,
+      };
     },
     callOf: (layer, { qLen }) => ({
       tokens: crossTokens(where, model, qLen, length),

@@ -8,6 +8,7 @@ import { finish, type Steps } from "../../base/util/steps.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import { stepFlopsOf } from "../../layers/pass/slices.ts";
 import { expectStatistics, type MeasuredCall, measureCalls } from "../../layers/pass/statistics.ts";
+import { expectPages } from "../../layers/state/state.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
 import type { PackedBlock } from "../../models/blocks/places.ts";
 import {
@@ -156,7 +157,7 @@ function measureLayers(
   expectStatistics(where, kernels);
   const calls = layers.map((layer): MeasuredCall => {
     const { attention } = weights.blocks[layer] as PackedBlock;
-    const { pages } = session.stateOf(layer);
+    const { pages } = expectPages(where, session.stateOf(layer));
     const target = { batch: 1, numHeads: attention.config.numHeads, qLen: ids.length, kvLen: past + ids.length };
     const layout = viewOf(attention).measuredPages(attention, pages.layout);
     return { target, tokens: Math.min(ids.length, CHUNK_ROWS), rules: attention.config, layout };
