@@ -12,9 +12,9 @@ import { type CacheStage, checkCacheFormat, describeStages, expectStagesLoaded }
 import { type CacheFormat, type CacheFormats, createPageLayout, type PageShape, type Stage } from "./pages.ts";
 import {
   allocatePages,
-  begin,
-  commit,
-  cut,
+  beginPages,
+  commitPages,
+  cutPages,
   freePages,
   gatherRows,
   leastLength,
@@ -226,19 +226,19 @@ export function cacheOf<T extends KvCache>(
       expectKernels("truncate", kernels, "cache.kernels");
       expectNoHold("truncate", holds.appending + holds.reading);
       expectTruncatable(pages, to);
-      cut("truncate", kernels, pages, to);
+      cutPages("truncate", kernels, pages, to);
     },
     read() {
       expectAlive("read", "cache", { released });
       expectKernels("read", kernels, "cache.kernels");
       if (pages.ages) expectNoHold("read", holds.appending);
-      begin(kernels, pages);
+      beginPages(kernels, pages);
       return readPages(kernels, pages);
     },
     begin() {
-      if (!released && !kernels.released) begin(kernels, pages);
+      if (!released && !kernels.released) beginPages(kernels, pages);
     },
-    commit: (tokens, start) => commit(pages, tokens, start),
+    commit: (tokens, start) => commitPages(pages, tokens, start),
   };
   const internal = ["kernels", "pages", "holds", ...Object.keys(owner)] as (keyof T)[];
   const all = Object.defineProperties(owner as T, Object.getOwnPropertyDescriptors(parts));

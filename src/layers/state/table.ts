@@ -136,7 +136,12 @@ export function slotsOf({ limits, pagesPerRow }: Pick<Pages, "limits" | "pagesPe
 }
 
 /** The offsets of tables, staging memory and `counts` slots of each stage and sequence in a block. */
-export function placePages(pageLayout: PageLayout, batch: number, pagesPerRow: number, counts: readonly number[]) {
+export function placePages(
+  pageLayout: PageLayout,
+  batch: number,
+  pagesPerRow: number,
+  counts: readonly number[],
+): { readonly staging: Pages["staging"]; readonly slots: readonly number[]; readonly bytes: number } {
   const { numKvHeads, headDim, valueDim, stages } = pageLayout;
   const layout = new Layout();
   layout.take(batch * tableBytes(pagesPerRow));
@@ -457,7 +462,7 @@ function copyParts({ memory }: Kernels, { layout }: Pages, before: number, after
 // The transaction: what a call appends and ages is part of what is held once the call commits.
 
 /** Undoes what an uncommitted call left: every call begins with it. */
-export function begin(kernels: Kernels, pages: Pages): void {
+export function beginPages(kernels: Kernels, pages: Pages): void {
   dropTokens(kernels, pages, pages.length);
   for (let last = pages.old.pop(); last; last = pages.old.pop()) {
     const { batchRow, page, entry, bytes } = last;
@@ -469,15 +474,15 @@ export function begin(kernels: Kernels, pages: Pages): void {
 }
 
 /** Makes `tokens` more of each sequence, and what they aged, part of what is held. Earlier ones than `start` are not kept. */
-export function commit(pages: Pages, tokens: number, start = 0): void {
+export function commitPages(pages: Pages, tokens: number, start = 0): void {
   pages.old.length = 0;
   pages.length += tokens;
   pages.start = Math.max(pages.start, start, pages.length - pages.span);
 }
 
 /** Forgets the tokens from `length` on, which `leastLength` allows. */
-export function cut(where: string, kernels: Kernels, pages: Pages, length: number): void {
-  begin(kernels, pages);
+export function cutPages(where: string, kernels: Kernels, pages: Pages, length: number): void {
+  beginPages(kernels, pages);
   pages.sharing?.reserveCut(where, kernels, pages, length);
   pages.sharing?.cut(kernels, pages, length);
   dropTokens(kernels, pages, length);
