@@ -10,10 +10,10 @@ import { createSession, type Session } from "../../src/models/decoder/session.ts
 import { loadModel } from "../../src/models/load/load-model.ts";
 import { type Build, loadBuild } from "../lib/builds.ts";
 import type { Region } from "../lib/case.ts";
+import { arithmeticPeak, readingPeak, totalBytes } from "../lib/limits.ts";
 import { type Effort, type Load, measure } from "../lib/measure.ts";
 import { type Column, fasterBuild, part } from "../lib/part.ts";
 import { MODEL_CONFIGS, randomModel } from "../lib/random-model.ts";
-import { arithmeticPeak, readingPeak, totalBytes } from "../peaks/limits.ts";
 
 interface DecoderRow {
   readonly model: string;

@@ -3,7 +3,7 @@
 
 import { alibiSlopes, type Kernels, type RopeScaling, scaledDotProductAttention, type Tensor } from "headwise";
 import { applyRope, ropeTables } from "headwise/heads";
-import { normals } from "./random.ts";
+import { normals } from "../worker/random.ts";
 
 /** Floats of a query or key. */
 export const HEAD_DIM = 64;

@@ -1,9 +1,9 @@
 // Vectors of texts by the model that is loaded, kept for as long as it is, so that a changed line is the only one that is read.
 
 import { FloatDigest } from "../../src/tools/diagnostics/self-test.ts";
-import { type Join, joinLines } from "../src/clusters.ts";
+import type { Call } from "./call.ts";
+import { type Join, joinLines } from "./clusters.ts";
 import { loadedModel, onRelease } from "./load.ts";
-import type { Call } from "./main.ts";
 
 export type Pooling = "mean" | "cls" | "last";
 

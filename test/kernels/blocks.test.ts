@@ -6,7 +6,6 @@ import { CODED_BLOCKS, type CodedDtype, decodeFloats } from "../../src/base/tens
 import { integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats/format.ts";
 import { FORMATS, formatOf } from "../../src/layers/linear/formats/formats.ts";
 import { reference } from "../../src/reference/index.ts";
-import { sampled } from "../support/sampled.ts";
 import {
   type Arguments,
   builds,
@@ -17,7 +16,8 @@ import {
   pieces,
   type Random,
   runKernel,
-} from "./harness.ts";
+} from "../support/harness.ts";
+import { sampled } from "../support/sampled.ts";
 
 const DTYPES = Object.keys(CODED_BLOCKS) as CodedDtype[];
 /** Modes of a build: 7 bits where odd; i16 pairs, and the two paths of i8 where there are products of bytes. */

@@ -3,7 +3,16 @@ import { LINEAR_SCRATCH, WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_Q4, WEIGHT_
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { padded } from "../../src/reference/integers.ts";
 import { embed_rows } from "../../src/reference/rows.ts";
-import { type Arguments, builds, copyArguments, createRandom, floats, load, pieces, runKernel } from "./harness.ts";
+import {
+  type Arguments,
+  builds,
+  copyArguments,
+  createRandom,
+  floats,
+  load,
+  pieces,
+  runKernel,
+} from "../support/harness.ts";
 
 const NAMES = ["f32", "f16", "bf16", "q8", "q8-row", "q4"] as const;
 

@@ -4,7 +4,6 @@ import { integerRowBytes, linearShape, panelsOf, wholeBlocks } from "../../src/l
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import { packedQ4, packedQ8 } from "../../src/reference/integers.ts";
-import { sampled } from "../support/sampled.ts";
 import {
   type Arguments,
   builds,
@@ -15,7 +14,8 @@ import {
   pieces,
   type Random,
   runKernel,
-} from "./harness.ts";
+} from "../support/harness.ts";
+import { sampled } from "../support/sampled.ts";
 
 /** Modes of a build: 7 bits where odd; i16 pairs, and the two paths of i8 where there are products of bytes. */
 const MODES = { debug: [0, 1], simd: [0, 1], relaxed: [0, 1, 2, 3, 4, 5] } as const;

@@ -3,7 +3,17 @@ import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/for
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { linear_f32 } from "../../src/reference/linear.ts";
 import { pack_rows_f32 } from "../../src/reference/pack.ts";
-import { builds, copyArguments, createRandom, floats, load, pieces, type Random, runKernel, worst } from "./harness.ts";
+import {
+  builds,
+  copyArguments,
+  createRandom,
+  floats,
+  load,
+  pieces,
+  type Random,
+  runKernel,
+  worst,
+} from "../support/harness.ts";
 
 type Arguments = Parameters<typeof linear_f32>;
 

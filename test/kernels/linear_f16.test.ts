@@ -5,7 +5,6 @@ import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { widenBf16, widenF16 } from "../../src/reference/half.ts";
 import { linear_f16 } from "../../src/reference/linear.ts";
 import { pack_columns_f16, pack_rows_f16, repack_columns_f16, repack_rows_f16 } from "../../src/reference/pack.ts";
-import { sampled } from "../support/sampled.ts";
 import {
   type Arguments,
   builds,
@@ -17,7 +16,8 @@ import {
   type Random,
   runKernel,
   worst,
-} from "./harness.ts";
+} from "../support/harness.ts";
+import { sampled } from "../support/sampled.ts";
 
 /** Kinds of weights that take different paths: ordinary ones, many subnormals, single large and infinite ones, any bits. */
 const kinds = ["ordinary", "subnormal", "large", "any"] as const;

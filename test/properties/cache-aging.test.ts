@@ -15,8 +15,8 @@ import {
 import { chunkRows } from "../../src/layers/attention/heads.ts";
 import { pageTable } from "../../src/layers/state/table.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
 import { failKernels } from "../support/failing-kernels.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights } from "../support/layers.ts";
 
 type Format = NonNullable<CacheOptions["format"]>;

@@ -22,8 +22,8 @@ import { type CachePage, exportPages, importPages } from "../../src/entries/sess
 import { chunkRows } from "../../src/layers/attention/heads.ts";
 import { pageBytes } from "../../src/layers/state/pages.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
 import { failKernels } from "../support/failing-kernels.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../support/layers.ts";
 
 type Format = NonNullable<CacheOptions["format"]>;

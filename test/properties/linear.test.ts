@@ -17,7 +17,7 @@ import { quantizeTensor, toFloats } from "../../src/entries/weights.ts";
 import type { WeightFormat } from "../../src/layers/linear/formats/format.ts";
 import { FORMATS, WEIGHT_FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { projectByTwins } from "../support/integer-projection.ts";
 import { firstDifference, kernelsOf, matrix, shippedBuilds, threadedKernels } from "../support/layers.ts";
 import { sampled } from "../support/sampled.ts";

@@ -12,7 +12,7 @@ import { createCache } from "../../src/layers/pass/cache.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { selfTest } from "../../src/tools/diagnostics/self-test.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import {
   firstDifference,
   kernelsOf,

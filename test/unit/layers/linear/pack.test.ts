@@ -6,7 +6,7 @@ import { attend, createLinear, type Kernels, linear, type Tensor } from "../../.
 import { createLatentAttention } from "../../../../src/entries/latent.ts";
 import { FORMATS, formatOf, WEIGHT_FORMATS } from "../../../../src/layers/linear/formats/formats.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../support/harness.ts";
 import { latentWeights } from "../../../support/latent-layers.ts";
 import { kernelsOf } from "../../../support/layers.ts";
 

@@ -1,4 +1,4 @@
-"""Trains the model of ../../model/stories: python3 train.py --seed 1 --work FOLDER.
+"""Trains the model of ../../stories: python3 train.py --seed 1 --work FOLDER.
 
 Writes the model's files and its output (result.txt); checkpoints go to the folder of --work.
 """
@@ -119,7 +119,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1, help="share of the steps, for a trial")
     parser.add_argument("--work", type=Path, required=True, help="folder of the checkpoints")
-    parser.add_argument("--out", type=Path, default=HERE / "../../model/stories")
+    parser.add_argument("--out", type=Path, default=HERE / "../../stories")
     parser.add_argument("--result", type=Path, default=HERE / "result.txt")
     parser.add_argument("--resume", help="the last stage whose checkpoint is there: goes on behind it, to the same weights")
     options = parser.parse_args()

@@ -1,8 +1,8 @@
 // What a measurement is compared with: a loop that does nothing but what limits it.
 
-import type { Build } from "../lib/builds.ts";
-import type { Region } from "../lib/case.ts";
-import { type Effort, type Load, measure } from "../lib/measure.ts";
+import type { Build } from "./builds.ts";
+import type { Region } from "./case.ts";
+import { type Effort, type Load, measure } from "./measure.ts";
 
 const ROUNDS = 10_000;
 const FLOPS_PER_ROUND = 96;

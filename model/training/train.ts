@@ -19,7 +19,7 @@ const { values: options } = parseArgs({
   options: {
     seed: { type: "string", default: "1" },
     steps: { type: "string", default: "2000" },
-    out: { type: "string", default: "../model" },
+    out: { type: "string", default: ".." },
     result: { type: "string", default: "result.txt" },
   },
 });

@@ -59,3 +59,15 @@ export const hasFormat = (variant: Variant, format: Format): boolean => variant 
 
 /** Lengths of the context up to `most` tokens. */
 export const lengthsUpTo = (most: number): number[] => [256, 1024, 4096, 16_384, 65_536].filter((each) => each <= most);
+
+/** What a variant costs at a length of the context. */
+export interface Cost {
+  readonly variant: Variant;
+  readonly format: Format;
+  /** Tokens in the cache when the last one attends. */
+  readonly length: number;
+  /** Of the cache for so many tokens, by `plan` and `planLatent`. */
+  readonly bytes: number;
+  /** Milliseconds of the layer for one token, a median. Undefined until measured, or if memory is too small. */
+  readonly ms?: number;
+}

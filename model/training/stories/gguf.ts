@@ -8,7 +8,7 @@ import {
   readSafetensors,
   type StoredTensor,
   toFloats,
-} from "../../src/entries/weights.ts";
+} from "../../../src/entries/weights.ts";
 
 /** What config.json and tokenizer.json say of the model, as far as a GGUF file says it too. */
 interface Config {
@@ -208,9 +208,7 @@ function writeGguf(metadata: Readonly<Record<string, Value>>, tensors: readonly 
 }
 
 if (import.meta.main) {
-  const folder = process.argv[2]
-    ? pathToFileURL(`${process.argv[2]}/`)
-    : new URL("../../model/stories/", import.meta.url);
+  const folder = process.argv[2] ? pathToFileURL(`${process.argv[2]}/`) : new URL("../../stories/", import.meta.url);
   for (const [file, kind] of [
     ["stories.gguf", "q8"],
     ["stories-q4.gguf", "q4"],

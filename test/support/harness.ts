@@ -6,7 +6,7 @@ import type { Random } from "../../src/tools/diagnostics/random.ts";
 import type { KernelTable, Page, Reference } from "../../src/wasm/abi.ts";
 import * as abi from "../../src/wasm/abi.ts";
 import { adopt, type Instance, kernelsIn } from "../../src/wasm/modules.ts";
-import { moduleOf } from "../support/modules.ts";
+import { moduleOf } from "./modules.ts";
 
 export { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 

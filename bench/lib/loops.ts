@@ -1,4 +1,4 @@
-// @ts-nocheck: AssemblyScript, compiled by compile.ts.
+// @ts-nocheck: AssemblyScript, compiled by peak-loops.ts.
 // Loops that show what one core can do at most, from the same compiler as the kernels.
 
 /** Twelve independent chains of acc = acc · a + b, fused: 96 floating-point operations per round. */
