@@ -39,13 +39,20 @@ export function layerCache(where: string, { kernels, config, pageShape }: MixerL
   return makeCache<KvCache>("Cache", "createCache", kernels, pageShape, checked, retention, {});
 }
 
-/** The state of layers of attention, as a mixer has it. */
-export const KV_STATE = {
-  stateBytes: (where: string, { pageShape, config }: MixerLayer, maxSeqLen: number, options: StateOptions): number =>
-    planCache(where, pageShape, config, maxSeqLen, options).bytes,
-  createState: (where: string, layer: MixerLayer, maxSeqLen: number, options: StateOptions): KvState =>
-    createKvState(layerCache(where, layer, { ...options, maxSeqLen })),
-};
+/** `stateBytes` of the mixers of attention. */
+export function kvStateBytes(
+  where: string,
+  { pageShape, config }: MixerLayer,
+  maxSeqLen: number,
+  options: StateOptions,
+): number {
+  return planCache(where, pageShape, config, maxSeqLen, options).bytes;
+}
+
+/** `createState` of the mixers of attention. */
+export function createLayerState(where: string, layer: MixerLayer, maxSeqLen: number, options: StateOptions): KvState {
+  return createKvState(layerCache(where, layer, { ...options, maxSeqLen }));
+}
 
 /** The runs of tokens of states, with the pages of these. */
 export function onPages(runs: StateRuns<KvState>): Runs {
