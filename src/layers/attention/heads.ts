@@ -12,7 +12,7 @@ import type { CallTokens, LayerCall, Mixer, MixerLayer, RunRows, Runs, Tap } fro
 import type { KvState } from "../state/state.ts";
 import { agePages, appendRows, pageTable, placeRows, storeRows } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
-import { createLayerState, kvStateBytes, onPages } from "./kv-state.ts";
+import { onPages } from "./kv-state.ts";
 import { maskElements } from "./mask.ts";
 import type { Placement } from "./positions.ts";
 import { fillTables, rotateHeads } from "./rope.ts";
@@ -469,8 +469,6 @@ function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, 
 /** Layers of softmax heads in models. */
 export const HEADS: Mixer<HeadsLayer, KvState> = {
   callsOnlyKernels: true,
-  stateBytes: kvStateBytes,
-  createState: createLayerState,
   linears: ({ layer }) => Object.values(layer.linears).filter((each) => each !== undefined),
   chunkRows: (_, rows) => rows,
   plan(attention, layout, rows, formats, reading) {

@@ -1,6 +1,6 @@
 // What layers of attention keep of a sequence: keys and values, or latents, in pages.
 
-import type { MixerLayer, Runs, StateOptions, StateRuns } from "../mixer/mixer.ts";
+import type { MixerLayer, Runs, StateMaker, StateOptions, StateRuns } from "../mixer/mixer.ts";
 import { checkCacheFormat } from "../state/formats.ts";
 import { type CacheOptions, checkCacheOptions, checkTruncatable, type KvCache, makeCache } from "../state/kv-cache.ts";
 import { createPageLayout, type PageShape } from "../state/pages.ts";
@@ -39,20 +39,12 @@ export function layerCache(where: string, { kernels, config, pageShape }: MixerL
   return makeCache<KvCache>("Cache", "createCache", kernels, pageShape, checked, retention, {});
 }
 
-/** `stateBytes` of the mixers of attention. */
-export function kvStateBytes(
-  where: string,
-  { pageShape, config }: MixerLayer,
-  maxSeqLen: number,
-  options: StateOptions,
-): number {
-  return planCache(where, pageShape, config, maxSeqLen, options).bytes;
-}
-
-/** `createState` of the mixers of attention. */
-export function createLayerState(where: string, layer: MixerLayer, maxSeqLen: number, options: StateOptions): KvState {
-  return createKvState(layerCache(where, layer, { ...options, maxSeqLen }));
-}
+/** Keys and values, or latents, in pages. */
+export const KV_STATES: StateMaker<MixerLayer, KvState> = {
+  bytes: (where, { pageShape, config }, maxSeqLen, options) =>
+    planCache(where, pageShape, config, maxSeqLen, options).bytes,
+  create: (where, layer, maxSeqLen, options) => createKvState(layerCache(where, layer, { ...options, maxSeqLen })),
+};
 
 /** The runs of tokens of states, with the pages of these. */
 export function onPages(runs: StateRuns<KvState>): Runs {

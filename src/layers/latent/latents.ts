@@ -15,7 +15,7 @@ import {
 import type { Steps } from "../../base/util/steps.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
 import { segmentsOf } from "../attention/heads.ts";
-import { createLayerState, kvStateBytes, onPages } from "../attention/kv-state.ts";
+import { onPages } from "../attention/kv-state.ts";
 import type { CheckedMasks, MaskTarget } from "../attention/mask.ts";
 import { seesLater } from "../attention/positions.ts";
 import { type SegmentNeeds, segmentFlops, segmentNeeds, workFloats } from "../attention/segment.ts";
@@ -80,8 +80,6 @@ export function latentPageShape({ kvLoraRank, ropeDim }: CheckedLatentConfig): P
 /** Layers of latent attention in models. */
 export const LATENTS: Mixer<LatentsLayer, KvState> = {
   callsOnlyKernels: false,
-  stateBytes: kvStateBytes,
-  createState: createLayerState,
   linears({ latents: { qDown, q, kvDown, kAbsorbed, v, o } }) {
     return [...(qDown ? [qDown] : []), q, kvDown, ...kAbsorbed, ...v, o];
   },

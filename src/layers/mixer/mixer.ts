@@ -49,15 +49,20 @@ export interface Mixer<Layer extends MixerLayer = MixerLayer, State extends Laye
   linears(layer: Layer): readonly PackedLinear[];
   /** The most rows of a chunk of `plan`. */
   chunkRows(layer: Layer, rows: number): number;
-  /** Bytes of linear memory of the state of a sequence of up to `maxSeqLen` tokens. */
-  stateBytes(where: string, layer: Layer, maxSeqLen: number, options: StateOptions): number;
-  /** What a layer keeps of a sequence. */
-  createState(where: string, layer: Layer, maxSeqLen: number, options: StateOptions): State;
+  /** What a layer keeps of a sequence, if that is not keys and values in pages of its `pageShape`. */
+  readonly states?: StateMaker<Layer, State>;
   /**
    * Plans chunks of up to `rows` rows that follow each other, without masks, on states whose pages have these formats: places what the
    * layer works in, and returns what runs it. What `reading` names can be read.
    */
   plan(layer: Layer, layout: Layout, rows: number, formats: number, reading: Reading): RunRows<StateCall<State>>;
+}
+
+/** Makes what layers keep of sequences of up to `maxSeqLen` tokens. */
+export interface StateMaker<Layer extends MixerLayer = MixerLayer, State extends LayerState = LayerState> {
+  /** Bytes of linear memory of a state. */
+  bytes(where: string, layer: Layer, maxSeqLen: number, options: StateOptions): number;
+  create(where: string, layer: Layer, maxSeqLen: number, options: StateOptions): State;
 }
 
 /**

@@ -1,7 +1,8 @@
 import { expectInt } from "../../base/util/arguments.ts";
 import { HeadwiseError, underName } from "../../base/util/errors.ts";
 import { expectAlive, expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
-import type { CallTokens, LayerCall } from "../../layers/mixer/mixer.ts";
+import { KV_STATES } from "../../layers/attention/kv-state.ts";
+import type { BlockLayer, CallTokens, LayerCall, StateMaker } from "../../layers/mixer/mixer.ts";
 import { type CacheOptions, expectNoHold } from "../../layers/state/kv-cache.ts";
 import type { LayerState } from "../../layers/state/state.ts";
 import { expectKernels } from "../../wasm/kernels.ts";
@@ -108,6 +109,9 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
   return makeSession(where, model, readOptions(where, options, SESSION_OPTIONS));
 }
 
+/** Makes what a layer keeps: by default keys and values. */
+const statesOf = ({ mixer }: BlockLayer): StateMaker => mixer.states ?? KV_STATES;
+
 /** Checks the options of a session. Returns its length, and the bytes of its caches. */
 export function checkSession(
   where: string,
@@ -118,7 +122,7 @@ export function checkSession(
   expectPositions(where, mostTokens(model.spec), maxSeqLen);
   const { memory } = model.kernels;
   const bytes = model.weights.blocks.reduce(
-    (sum, { attention }) => sum + attention.mixer.stateBytes(where, attention, maxSeqLen, rest),
+    (sum, { attention }) => sum + statesOf(attention).bytes(where, attention, maxSeqLen, rest),
     0,
   );
   const room = LARGEST_MEMORY - memory.used;
@@ -135,7 +139,7 @@ export function makeSession(where: string, model: Model, options: SessionOptions
   const { maxSeqLen, bytes } = checkSession(where, model, options);
   const { blocks } = model.weights;
   const states = openStates(where, model, bytes, blocks, ({ attention }) =>
-    attention.mixer.createState(where, attention, maxSeqLen, options),
+    statesOf(attention).create(where, attention, maxSeqLen, options),
   );
   return sessionOf(model, maxSeqLen, states, [], bytes + (source?.bytes ?? 0), source);
 }

@@ -119,8 +119,10 @@ const MEANS: Mixer<BlockLayer, SumState> = {
   callsOnlyKernels: false,
   linears: () => [],
   chunkRows: (_, rows) => Math.min(rows, 24),
-  stateBytes: (_where, { config }) => 4 * ROWS.length * config.dModel,
-  createState: (where, { kernels, config }) => new SumState(where, kernels, config.dModel),
+  states: {
+    bytes: (_where, { config }) => 4 * ROWS.length * config.dModel,
+    create: (where, { kernels, config }) => new SumState(where, kernels, config.dModel),
+  },
   plan({ kernels, config }, layout, rows) {
     const place = layout.floats(rows * config.dModel);
     return function* (base, _stepFlops, runs: StateRuns<SumState>, { x, out }) {
