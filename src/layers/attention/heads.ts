@@ -93,7 +93,7 @@ export function chunkRows(config: CheckedConfig, rows: number): number {
 }
 
 /** Floats between the rows of a chunk: projected queries, keys and values; outputs of heads; outputs of the layer. */
-export interface Strides {
+interface Strides {
   readonly qkv: number;
   readonly heads: number;
   readonly y: number;

@@ -77,10 +77,7 @@ export function stridesOf(config: CheckedLatentConfig): LatentStrides {
 }
 
 /** Floats of a row of expanded keys of `heads` heads, and of one of values. */
-export function expandedStrides(
-  { headDim, valueDim }: CheckedLatentConfig,
-  heads: number,
-): { keys: number; values: number } {
+function expandedStrides({ headDim, valueDim }: CheckedLatentConfig, heads: number): { keys: number; values: number } {
   return { keys: heads * headDim + SPILL, values: heads * valueDim + SPILL };
 }
 
@@ -249,7 +246,7 @@ export interface LatentWork {
 }
 
 /** Projects rows `from`, to `to`. */
-export function* multiply(work: LatentWork, linear: PackedLinear, to: Rows, from: Rows, rows: number): Steps {
+function* multiply(work: LatentWork, linear: PackedLinear, to: Rows, from: Rows, rows: number): Steps {
   const { attention, places, base, stepFlops } = work;
   const { kernels, latents } = attention;
   const input = prepareInput(kernels, [linear], from, rows, latents.mode, places.linear, base);
@@ -283,7 +280,7 @@ export function* appendLatents(work: LatentWork, runs: Runs, x: Rows): Steps {
 }
 
 /** Projects and rotates the queries of a chunk. */
-export function* projectQueries(work: LatentWork, runs: Runs, x: Rows): Steps {
+function* projectQueries(work: LatentWork, runs: Runs, x: Rows): Steps {
   const { attention, places, base } = work;
   const { kernels, config, latents } = attention;
   const { numHeads, headDim, nopeDim, qLoraRank, normEps } = config;
@@ -308,7 +305,7 @@ export function* projectQueries(work: LatentWork, runs: Runs, x: Rows): Steps {
  * Reads `count` tokens of a sequence back: latents, and behind each its rotated key, [count, dim] with zeros where both have
  * padding. Returns the address.
  */
-export function readLatents(work: LatentWork, pages: Pages, batchRow: number, position: number, count: number): Rows {
+function readLatents(work: LatentWork, pages: Pages, batchRow: number, position: number, count: number): Rows {
   const { attention, places, base } = work;
   const { kernels, config, pageShape } = attention;
   const { dim, rank } = stridesOf(config);
@@ -322,7 +319,7 @@ export function readLatents(work: LatentWork, pages: Pages, batchRow: number, po
 }
 
 /** Projects the outputs of the heads of a chunk's rows to `out`, in whole panels. */
-export function* projectOutputs(work: LatentWork, rows: number, out: Rows): Steps {
+function* projectOutputs(work: LatentWork, rows: number, out: Rows): Steps {
   const { attention, places, base } = work;
   const heads = { at: pointer.f32(base + places.heads), stride: stridesOf(attention.config).heads };
   work.tap?.("z", heads);

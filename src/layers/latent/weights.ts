@@ -114,13 +114,13 @@ export function checkLatentFormats(
 }
 
 /** A matrix to be packed, in its layout. */
-export interface LatentMatrix extends CheckedLinear, LinearSize {
+interface LatentMatrix extends CheckedLinear, LinearSize {
   readonly layout: MatrixLayout;
   readonly format: PackedFormat;
 }
 
 /** Weights that fit the configuration, cut into the matrices that are multiplied. */
-export interface CheckedLatentWeights {
+interface CheckedLatentWeights {
   readonly formats: LatentFormats;
   readonly fast: boolean;
   readonly qDown: LatentMatrix | undefined;

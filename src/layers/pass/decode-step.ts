@@ -91,10 +91,10 @@ export function runStep(
 ): Float32Array | undefined {
   const { cache, out } = options;
   let step = cache && STEPS.get(cache);
-  if (!step || cache?.attention !== attention || !isHeads(attention)) return undefined;
+  if (!step || cache?.attention !== attention) return undefined;
   const { kernels, config } = attention;
   const { length: past, pages } = cache;
-  const width = widthOf(attention);
+  const width = widthOf(step.work.attention);
   if (
     // `options` is a copy, in which only fields that are not undefined exist.
     Object.keys(options).length > (out ? 2 : 1) ||
@@ -112,7 +112,7 @@ export function runStep(
   const { memory, table } = kernels;
   const base = memory.scratch(where, step.bytes);
   if (step.work.base !== base) {
-    step = stepAt(attention, cache, base);
+    step = stepAt(step.work.attention, cache, base);
     STEPS.set(cache, step);
   }
   const { work, shape, heads } = step;
