@@ -45,7 +45,7 @@ export function expectPages(where: string, state: LayerState): KvState {
 
 /** The state that consists of a cache. */
 export function createKvState(cache: KvCache): KvState {
-  const { kernels, pages, maxSeqLen, bytes, format } = cache;
+  const { kernels, pages, bytes } = cache;
   return {
     ...{ cache, pages, bytes, formats: pages.layout.formats },
     get forkBytes() {
@@ -62,9 +62,7 @@ export function createKvState(cache: KvCache): KvState {
     truncate: cache.truncate,
     fork(where) {
       cache.begin();
-      const facts = { maxSeqLen, bytes: forkBytes(pages), format };
-      const forked = forkPages(where, kernels, pages);
-      return createKvState(cacheOf("KvCache", "createKvCache", kernels, forked, facts, {}));
+      return createKvState(cacheOf("KvCache", "createKvCache", kernels, forkPages(where, kernels, pages), {}));
     },
     release: cache.release,
   };

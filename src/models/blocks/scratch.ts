@@ -1,14 +1,14 @@
 // The scratch of a pass through a decoder, and about how many operations it takes.
 
 import { wholePanels } from "../../layers/linear/formats/format.ts";
-import { type LinearScratch, placeLinearScratch } from "../../layers/linear/products.ts";
+import { type LinearScratch, linearFlops, placeLinearScratch } from "../../layers/linear/products.ts";
 import type { RunRows, StateCall } from "../../layers/mixer/mixer.ts";
 import { Layout } from "../../wasm/memory.ts";
 import type { ModelSpec } from "../spec/spec.ts";
-import { linearsIn, type MoePlaces, placeInner, placeMoeRows } from "./mlp.ts";
-import type { Model, ModelHalf } from "./model.ts";
-import { linearsOf, type ModelPlaces, mlpsIn, type PackedBlock, type PackedMlp } from "./places.ts";
-import { flopsOf, ROW_SHAPE_BYTES } from "./rows.ts";
+import { type MoePlaces, placeInner, placeMoeRows } from "./mlp.ts";
+import type { Model } from "./model.ts";
+import type { ModelPlaces } from "./places.ts";
+import { ROW_SHAPE_BYTES } from "./rows.ts";
 
 // The scratch of a pass through a decoder, and how each layer's attention uses it.
 
@@ -69,18 +69,17 @@ interface PlanSizes {
  */
 export function planPass<Run>(
   spec: ModelSpec,
-  { ends, blocks }: ModelPlaces,
+  { products }: Pick<ModelPlaces, "products">,
   { rows, outputs }: PlanSizes,
   placeAttention: (layer: number, layout: Layout) => Run,
 ): PassPlan<Run> {
-  const { projectIn, projectOut, transform, head = ends.embed } = ends;
   const stride = wholePanels(spec.dModel);
   const vocabulary = wholePanels(spec.vocabSize);
   const headRows = Math.min(outputs, Math.max(1, Math.floor(LOGIT_FLOATS / vocabulary)));
   const common = new Layout();
-  const mlps = blocks.flatMap(({ place }) => mlpsIn(place));
-  const moes = blocks.flatMap(({ place }) => place.moe ?? []);
-  const linears = [head, projectIn, projectOut, transform?.dense].filter((each) => each !== undefined);
+  const moes = spec.blocks.flatMap(({ mlp }) => (mlp?.kind === "moe" ? mlp : []));
+  const dense = spec.blocks.flatMap(({ mlp }) => (mlp?.kind === "mlp" ? mlp : []));
+  const mlps = [...dense, ...moes.flatMap(({ expert, shared }) => (shared ? [expert, shared.mlp] : expert))];
   const places = {
     ids: common.floats(rows),
     positions: common.floats(rows),
@@ -89,7 +88,7 @@ export function planPass<Run>(
     branch: common.floats(rows * Math.max(stride, spec.embed.dim)),
     shape: common.take(ROW_SHAPE_BYTES),
     token: common.take(rows === 1 ? TOKEN_BYTES : 0),
-    linear: placeLinearScratch(common, [...linears, ...blocks.flatMap(({ place }) => linearsOf(place))], rows),
+    linear: placeLinearScratch(common, products, rows),
   };
   const layouts: Layout[] = [];
   // What a branch works in is not needed by the next one, so that all of them lie at the same place.
@@ -99,7 +98,7 @@ export function planPass<Run>(
     layouts.push(layout);
     return layout;
   };
-  const attention = blocks.map((_, layer) => placeAttention(layer, next()));
+  const attention = spec.blocks.map((_, layer) => placeAttention(layer, next()));
   const [mlpLayout, headLayout] = [next(), next()];
   const plan = {
     ...{ rows, stride, headRows, attention },
@@ -123,18 +122,5 @@ export function passFlops(
 ): number {
   const rows = calls.reduce((sum, { ids }) => sum + ids.length, 0);
   const outputs = calls.reduce((sum, each) => sum + each.outputs, 0);
-  return rows * rowFlops(model) + flopsOf([model.weights.head], outputs);
-}
-
-/** Of a row through all layers. */
-export function rowFlops({ spec, weights: { blocks } }: ModelHalf): number {
-  const order = spec.order ?? blocks.keys();
-  return Array.from(order, (i) => blockFlops(blocks[i] as PackedBlock)).reduce((sum, flops) => sum + flops, 0);
-}
-
-function blockFlops({ attention, mlp, moe }: PackedBlock): number {
-  const own = attention.mixer.linears(attention);
-  const experts = moe ? moe.topK * flopsOf(linearsIn(moe.experts[0] as PackedMlp), 1) : 0;
-  const shared = [mlp, moe?.shared].reduce((sum, each) => sum + (each ? flopsOf(linearsIn(each), 1) : 0), 0);
-  return flopsOf(own, 1) + experts + shared;
+  return rows * model.places.rowFlops + linearFlops(model.weights.head, outputs);
 }

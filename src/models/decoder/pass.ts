@@ -51,8 +51,8 @@ function planOf(model: Model, calls: readonly ModelCall[], { maps, measures }: P
   // Keys of the one call whose weights are read or measured.
   const [{ past, ids }] = calls as [ModelCall];
   const reading = { kvLen: maps || measures ? past + ids.length : 0, maps: maps !== undefined };
-  const formats = calls.map(({ session }) => session.formats);
-  const key = `${rows} ${outputs} ${formats.join()} ${reading.kvLen} ${reading.maps}`;
+  const formats = calls.map(({ session }) => session.formats).join();
+  const key = `${rows} ${outputs} ${formats} ${reading.kvLen} ${reading.maps}`;
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
   const { spec, places, weights } = model;
@@ -60,7 +60,7 @@ function planOf(model: Model, calls: readonly ModelCall[], { maps, measures }: P
   const source = calls[0]?.session.source;
   const plan = planPass(spec, places, { rows, outputs }, (layer, layout): LayerRun => {
     const block = weights.blocks[layer] as PackedBlock;
-    const own = formats.reduce((all, of) => all | (of[layer] as number), 0);
+    const own = calls.reduce((all, { session }) => all | session.stateOf(layer).formats, 0);
     if (source) return source.plan(model, block, layout, rows, own);
     const { attention } = block;
     return { self: attention.mixer.plan(attention, layout, rows, own, reading) };

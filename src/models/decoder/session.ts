@@ -61,8 +61,8 @@ export interface Session extends Releasable, Handle {
   readonly states: readonly LayerState[];
   /** @internal What a layer keeps. */
   stateOf(layer: number): LayerState;
-  /** @internal The formats of the pages of each layer. */
-  readonly formats: readonly number[];
+  /** @internal The formats of the pages of all layers, by which plans of calls are known. */
+  readonly formats: string;
   /** @internal How many unfinished calls rely on the session as it is. */
   readonly holds: { count: number };
   /** @internal The tokens that were read. */
@@ -184,7 +184,7 @@ function sessionOf(
   // No function may refer to the handle, which could not be collected then.
   const parts = {
     ...{ model, maxSeqLen, bytes, states, tokens, changes, holds, source },
-    formats: states.map(({ formats }) => formats),
+    formats: states.map(({ formats }) => formats).join(),
     stateOf: (layer: number) => states[layer] as LayerState,
     get length() {
       return tokens.length;

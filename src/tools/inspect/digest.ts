@@ -4,12 +4,11 @@ import { hostSha256 } from "../../base/platform/host.ts";
 import { joinBytes, toHex } from "../../base/util/bytes.ts";
 import { encodeParts } from "../../base/util/cbor.ts";
 import { chunksOf } from "../../base/util/rows.ts";
-import type { PackedLinear } from "../../layers/linear/formats/format.ts";
-import { type PackedFormat, panelsOf } from "../../layers/linear/formats/format.ts";
+import type { PackedFormat, PackedLinear } from "../../layers/linear/formats/format.ts";
 import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
-import type { PackedBlock, PackedMlp, PackedNorm } from "../../models/blocks/places.ts";
-import { widthOfRows } from "../../models/spec/spec.ts";
+import { type BlockPlaces, joinInputs, type PackedWeights } from "../../models/blocks/places.ts";
+import { keyOf, type Weight, type WeightRole } from "../../models/spec/weights.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { isFast } from "../../wasm/int-dot.ts";
 import { viewOf } from "./views.ts";
@@ -104,40 +103,46 @@ interface Part {
   readonly bytes: number;
 }
 
+/** The order in which published digests have weights, whatever that of the list is: norms by their role, what is not named last. */
+const RANKS: Partial<Record<WeightRole, number>> = {
+  ...{ embed: 0, positions: 1, embedNorm: 2, gate: 4, up: 4, down: 4, router: 5, sharedGate: 6, correction: 7 },
+  ...{ finalNorm: 8, projectIn: 9, projectOut: 10 },
+};
+const NORMS = 3;
+const rankOf = ({ role, norm }: Weight) => RANKS[role] ?? (norm ? NORMS : 12);
+
+function inOrder(weights: readonly Weight[]): readonly Weight[] {
+  const byRole = (a: Weight, b: Weight) => (a.norm ? (a.role < b.role ? -1 : 1) : 0);
+  return [...weights].sort((a, b) => rankOf(a) - rankOf(b) || byRole(a, b));
+}
+
 /** The weights of a decoder. Sums of integers are not among them: they follow from these. */
-function* partsOf({ spec, weights }: Model): Generator<Part, void> {
-  const { embed, positions, embedNorm, projectIn, projectOut, blocks, finalNorm, head } = weights;
-  const { dModel } = spec;
-  for (const table of [embed, positions])
-    if (table) yield* matrix({ ...table, k: table.dim, w: table.at, panels: panelsOf(table.rows) });
-  yield* norm(embedNorm, widthOfRows(spec));
-  for (const block of blocks) yield* blockParts(block, dModel);
-  yield* norm(finalNorm, dModel);
-  yield* linear(projectIn);
-  yield* linear(projectOut);
-  // A head that is the table of tokens is there already, but for its bias.
-  if (head.w === embed.at) yield vector(head.bias, 8 * head.panels);
-  else yield* linear(head);
+function* partsOf({ places, weights }: Model): Generator<Part, void> {
+  const ends = inOrder(places.ends.weights);
+  const behind = ends.findIndex((weight) => rankOf(weight) > NORMS);
+  yield* partsIn(ends.slice(0, behind), weights.packed);
+  for (const [layer, { attention, packed }] of weights.blocks.entries()) {
+    for (const each of attention.mixer.linears(attention)) yield* linear(each);
+    for (const { at, length } of viewOf(attention).vectors(attention)) yield vector(at, length);
+    yield* partsIn(inOrder((places.blocks[layer] as BlockPlaces).weights), packed);
+  }
+  yield* partsIn(ends.slice(behind), weights.packed);
 }
 
-function* blockParts({ attention, norms, mlp, moe }: PackedBlock, dModel: number): Generator<Part, void> {
-  for (const each of attention.mixer.linears(attention)) yield* linear(each);
-  for (const { at, length } of viewOf(attention).vectors(attention)) yield vector(at, length);
-  for (const role of Object.keys(norms).sort()) yield* norm(norms[role as keyof typeof norms], dModel);
-  for (const each of [mlp, ...(moe?.experts ?? []), moe?.shared]) if (each) yield* mlpParts(each);
-  yield* linear(moe?.gate);
-  yield* linear(moe?.sharedGate);
-  if (moe && moe.correction !== NULL) yield vector(moe.correction, moe.experts.length);
-}
-
-function* mlpParts({ inputs, down }: PackedMlp): Generator<Part, void> {
-  for (const each of [...inputs, down]) yield* linear(each);
-}
-
-function* norm(given: PackedNorm | undefined, length: number): Generator<Part, void> {
-  if (!given) return;
-  yield vector(given.gain, length);
-  if (given.bias !== NULL) yield vector(given.bias, length);
+function* partsIn(weights: readonly Weight[], { linears, vectors }: PackedWeights): Generator<Part, void> {
+  let gate: PackedLinear | undefined;
+  for (const weight of weights) {
+    const { role, kind, shape } = weight;
+    const [own, found] = [linears.get(keyOf(weight)), vectors.get(keyOf(weight))];
+    if (found) for (const at of [found.at, found.bias]) if (at !== NULL) yield vector(at, shape[0]);
+    // A head that is the table of tokens is there already, but for its bias.
+    const tied = role === "headBias" && !linears.has("head") && linears.get("embed");
+    if (tied) yield vector(tied.bias, 8 * tied.panels);
+    // Before the other factor, with which it may be one product.
+    if (own && role !== "gate")
+      for (const each of joinInputs(gate, own)) yield* kind === "table" ? matrix(each) : linear(each);
+    gate = role === "gate" ? own : undefined;
+  }
 }
 
 function* linear(given: PackedLinear | undefined): Generator<Part, void> {
