@@ -26,6 +26,7 @@ import {
   widthOf,
 } from "./heads.ts";
 import { seesLater } from "./positions.ts";
+import { fillTables } from "./rope.ts";
 import { type SegmentNeeds, scoreColumns, segmentFlops, segmentNeeds, workFloats } from "./segment.ts";
 import { type LayerFormats, PROJECTIONS } from "./weights.ts";
 
@@ -40,7 +41,7 @@ export function isInStep(config: CheckedConfig, call: CheckedCall): boolean {
 }
 
 /** Offsets of the parts of a pass in its scratch. */
-interface PassPlaces {
+export interface PassPlaces {
   /** [rows, dModel, kdim or vdim]; later the heads' outputs. */
   readonly x: number;
   /** The projected rows; later the outputs, in whole panels. */
@@ -139,6 +140,7 @@ function* attendCausalChunk(pass: Pass, begin: number, end: number): Steps {
   const runs = pass.queries.runs(begin, end);
   const x = copyIn(pass, runs, ({ x }) => x, pass.work.attention.config.dModel);
   const out = outputOf(pass);
+  fillTables(pass.work, runs, ({ tokens }) => tokens.positions);
   yield* runAttention(pass.work, runs, { x, out });
   for (const run of runs) copyOut(pass, out, run);
 }
@@ -186,8 +188,10 @@ function copyIn(
   return { at: pointer.f32(x), stride: width };
 }
 
-/** The chunk's outputs: those of the output projection, or those of the heads if the layer has none. */
-function outputOf({ places: { y, layer }, work: { attention, base } }: Pass): Rows {
+const outputOf = ({ places, work: { attention, base } }: Pass): Rows => outputRows(attention, places, base);
+
+/** The outputs of a chunk: those of the output projection, or those of the heads if the layer has none. */
+export function outputRows(attention: HeadsLayer, { y, layer }: PassPlaces, base: number): Rows {
   return attention.layer.linears.o
     ? { at: pointer.f32(base + y), stride: layer.stride.y }
     : { at: pointer.f32(base + layer.heads), stride: layer.stride.heads };

@@ -8,14 +8,14 @@ import { ATTENTION_SHAPE_AT, type F32Ptr, NULL, type NullPtr, ROPE_SHAPE_BYTES }
 import { type Layout, pointer } from "../../wasm/memory.ts";
 import { wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
-import type { CallTokens, LayerCall, Mixer, MixerLayer, RunRows, Runs, Tap } from "../mixer/mixer.ts";
+import type { CallTokens, Mixer, MixerLayer, RotationPlaces, RunRows, Runs, Tap } from "../mixer/mixer.ts";
 import type { KvState } from "../state/state.ts";
 import { agePages, appendRows, pageTable, placeRows, storeRows } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
 import { onPages } from "./kv-state.ts";
 import { maskElements } from "./mask.ts";
 import type { Placement } from "./positions.ts";
-import { fillTables, rotateHeads } from "./rope.ts";
+import { fillTables, type RopeWithDim, rotateHeads } from "./rope.ts";
 import {
   attendSegment,
   type CallShape,
@@ -105,8 +105,13 @@ export function stridesOf(config: CheckedConfig): Strides {
   return { qkv: wholePanels(q.n) + wholePanels(k.n) + wholePanels(v.n), heads: o.k, y: wholePanels(o.n) };
 }
 
+export function placeRotations(layout: Layout, rope: RopeWithDim | undefined, rows: number): RotationPlaces {
+  const floats = (rows * (rope?.dim ?? 0)) / 2;
+  return { cos: layout.floats(floats), sin: layout.floats(floats) };
+}
+
 /** Offsets of the parts of a layer's scratch. Rows are those of a chunk: only masks and maps grow with the sequence. */
-export interface LayerPlaces {
+export interface LayerPlaces extends RotationPlaces {
   readonly stride: Strides;
   /** [rows, strides.qkv]: the projected queries, keys and values of a token side by side. */
   readonly q: number;
@@ -114,9 +119,6 @@ export interface LayerPlaces {
   readonly v: number;
   /** [rows, strides.heads]. */
   readonly heads: number;
-  /** [rows, rope.dim / 2] each. */
-  readonly cos: number;
-  readonly sin: number;
   /** The description of a chunk's keys and values for the kernel that appends them. */
   readonly keyRows: number;
   /** What describes heads to the kernel that rotates them. */
@@ -128,7 +130,7 @@ export interface LayerPlaces {
 /**
  * Places what a layer needs for chunks of up to `rows` rows. The caller places the projected rows and the heads'
  * outputs: the input may share the memory of the heads' outputs, and the output that of the projected rows, because
- * they are not needed at the same time.
+ * they are not needed at the same time. `rotations` are tables that other layers share.
  */
 export function placeLayer(
   layout: Layout,
@@ -137,9 +139,9 @@ export function placeLayer(
   rows: number,
   segments: readonly SegmentNeeds[],
   { stride, qkv, heads }: { readonly stride: Strides; readonly qkv: number; readonly heads: number },
+  rotations?: RotationPlaces,
 ): LayerPlaces {
   const sizes = projectionSizes(config);
-  const half = (config.rope?.dim ?? 0) / 2;
   const k = qkv + 4 * wholePanels(sizes.q.n);
   return {
     stride,
@@ -147,8 +149,7 @@ export function placeLayer(
     k,
     v: k + 4 * wholePanels(sizes.k.n),
     heads,
-    cos: layout.floats(rows * half),
-    sin: layout.floats(rows * half),
+    ...(rotations ?? placeRotations(layout, config.rope, rows)),
     keyRows: placeRows(layout),
     ropeShape: layout.take(ROPE_SHAPE_BYTES),
     linear: placeLinearScratch(
@@ -171,12 +172,13 @@ export function placeLayerRows(
   rows: number,
   pageFormats: number,
   columns = 0,
+  rotations?: RotationPlaces,
 ): LayerPlaces {
   const stride = stridesOf(config);
   const work = workFloats({ ...config, formats: pageFormats });
   const [qkv, heads] = [layout.floats(rows * stride.qkv), layout.floats(rows * stride.heads)];
   const needs = { tokens: rows, work, keep: 0, bias: 0, scores: rows * columns };
-  return placeLayer(layout, config, formats, rows, [needs], { stride, qkv, heads });
+  return placeLayer(layout, config, formats, rows, [needs], { stride, qkv, heads }, rotations);
 }
 
 /** What all segments of a layer have in common. */
@@ -193,11 +195,6 @@ export function layerShape({ config, layer }: HeadsLayer, stride: Strides): Call
 
 // The steps of a layer on the rows of a chunk.
 
-/** Runs of tokens whose keys are stored. */
-type KeyRuns = readonly RowRun<
-  Pick<LayerCall, "pages" | "inStep"> & { readonly tokens: Pick<CallTokens, "where" | "newKeys" | "past"> }
->[];
-
 /** A layer, and the scratch that it works in. */
 export interface LayerWork {
   readonly attention: HeadsLayer;
@@ -213,8 +210,6 @@ export interface LayerWork {
   readonly measure?: Measure | undefined;
 }
 
-type WorkPlaces = Pick<LayerWork, "attention" | "places" | "base">;
-
 /** Queries at `q` and keys at `k`, in rows `stride.qkv` apart. */
 interface HeadWork extends Pick<LayerWork, "base"> {
   readonly attention: Omit<HeadsLayer, "kind" | "pageShape">;
@@ -226,15 +221,15 @@ interface HeadWork extends Pick<LayerWork, "base"> {
 const PARTS = ["q", "k", "v"] as const;
 
 /**
- * Causal self-attention of a chunk, whose keys and queries come from the rows `x` [rows, dModel]: appends the keys,
- * attends, and writes the outputs to `out` [rows, dModel] in whole panels. x may share memory with the heads' outputs,
+ * Causal self-attention of a chunk, whose keys and queries come from the rows `x` [rows, dModel], with tables of rotations that the
+ * caller has filled: appends the keys, attends, and writes the outputs to `out` [rows, dModel] in whole panels. x may share memory
+ * with the heads' outputs,
  * and `out` with the projected rows. Without an output projection the outputs are those of the heads.
  */
 export function* runAttention(work: LayerWork, runs: Runs, { x, out }: { x: Rows; out: Rows }): Steps {
   yield* projectRows(work, work.attention.layer.products.qkv as readonly Projection[], x, rowsIn(runs));
   for (const part of PARTS)
     work.tap?.(part, { at: pointer.f32(work.base + work.places[part]), stride: work.places.stride.qkv });
-  fillTables(work, runs, ({ tokens }) => tokens.positions);
   storeKeys(work, runs);
   yield* attendRows(work, runs, out);
 }
@@ -264,7 +259,7 @@ export function* attendQueries(work: LayerWork, runs: Runs, out: Rows): Steps {
 }
 
 /** Normalises and rotates the keys, and appends them and the values to the pages. */
-export function storeKeys(work: WorkPlaces, runs: KeyRuns): void {
+function storeKeys(work: LayerWork, runs: Runs): void {
   const { attention, places, base } = work;
   const { kernels, config } = attention;
   const { headDim, valueDim } = config;
@@ -470,11 +465,12 @@ function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, 
 export const HEADS: Mixer<HeadsLayer, KvState> = {
   callsOnlyKernels: true,
   linears: ({ layer }) => Object.values(layer.linears).filter((each) => each !== undefined),
+  rope: ({ config }) => config.rope,
   chunkRows: (_, rows) => rows,
-  plan(attention, layout, rows, formats, reading) {
+  plan(attention, layout, rows, formats, reading, rotations) {
     const { config, layer } = attention;
     const columns = reading.maps ? scoreColumns(reading.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
-    const places = placeLayerRows(config, layer.formats, layout, rows, formats, columns);
+    const places = placeLayerRows(config, layer.formats, layout, rows, formats, columns, rotations);
     const shape = layerShape(attention, places.stride);
     return (base, stepFlops, runs, io) => {
       const { maps, tap, measure } = io;

@@ -355,7 +355,11 @@ interface RotaryWork {
 
 /** Writes cos and sin for the positions of the runs. */
 export function fillTables<Of>(
-  { attention: { kernels, rotary }, places, base }: RotaryWork,
+  {
+    attention: { kernels, rotary },
+    places,
+    base,
+  }: Omit<RotaryWork, "places"> & { readonly places: Pick<RotaryWork["places"], "cos" | "sin"> },
   runs: readonly RowRun<Of>[],
   positionsOf: (of: Of) => Int32Array,
 ): void {

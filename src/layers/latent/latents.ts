@@ -80,6 +80,7 @@ export function latentPageShape({ kvLoraRank, ropeDim }: CheckedLatentConfig): P
 /** Layers of latent attention in models. */
 export const LATENTS: Mixer<LatentsLayer, KvState> = {
   callsOnlyKernels: false,
+  rope: () => undefined,
   linears({ latents: { qDown, q, kvDown, kAbsorbed, v, o } }) {
     return [...(qDown ? [qDown] : []), q, kvDown, ...kAbsorbed, ...v, o];
   },

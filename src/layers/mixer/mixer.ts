@@ -8,7 +8,7 @@ import type { Layout } from "../../wasm/memory.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import type { CheckedMasks, MaskTarget } from "../attention/mask.ts";
 import type { Placement } from "../attention/positions.ts";
-import type { Rotary } from "../attention/rope.ts";
+import type { RopeWithDim, Rotary } from "../attention/rope.ts";
 import type { Measure, ScoreStage } from "../attention/segment.ts";
 import type { PackedLinear } from "../linear/formats/format.ts";
 import type { Rows } from "../linear/products.ts";
@@ -47,15 +47,25 @@ export interface Mixer<Layer extends MixerLayer = MixerLayer, State extends Laye
   readonly callsOnlyKernels: boolean;
   /** The packed matrices of a layer, in the order in which they are multiplied. */
   linears(layer: Layer): readonly PackedLinear[];
+  /** The rotations of a layer whose tables other layers can share; undefined if it has none, or fills tables of its own. */
+  rope(layer: Layer): RopeWithDim | undefined;
   /** The most rows of a chunk of `plan`. */
   chunkRows(layer: Layer, rows: number): number;
   /** What a layer keeps of a sequence, if that is not keys and values in pages of its `pageShape`. */
   readonly states?: StateMaker<Layer, State>;
   /**
    * Plans chunks of up to `rows` rows that follow each other, without masks, on states whose pages have these formats: places what the
-   * layer works in, and returns what runs it. What `reading` names can be read.
+   * layer works in, and returns what runs it. What `reading` names can be read. `rotations` are tables for the
+   * positions of the rows by `rope`, which the caller fills.
    */
-  plan(layer: Layer, layout: Layout, rows: number, formats: number, reading: Reading): RunRows<StateCall<State>>;
+  plan(
+    layer: Layer,
+    layout: Layout,
+    rows: number,
+    formats: number,
+    reading: Reading,
+    rotations: RotationPlaces | undefined,
+  ): RunRows<StateCall<State>>;
 }
 
 /** Makes what layers keep of sequences of up to `maxSeqLen` tokens. */
@@ -124,6 +134,12 @@ export type StateRuns<State extends LayerState = LayerState> = Runs<StateCall<St
 
 /** How a sequence is kept. */
 export type StateOptions = Pick<CacheOptions, "format" | "truncatable">;
+
+/** Offsets of the tables of rotations of a chunk, [rows, rope.dim / 2] each. */
+export interface RotationPlaces {
+  readonly cos: number;
+  readonly sin: number;
+}
 
 /** What is read of a call's attention besides its outputs. */
 export interface Reading {

@@ -61,6 +61,25 @@ export const CALL_OPTIONS: readonly string[] = [
 
 const ATTEND_OPTIONS = [...CALL_OPTIONS, "path"];
 
+/** `count` tokens of a sequence behind `past` others, without masks. */
+export function tokensBehind(
+  where: string,
+  { numHeads }: Pick<CheckedConfig, "numHeads">,
+  past: number,
+  count: number,
+): CallTokens {
+  const kvLen = past + count;
+  const rows = [[0, count]] as const;
+  const positions = Int32Array.from({ length: count }, (_, i) => past + i);
+  const target = { batch: 1, numHeads, qLen: count, kvLen };
+  return {
+    ...{ where, batch: 1, qLen: count, newKeys: count, past, rows, keyRows: rows, target },
+    ...{ positions, keyPositions: positions },
+    placements: [{ position: past, kvLen }],
+    masks: checkMasks(where, {}, target),
+  };
+}
+
 /** A checked call, the cache that it changes, and the array that was given as `out`, of which the checked one is a view. */
 export interface AttendCall extends MixerCall {
   readonly cache: Cache | undefined;

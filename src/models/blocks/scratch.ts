@@ -1,8 +1,10 @@
 // The scratch of a pass through a decoder, and about how many operations it takes.
 
+import { placeRotations } from "../../layers/attention/heads.ts";
+import type { RopeWithDim } from "../../layers/attention/rope.ts";
 import { wholePanels } from "../../layers/linear/formats/format.ts";
 import { type LinearScratch, linearFlops, placeLinearScratch } from "../../layers/linear/products.ts";
-import type { RunRows, StateCall } from "../../layers/mixer/mixer.ts";
+import type { RotationPlaces, RunRows, StateCall } from "../../layers/mixer/mixer.ts";
 import { Layout } from "../../wasm/memory.ts";
 import type { ModelSpec } from "../spec/spec.ts";
 import { type MoePlaces, placeInner, placeMoeRows } from "./mlp.ts";
@@ -30,8 +32,8 @@ export interface PassPlan<Run = LayerRun> {
   readonly normed: number;
   readonly branch: number;
   readonly shape: number;
-  /** In chunks of a single row, room for what its kernel calls share: token-calls.ts. */
-  readonly token: number;
+  /** Tables of rotations, and the first of the layers that have them. */
+  readonly rotations: readonly (RotationPlaces & { readonly layer: number })[];
   readonly linear: LinearScratch;
   /** What runs the attention of each layer. */
   readonly attention: readonly Run[];
@@ -52,26 +54,25 @@ const LOGIT_FLOATS = 2 ** 22;
 /** The most logits of a row that a call can ask for. */
 export const MOST_TOP = 1024;
 
-/** Bytes for the shapes and tables of a single token's calls, most of which layers share. */
-export const TOKEN_BYTES = 16_384;
-
 /** What a plan is made for. */
 interface PlanSizes {
   /** Rows of a chunk at most. */
   readonly rows: number;
   /** Rows that become logits, at most. */
   readonly outputs: number;
+  /** What rotates in each layer, where layers share tables. */
+  readonly ropes?: readonly (RopeWithDim | undefined)[];
 }
 
 /**
- * Plans a pass. `placeAttention` places what the attention of a layer works in for chunks of up to `rows` rows, and returns what
- * runs it.
+ * Plans a pass. `placeAttention` places what the attention of a layer works in for chunks of up to `rows` rows, with tables of
+ * rotations that layers share, and returns what runs it.
  */
 export function planPass<Run>(
   spec: ModelSpec,
   { products }: Pick<ModelPlaces, "products">,
-  { rows, outputs }: PlanSizes,
-  placeAttention: (layer: number, layout: Layout) => Run,
+  { rows, outputs, ropes = [] }: PlanSizes,
+  placeAttention: (layer: number, layout: Layout, rotations: RotationPlaces | undefined) => Run,
 ): PassPlan<Run> {
   const stride = wholePanels(spec.dModel);
   const vocabulary = wholePanels(spec.vocabSize);
@@ -87,9 +88,13 @@ export function planPass<Run>(
     normed: common.floats(rows * Math.max(stride, spec.embed.dim)),
     branch: common.floats(rows * Math.max(stride, spec.embed.dim)),
     shape: common.take(ROW_SHAPE_BYTES),
-    token: common.take(rows === 1 ? TOKEN_BYTES : 0),
     linear: placeLinearScratch(common, products, rows),
   };
+  const rotations = new Map<string | undefined, PassPlan["rotations"][number]>();
+  const keys = ropes.map((rope) => JSON.stringify(rope));
+  for (const [layer, rope] of ropes.entries())
+    if (rope && !rotations.has(keys[layer]))
+      rotations.set(keys[layer], { ...placeRotations(common, rope, rows), layer });
   const layouts: Layout[] = [];
   // What a branch works in is not needed by the next one, so that all of them lie at the same place.
   const next = () => {
@@ -98,10 +103,10 @@ export function planPass<Run>(
     layouts.push(layout);
     return layout;
   };
-  const attention = spec.blocks.map((_, layer) => placeAttention(layer, next()));
+  const attention = spec.blocks.map((_, layer) => placeAttention(layer, next(), rotations.get(keys[layer])));
   const [mlpLayout, headLayout] = [next(), next()];
   const plan = {
-    ...{ rows, stride, headRows, attention },
+    ...{ rows, stride, headRows, attention, rotations: [...rotations.values()] },
     ...places,
     inner: placeInner(mlpLayout, mlps, rows),
     moe: placeMoeRows(mlpLayout, moes, rows, stride),

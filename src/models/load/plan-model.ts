@@ -6,6 +6,7 @@ import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { type CheckedConfig, checkConfig } from "../../layers/attention/config.ts";
 import { placeLayerRows } from "../../layers/attention/heads.ts";
 import { planCache } from "../../layers/attention/kv-state.ts";
+import type { RopeWithDim } from "../../layers/attention/rope.ts";
 import { type LayerFormats, layerLayout } from "../../layers/attention/weights.ts";
 import { checkLatentConfig } from "../../layers/latent/config.ts";
 import { latentPageShape, placeLatentRows } from "../../layers/latent/latents.ts";
@@ -14,6 +15,7 @@ import type { LatentFormats } from "../../layers/latent/weights.ts";
 import { latentLayout } from "../../layers/latent/weights.ts";
 import type { PackedFormat, WeightFormat } from "../../layers/linear/formats/format.ts";
 import { expectFormat, FORMATS } from "../../layers/linear/formats/formats.ts";
+import type { RotationPlaces } from "../../layers/mixer/mixer.ts";
 import type { PageShape } from "../../layers/state/pages.ts";
 import { aligned, type Layout } from "../../wasm/memory.ts";
 import { headNormBytes } from "../blocks/head-norm.ts";
@@ -193,9 +195,16 @@ export function planSpec(
     pageFormats |= used;
   }
   const chunk = Math.min(rows, ...layers.map(({ chunkRows }) => chunkRows));
-  const plan = planPass(spec, places, { rows: chunk, outputs: Math.min(outputs, chunk) }, (layer, layout) => {
-    for (const each of [layers[layer], cross[layer]]) each?.place(layout, chunk, pageFormats);
-  });
+  const ropes = layers.map(({ rope }) => rope);
+  const plan = planPass(
+    spec,
+    places,
+    { rows: chunk, outputs: Math.min(outputs, chunk), ropes },
+    (layer, layout, rotations) => {
+      layers[layer]?.place(layout, chunk, pageFormats, rotations);
+      cross[layer]?.place(layout, chunk, pageFormats, undefined);
+    },
+  );
   const all = { weights, sessions: sessions * cached, scratch: plan.bytes };
   return { ...all, total: all.weights + all.sessions + all.scratch };
 }
@@ -205,9 +214,11 @@ interface AttentionPlan {
   readonly bytes: number;
   readonly checked: CheckedConfig;
   readonly shape: PageShape;
+  /** What rotates, by tables that layers share. */
+  readonly rope: RopeWithDim | undefined;
   /** Rows of a chunk at most. */
   readonly chunkRows: number;
-  place(layout: Layout, rows: number, pageFormats: number): void;
+  place(layout: Layout, rows: number, pageFormats: number, rotations: RotationPlaces | undefined): void;
 }
 
 /** The formats of a layer's attention, whatever it is. */
@@ -220,6 +231,7 @@ function planAttention(where: string, attention: BlockSpec["attention"], formats
       bytes: aligned(latentLayout(checked, formats, false).bytes),
       checked,
       shape: latentPageShape(checked),
+      rope: undefined,
       chunkRows: latentChunkRows(checked, "absorbed", CHUNK_ROWS),
       place: (layout, rows, pageFormats) => void placeLatentRows(checked, formats, layout, rows, pageFormats),
     };
@@ -231,8 +243,10 @@ function planAttention(where: string, attention: BlockSpec["attention"], formats
     bytes: aligned(layerLayout(checked, formats).bytes) + norms,
     checked,
     shape: checked,
+    rope: checked.rope,
     chunkRows: CHUNK_ROWS,
-    place: (layout, rows, pageFormats) => void placeLayerRows(checked, formats, layout, rows, pageFormats),
+    place: (layout, rows, pageFormats, rotations) =>
+      void placeLayerRows(checked, formats, layout, rows, pageFormats, 0, rotations),
   };
 }
 
