@@ -35,4 +35,4 @@ export {
 } from "../models/encoder/load.ts";
 export { type LogMelOptions, logMel, logMelAsync } from "../models/encoder/log-mel.ts";
 export { type ReadSourceOptions, readSource } from "../models/encoder/read-source.ts";
-export type { ModelFormats } from "../models/load/formats.ts";
+export type { ModelFormats } from "../models/load/plan-model.ts";
