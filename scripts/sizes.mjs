@@ -48,9 +48,9 @@ const imports = [
       "* as whole",
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 119,
+    budget: 120,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 138 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 139 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
@@ -61,7 +61,7 @@ const imports = [
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 136,
+    budget: 137,
   },
   {
     what: "an encoder app",
