@@ -82,7 +82,7 @@ async function embedTexts(
     if (read.length >= 1 && read.length <= most) return read;
     throw new Error(`“${text.slice(0, 40)}” has ${read.length} tokens; the model reads from 1 to ${most}.`);
   });
-  const { embedAsync } = await import("headwise/encoders");
+  const { embedAsync } = await import("headwise/models");
   for (let at = 0; at < missing.length; at += AT_ONCE) {
     signal.throwIfAborted();
     const vectors = await embedAsync(model, ids.slice(at, at + AT_ONCE), { pooling, normalize: true, signal });

@@ -134,7 +134,7 @@ export async function loadTask(
   const options = { gguf, onProgress, signal, store };
   const model =
     kind === "encoder"
-      ? await (await import("headwise/encoders")).loadEncoder(own, place, options)
+      ? await (await import("headwise/models")).loadEncoder(own, place, options)
       : await loadModel(own, place, options);
   if (load !== loads) {
     model.release();

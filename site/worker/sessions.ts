@@ -1,8 +1,7 @@
 // The session of the model that is loaded, and a copy of it that outlives the page: its cache pages in the browser's storage.
 
 import { modelDigest } from "headwise/inspect";
-import { createSession, type Model, type Session } from "headwise/models";
-import { type CachePage, exportSession, importSession } from "headwise/sessions";
+import { type CachePage, createSession, exportSession, importSession, type Model, type Session } from "headwise/models";
 import { FloatDigest } from "../../src/tools/diagnostics/self-test.ts";
 import { loadedModel, onRelease, replaced } from "./load.ts";
 import { keep, kept } from "./storage.ts";

@@ -130,7 +130,7 @@ function readTypes(where: string, i: number, given: unknown, count: number, leng
  * or `KERNEL_FAILED`.
  * @example
  * import { loadKernels } from "headwise";
- * import { encode, loadEncoder } from "headwise/encoders";
+ * import { encode, loadEncoder } from "headwise/models";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * const model = await loadEncoder(kernels, "model"); // a folder of this repository
@@ -151,7 +151,7 @@ export function encode(model: Model, batch: Batch, options: BatchOptions = {}): 
  * @throws The same errors as `encode`, and the signal's reason.
  * @example
  * import { loadKernels } from "headwise";
- * import { encodeAsync, loadEncoder } from "headwise/encoders";
+ * import { encodeAsync, loadEncoder } from "headwise/models";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * let last = 0;
@@ -234,7 +234,7 @@ const OPTIONS: readonly (keyof EmbedOptions)[] = [...BATCH_OPTIONS, "pooling", "
  * @throws The same errors as `encode`.
  * @example
  * import { loadKernels } from "headwise";
- * import { embed, loadEncoder } from "headwise/encoders";
+ * import { embed, loadEncoder } from "headwise/models";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * const model = await loadEncoder(kernels, "model"); // a folder of this repository
@@ -258,7 +258,7 @@ export function embed(model: Model, batch: Batch, options: EmbedOptions = {}): F
  * @throws The same errors as `embed`, and the signal's reason.
  * @example
  * import { loadKernels } from "headwise";
- * import { embedAsync, loadEncoder } from "headwise/encoders";
+ * import { embedAsync, loadEncoder } from "headwise/models";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * const [vector] = await embedAsync(await loadEncoder(kernels, "model"), [[2, 7, 1, 3]], { sliceMs: 4, pooling: "last" });
@@ -335,7 +335,7 @@ export interface MaskedLogits {
  * @throws The same errors as `encode`, and a RangeError for a model whose file has no such head.
  * @example
  * import { loadKernels } from "headwise";
- * import { loadEncoder, maskedLogits } from "headwise/encoders";
+ * import { loadEncoder, maskedLogits } from "headwise/models";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * const model = await loadEncoder(kernels, "model"); // a decoder, which has no such head

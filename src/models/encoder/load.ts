@@ -221,7 +221,7 @@ const ENCODER_OPTIONS = [
  * `NO_QUANTIZED`, `NO_GGUF`, or the signal's reason. All memory is freed then.
  * @example
  * import { loadKernels } from "headwise";
- * import { loadEncoder } from "headwise/encoders";
+ * import { loadEncoder } from "headwise/models";
  * import { models } from "headwise/models";
  * import { writeSafetensors } from "headwise/weights";
  * const tensor = (...shape: number[]) => ({ data: new Float32Array(shape.reduce((a, b) => a * b)).fill(0.1), shape });
@@ -329,7 +329,7 @@ const SEQ2SEQ_OPTIONS = [
  * `NO_QUANTIZED`, or the signal's reason. All memory is freed then.
  * @example
  * import { loadKernels } from "headwise";
- * import { loadSeq2Seq } from "headwise/encoders";
+ * import { loadSeq2Seq } from "headwise/models";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * const failure = await loadSeq2Seq(kernels, "model").catch(({ message }) => message); // a decoder of this repository
@@ -395,7 +395,7 @@ export interface EncoderPlan {
  * @param config The text of config.json, or the object it parses to.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a model that `loadEncoder` would refuse.
  * @example
- * import { planEncoder } from "headwise/encoders";
+ * import { planEncoder } from "headwise/models";
  * const miniLM = { model_type: "bert", hidden_size: 384, num_hidden_layers: 6, num_attention_heads: 12, intermediate_size: 1536,
  *   vocab_size: 30522, max_position_embeddings: 512 };
  * const { weights, scratch } = planEncoder(miniLM, { weights: "q8", tokens: 256 });

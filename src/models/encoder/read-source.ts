@@ -36,7 +36,7 @@ export interface ReadSourceOptions extends SessionOptions, SliceOptions {
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, `NO_QUANTIZED`, or the signal's
  * reason. Nothing is allocated then.
  * @example
- * import { logMel, readSource, type Seq2Seq } from "headwise/encoders";
+ * import { logMel, readSource, type Seq2Seq } from "headwise/models";
  * import { generate } from "headwise/models";
  * const transcribe = async (whisper: Seq2Seq, samples: Float32Array, prompt: readonly number[]): Promise<number[]> => {
  *   using session = await readSource(whisper, logMel(samples, { sampleRate: 16_000 }));

@@ -8,14 +8,11 @@ import type { Fields } from "./fields.ts";
 // BERT with other names: layer norms after the branches were added, biases, and a norm behind the embeddings.
 
 /** Heads for tasks, poolers, positions 0, 1, …, and heads that repeat the table of tokens: not read. */
-const IGNORED_TENSORS = new RegExp(
-  [
-    "(^|\\.)position_ids$ (^|\\.)(pooler|classifier|pre_classifier|qa_outputs|seq_relationship|sop_classifier|score)\\.",
-    "(^|\\.)decoder\\.weight$ (predictions|lm_head)\\.decoder\\.bias$ ^vocab_projector\\.weight$",
-  ]
-    .join(" ")
-    .replaceAll(" ", "|"),
-);
+const IGNORED_TENSORS = /* @__PURE__ */ ((parts: readonly string[]) =>
+  new RegExp(parts.join(" ").replaceAll(" ", "|")))([
+  "(^|\\.)position_ids$ (^|\\.)(pooler|classifier|pre_classifier|qa_outputs|seq_relationship|sop_classifier|score)\\.",
+  "(^|\\.)decoder\\.weight$ (predictions|lm_head)\\.decoder\\.bias$ ^vocab_projector\\.weight$",
+]);
 
 const positions = (file: Fields, offset = 0): Partial<EmbedSpec> => ({
   positions: { offset, rows: file.count("max_position_embeddings", 512) },
@@ -39,7 +36,7 @@ const BERT_NAMES: Partial<Names> = {
   transform: { dense: "cls.predictions.transform.dense", norm: "cls.predictions.transform.LayerNorm" },
 };
 
-const BERT: Family = {
+const BERT: Family = /* @__PURE__ */ (() => ({
   names: BERT_NAMES,
   norm: { kind: "layer", eps: 1e-12, field: "layer_norm_eps" },
   activation: { word: "gelu" },
@@ -56,7 +53,7 @@ const BERT: Family = {
     "pooler_num_fc_layers",
   ],
   ignoredTensors: IGNORED_TENSORS,
-};
+}))();
 
 /** Positions count from the id of padding on. */
 function afterPadding(file: Fields): Partial<EmbedSpec> {
@@ -68,7 +65,7 @@ function afterPadding(file: Fields): Partial<EmbedSpec> {
   throw file.refusal("pad_token_id", rule, padding);
 }
 
-const ROBERTA: Family = {
+const ROBERTA: Family = /* @__PURE__ */ (() => ({
   ...BERT,
   names: {
     ...BERT_NAMES,
@@ -77,7 +74,7 @@ const ROBERTA: Family = {
     transform: { dense: "lm_head.dense", norm: "lm_head.layer_norm" },
   },
   embed: (file, _dModel, norm) => ({ norm, ...afterPadding(file), ...types(file) }),
-};
+}))();
 
 /** The group of layers, with weights of its own, that each layer belongs to. */
 function layerGroups(file: Fields): number[] {
@@ -86,7 +83,7 @@ function layerGroups(file: Fields): number[] {
   return Array.from({ length: layers }, (_, layer) => Math.floor((layer * groups) / layers));
 }
 
-const ALBERT: Family = {
+const ALBERT: Family = /* @__PURE__ */ (() => ({
   ...BERT,
   names: {
     ...BERT_NAMES,
@@ -112,9 +109,9 @@ const ALBERT: Family = {
   order: layerGroups,
   only: { ...BERT.only, inner_group_num: [1] },
   ignored: ["down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"],
-};
+}))();
 
-const DISTILBERT: Family = {
+const DISTILBERT: Family = /* @__PURE__ */ (() => ({
   ...BERT,
   names: {
     ...BERT_NAMES,
@@ -132,9 +129,9 @@ const DISTILBERT: Family = {
   mlpDim: (file) => file.count("hidden_dim", 3072),
   embed: (file, _dModel, norm) => ({ norm, ...positions(file) }),
   ignored: ["finetuning_task", "sinusoidal_pos_embds", "tie_weights_"],
-};
+}))();
 
-const MPNET: Family = {
+const MPNET: Family = /* @__PURE__ */ (() => ({
   ...BERT,
   names: {
     ...ROBERTA.names,
@@ -150,9 +147,9 @@ const MPNET: Family = {
     maxDistance: 128,
     bothWays: true,
   }),
-};
+}))();
 
-const MODERNBERT: Family = {
+const MODERNBERT: Family = /* @__PURE__ */ (() => ({
   names: {
     embed: "embeddings.tok_embeddings",
     embedNorm: "embeddings.norm",
@@ -183,13 +180,13 @@ const MODERNBERT: Family = {
     ...["reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction"],
   ],
   ignoredTensors: IGNORED_TENSORS,
-};
+}))();
 
 /** The name of the first of these fields that the file has. */
 const present = (file: Fields, ...names: readonly [string, ...string[]]): string =>
   names.find((name) => file.raw(name) !== undefined) ?? names[0];
 
-const NOMIC_BERT: Family = {
+const NOMIC_BERT: Family = /* @__PURE__ */ (() => ({
   names: {
     roots: ["bert.", ""],
     embed: "embeddings.word_embeddings",
@@ -229,7 +226,7 @@ const NOMIC_BERT: Family = {
     ...["activation", "first_dropout", "proj_to_labels", "type", "use_proj"].map((name) => `summary_${name}`),
   ],
   ignoredTensors: /(^|\.)(position_ids|(pooler|cls)\..*)$/,
-};
+}))();
 
 export const ENCODER_FAMILIES: Readonly<Record<string, Family>> = {
   albert: ALBERT,
@@ -290,7 +287,7 @@ const T5_ENCODER: Family = {
 
 const isTied = (file: Fields) => file.flag("tie_word_embeddings", true);
 
-const T5: Family = {
+const T5: Family = /* @__PURE__ */ (() => ({
   ...T5_ENCODER,
   part: "decoder",
   encoder: T5_ENCODER,
@@ -316,7 +313,7 @@ const T5: Family = {
   tied: true,
   ignored: ["dense_act_fn", "initializer_factor", "is_gated_act", "task_specific_params"],
   ignoredTensors: /(^|\.)((encoder|decoder)\.embed_tokens\.weight|EncDecAttention\.relative_attention_bias\.weight)$/,
-};
+}))();
 
 /** Positions and factor of BART's tables, and the norm behind. */
 const bartEmbed: NonNullable<Family["embed"]> = (file, dModel, norm): Partial<EmbedSpec> => ({
@@ -346,7 +343,7 @@ const BART_ENCODER: Family = {
   finalNorm: () => false,
 };
 
-const BART: Family = {
+const BART: Family = /* @__PURE__ */ (() => ({
   ...BART_ENCODER,
   part: "decoder",
   encoder: BART_ENCODER,
@@ -375,9 +372,9 @@ const BART: Family = {
     ...["decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"],
   ],
   ignoredTensors: REPEATED,
-};
+}))();
 
-const WHISPER_ENCODER: Family = {
+const WHISPER_ENCODER: Family = /* @__PURE__ */ (() => ({
   ...BART_ENCODER,
   names: {
     ...BART_ENCODER.names,
@@ -393,9 +390,9 @@ const WHISPER_ENCODER: Family = {
   }),
   finalNorm: () => true,
   lengthField: "max_source_positions",
-};
+}))();
 
-const WHISPER: Family = {
+const WHISPER: Family = /* @__PURE__ */ (() => ({
   ...WHISPER_ENCODER,
   part: "decoder",
   encoder: WHISPER_ENCODER,
@@ -426,6 +423,6 @@ const WHISPER: Family = {
     ...["suppress_ids_begin", "suppress_tokens", "task_to_id"],
   ],
   ignoredTensors: REPEATED,
-};
+}))();
 
 export const TWO_HALVES: Readonly<Record<string, Family>> = { bart: BART, t5: T5, whisper: WHISPER };

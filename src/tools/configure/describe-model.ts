@@ -342,7 +342,7 @@ function readConfigFacts(where: string, config: string | object, tensors?: Model
 /** What is known of a type whose costs are not. */
 function whyUnknown(type: unknown): string {
   if (typeof type === "string" && Object.hasOwn(ENCODERS, type))
-    return ", an encoder or a model with one, of which headwise/encoders runs some";
+    return ", an encoder or a model with one, of which headwise/models runs some";
   const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
   return reason === undefined ? "" : `, which has ${reason}`;
 }
