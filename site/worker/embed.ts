@@ -1,5 +1,6 @@
 // Vectors of texts by the model that is loaded, kept for as long as it is, so that a changed line is the only one that is read.
 
+import type { Encoder } from "headwise/models";
 import { FloatDigest } from "../../src/tools/diagnostics/self-test.ts";
 import { type Join, joinLines } from "../src/clusters.ts";
 import { loadedModel, onRelease } from "./load.ts";
@@ -71,7 +72,7 @@ async function embedTexts(
   { pooling, prefix }: EmbedGiven,
   { report, signal }: Call,
 ): Promise<Float32Array[]> {
-  const { model, tokenizer } = loadedModel();
+  const { model, tokenizer } = loadedModel<Encoder>();
   if (kept.size > MOST_KEPT) kept = new Map();
   const own = kept;
   const nameOf = (text: string) => JSON.stringify([pooling, prefix + text]);

@@ -36,7 +36,7 @@ const hasDigests = (): boolean => globalThis.crypto?.subtle !== undefined;
 /** Keeps a session under a name; the next visit goes on with the same bits. Returns a digest of all keys and values. */
 export async function keepSession(name: string, own: Session): Promise<string> {
   const read = { ids: [...own.tokens], pages: exportSession(own) };
-  if (hasDigests()) await keep(name, { model: await identityOf(own.model), ...read } satisfies Kept);
+  if (hasDigests()) await keep(name, { model: await identityOf(loadedModel().model), ...read } satisfies Kept);
   const digest = new FloatDigest();
   for (const { bytes } of read.pages.flat())
     digest.add(new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length >> 2));

@@ -22,7 +22,7 @@ export {
   type StoreOptions,
 } from "../files/store.ts";
 export { type CachePage, exportPages, importPages } from "../layers/state/export.ts";
-export type { Model } from "../models/blocks/model.ts";
+export type { LoadedModel, Model, ModelKind } from "../models/blocks/model.ts";
 export {
   type ForwardAsyncOptions,
   type ForwardOptions,

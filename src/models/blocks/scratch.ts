@@ -6,7 +6,7 @@ import type { RunRows } from "../../layers/pass/forward.ts";
 import { Layout } from "../../wasm/memory.ts";
 import type { ModelSpec } from "../spec/spec.ts";
 import { linearsIn, type MoePlaces, placeInner, placeMoeRows } from "./mlp.ts";
-import type { Model, ModelHalf } from "./model.ts";
+import type { LoadedModel, ModelHalf } from "./model.ts";
 import { linearsOf, type ModelPlaces, mlpsIn, type PackedBlock, type PackedMlp } from "./places.ts";
 import { flopsOf, ROW_SHAPE_BYTES } from "./rows.ts";
 
@@ -118,7 +118,7 @@ export function planPass<Run>(
 
 /** Of all tokens of these calls, and the logits of those that have any. */
 export function passFlops(
-  model: Model,
+  model: LoadedModel,
   calls: readonly { readonly ids: ArrayLike<number>; readonly outputs: number }[],
 ): number {
   const rows = calls.reduce((sum, { ids }) => sum + ids.length, 0);

@@ -15,7 +15,7 @@ import { restorePages } from "../../layers/state/aging.ts";
 import { expectRoom } from "../../layers/state/kv-cache.ts";
 import { blockRows, runBlock } from "../blocks/block.ts";
 import { type EmbeddedTokens, embedTokens, type OutputSink, runHead } from "../blocks/ends.ts";
-import type { Model } from "../blocks/model.ts";
+import type { LoadedModel } from "../blocks/model.ts";
 import type { PackedBlock } from "../blocks/places.ts";
 import type { LayerSite, RowWork } from "../blocks/rows.ts";
 import { type LayerRun, type PassPlan, passFlops, planPass } from "../blocks/scratch.ts";
@@ -40,9 +40,9 @@ interface PreparedCall extends EmbeddedTokens {
 }
 
 /** Plans by model: that of the last pass, which the next one often needs again. */
-const PLANS = new WeakMap<Model, { readonly key: string; readonly plan: PassPlan }>();
+const PLANS = new WeakMap<LoadedModel, { readonly key: string; readonly plan: PassPlan }>();
 
-function planOf(model: Model, calls: readonly ModelCall[], { maps, measures }: PassSettings): PassPlan {
+function planOf(model: LoadedModel, calls: readonly ModelCall[], { maps, measures }: PassSettings): PassPlan {
   const total = calls.reduce((sum, { ids }) => sum + ids.length, 0);
   const most = Math.min(...model.weights.blocks.map(({ attention }) => mostRowsOf(attention)));
   const rows = Math.min(total, most);
@@ -93,7 +93,7 @@ export type ModelTap = (layer: number, site: LayerSite | "embed", rows: Rows, ru
  */
 export function* runModel(
   where: string,
-  model: Model,
+  model: LoadedModel,
   calls: readonly ModelCall[],
   sink: OutputSink,
   { stepFlops = Number.POSITIVE_INFINITY, ownScratch = false, tap, maps, measures }: PassSettings = {},
@@ -126,7 +126,7 @@ type ChunkRuns = readonly RowRun<PreparedCall>[];
 /** The tokens of a chunk through all layers. */
 function* runChunk(
   work: RowWork,
-  model: Model,
+  model: LoadedModel,
   plan: PassPlan,
   runs: ChunkRuns,
   sink: OutputSink,
@@ -260,7 +260,7 @@ export function forgetTokens(session: Session, length: number, to: number, chang
  */
 export async function runCalls(
   where: string,
-  model: Model,
+  model: LoadedModel,
   calls: readonly ModelCall[],
   sink: OutputSink,
   slices: Slices,

@@ -6,7 +6,7 @@ import type { CallTokens } from "../../layers/pass/call.ts";
 import type { LayerCall } from "../../layers/pass/steps.ts";
 import { type CacheOptions, expectFreeFor, expectTruncatable } from "../../layers/state/kv-cache.ts";
 import { LARGEST_MEMORY, type Layout } from "../../wasm/memory.ts";
-import { expectModel, type Model, reserve } from "../blocks/model.ts";
+import { expectModel, type LoadedModel, type Model, reserve } from "../blocks/model.ts";
 import type { PackedBlock } from "../blocks/places.ts";
 import type { LayerRun } from "../blocks/scratch.ts";
 import { readOptions } from "../load/read-options.ts";
@@ -17,8 +17,8 @@ import { expectPositions, mostTokens } from "../spec/read-spec.ts";
  * is made, and freed by `release()`.
  */
 export interface Session extends Releasable, Handle {
-  /** The model that reads the tokens. */
-  readonly model: Model;
+  /** The model that reads the tokens: a `Model` of `createSession`, a `Seq2Seq` of `readSource`. */
+  readonly model: LoadedModel<"Model" | "Seq2Seq">;
   /** Tokens that fit. */
   readonly maxSeqLen: number;
   /** Tokens that were read. */
@@ -47,7 +47,7 @@ export interface Source {
   /** One for each layer. */
   readonly caches: readonly Cache[];
   /** Plans a layer of the decoder. */
-  plan(model: Model, block: PackedBlock, layout: Layout, rows: number, formats: number): LayerRun;
+  plan(model: LoadedModel, block: PackedBlock, layout: Layout, rows: number, formats: number): LayerRun;
   /** The queries of a call on the keys of a layer. */
   callOf(layer: number, tokens: CallTokens): LayerCall;
 }
@@ -78,7 +78,7 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
 /** Checks the options of a session. Returns its length, and the bytes of its caches. */
 export function checkSession(
   where: string,
-  model: Model,
+  model: LoadedModel,
   { maxSeqLen: given, ...rest }: SessionOptions,
 ): { readonly maxSeqLen: number; readonly bytes: number } {
   const maxSeqLen = expectInt(where, "maxSeqLen", given ?? model.spec.sessionLength);
@@ -98,7 +98,7 @@ export function checkSession(
 }
 
 /** Makes a session under the name of the public function `where`. `source` is what a decoder attends to besides. */
-export function makeSession(where: string, model: Model, options: SessionOptions, source?: Source): Session {
+export function makeSession(where: string, model: Session["model"], options: SessionOptions, source?: Source): Session {
   const { maxSeqLen, bytes } = checkSession(where, model, options);
   const caches: Cache[] = [];
   reserve(where, model.kernels.memory, bytes);

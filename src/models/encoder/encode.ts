@@ -10,13 +10,13 @@ import type { Rows } from "../../layers/linear/products.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../../layers/pass/slices.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { type OutputSink, runHead } from "../blocks/ends.ts";
-import type { Model } from "../blocks/model.ts";
+import type { LoadedModel } from "../blocks/model.ts";
 import { activateRows, normRows, projectRows, type RowWork } from "../blocks/rows.ts";
 import { MOST_TOP, rowFlops } from "../blocks/scratch.ts";
 import { readIds, type TokenIds } from "../decoder/forward.ts";
 import { readOptions } from "../load/read-options.ts";
 import { mostTokens } from "../spec/read-spec.ts";
-import { type Encoder, expectEncoder } from "./load.ts";
+import { type Encoder, expectEncoder, type Seq2Seq } from "./load.ts";
 import { type Output, runEncoder, type Sequence, statesTo, stemRows } from "./pass.ts";
 
 // The sequences of a call on an encoder: token ids, or texts that a tokenizer turns into ids.
@@ -43,7 +43,7 @@ const BATCH_OPTIONS: readonly (keyof BatchOptions)[] = ["tokenTypes", "tokenizer
 /** Reads and checks a batch. `nameOf` is what messages call the sequence of an index. */
 export function readBatch(
   where: string,
-  model: Model,
+  model: LoadedModel,
   batch: Batch,
   options: BatchOptions,
   nameOf: (i: number) => string = (i) => `batch[${i}]`,
@@ -138,7 +138,7 @@ function readTypes(where: string, i: number, given: unknown, count: number, leng
  * console.log(first?.length === 4 * model.dModel, second?.length === 2 * model.dModel); // true true
  * kernels.release();
  */
-export function encode(model: Model, batch: Batch, options: BatchOptions = {}): Float32Array[] {
+export function encode(model: Encoder | Seq2Seq, batch: Batch, options: BatchOptions = {}): Float32Array[] {
   const where = "encode";
   const sequences = readBatch(where, model, batch, readFields(where, "options", options, BATCH_OPTIONS));
   const { results, output } = collectRows(where, model, sequences);
@@ -160,7 +160,7 @@ export function encode(model: Model, batch: Batch, options: BatchOptions = {}): 
  * kernels.release();
  */
 export async function encodeAsync(
-  model: Model,
+  model: Encoder | Seq2Seq,
   batch: Batch,
   options: BatchOptions & SliceOptions = {},
 ): Promise<Float32Array[]> {
@@ -178,7 +178,7 @@ export async function encodeAsync(
 /** Runs a pass in time slices. */
 export async function runSliced(
   where: string,
-  model: Model,
+  model: LoadedModel,
   sequences: readonly Sequence[],
   output: Output,
   options: SliceOptions,
@@ -201,7 +201,7 @@ export async function runSliced(
 /** Arrays for all rows, and what fills them. */
 export function collectRows(
   where: string,
-  model: Model,
+  model: LoadedModel,
   sequences: readonly Sequence[],
 ): { readonly results: Float32Array[]; readonly output: Output } {
   const { dModel } = model;
@@ -243,7 +243,7 @@ const OPTIONS: readonly (keyof EmbedOptions)[] = [...BATCH_OPTIONS, "pooling", "
  * console.log(cosine > 0 && cosine < 1); // true
  * kernels.release();
  */
-export function embed(model: Model, batch: Batch, options: EmbedOptions = {}): Float32Array[] {
+export function embed(model: Encoder | Seq2Seq, batch: Batch, options: EmbedOptions = {}): Float32Array[] {
   const where = "embed";
   const { pooling, normalize, ...rest } = readOptions(where, options, OPTIONS);
   const pool = checkPool(where, pooling, normalize);
@@ -266,7 +266,7 @@ export function embed(model: Model, batch: Batch, options: EmbedOptions = {}): F
  * kernels.release();
  */
 export async function embedAsync(
-  model: Model,
+  model: Encoder | Seq2Seq,
   batch: Batch,
   options: EmbedOptions & SliceOptions = {},
 ): Promise<Float32Array[]> {
@@ -286,7 +286,7 @@ export async function embedAsync(
 function checkPool(where: string, pooling: Pooling = "mean", normalize = false) {
   expectOneOf(where, "pooling", pooling, POOLINGS);
   expectFlag(where, "normalize", normalize);
-  return (model: Model, sequences: readonly Sequence[]): { output: Output; vectors: () => Float32Array[] } => {
+  return (model: LoadedModel, sequences: readonly Sequence[]): { output: Output; vectors: () => Float32Array[] } => {
     const { dModel } = model;
     // In float64, row by row: the same sum however the rows are divided into chunks.
     const sums = sequences.map(() => new Float64Array(dModel));

@@ -20,7 +20,7 @@ import type { LinearPlace, PackedLinear } from "../../layers/linear/products.ts"
 import { createPageLayout, type PageLayout, pagesBytes } from "../../layers/state/pages.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { aligned } from "../../wasm/memory.ts";
-import type { Model } from "../blocks/model.ts";
+import type { LoadedModel } from "../blocks/model.ts";
 import { packRelative } from "../blocks/relative.ts";
 import { FAMILIES } from "../families/decoders.ts";
 import { ENCODER_FAMILIES, TWO_HALVES } from "../families/encoders.ts";
@@ -184,7 +184,7 @@ function pageLayoutOf(where: string, { fused: _, ...config }: HfAttentionConfig)
 }
 
 /** A whole encoder: its weights, packed in linear memory until `release()`. */
-export interface Encoder extends Model {
+export interface Encoder extends LoadedModel<"Encoder"> {
   /** Tokens of the longest text: those that the model has positions for, else what config.json says. */
   readonly maxSeqLen: number | undefined;
 }
@@ -248,7 +248,7 @@ export async function loadEncoder(
   expectKernels(where, kernels);
   const given = readOptions(where, options, ENCODER_OPTIONS);
   const kind = { read: readFiles, open: openEncoderFiles, loadMore, plan: planEncoderFit };
-  return loadWith(where, kernels, source, given, kind);
+  return loadWith(where, kernels, source, given, kind) as Promise<Encoder>;
 }
 
 async function readFiles(
@@ -280,7 +280,7 @@ function asEncoder(where: string, { spec, ...rest }: Decoder, field: string): De
 }
 
 /** Throws unless `model` came from loadEncoder or loadSeq2Seq and neither it nor its kernels were released. */
-export function expectEncoder(where: string, model: Model): void {
+export function expectEncoder(where: string, model: LoadedModel): void {
   expectMade(where, "model", model, "loadEncoder", "loadSeq2Seq");
   expectKernels(where, model.kernels, "model.kernels");
 }
@@ -289,7 +289,7 @@ export function expectEncoder(where: string, model: Model): void {
  * A model with two halves: an encoder reads a source at once, and a decoder, which attends to it, writes tokens. Packed in linear
  * memory until `release()`.
  */
-export interface Seq2Seq extends Model {
+export interface Seq2Seq extends LoadedModel<"Seq2Seq"> {
   /** Layers of the decoder. */
   readonly layers: number;
 }
@@ -357,7 +357,7 @@ export async function loadSeq2Seq(
     open: openSafetensorsFiles,
     loadMore,
     plan: planHalvesFit,
-  });
+  }) as Promise<Seq2Seq>;
 }
 
 /** `openSafetensorsFiles` has refused GGUF. */

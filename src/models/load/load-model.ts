@@ -10,7 +10,7 @@ import type { ModelStore } from "../../files/store.ts";
 import { expectActivations, expectFormatLoaded, type WeightFormat } from "../../layers/linear/formats.ts";
 import { modeOf } from "../../layers/linear/products.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
-import { type Model, type ModelHalf, type ModelWeights, reserve } from "../blocks/model.ts";
+import { type LoadedModel, type Model, type ModelHalf, type ModelWeights, reserve } from "../blocks/model.ts";
 import { linearsOf, type ModelPlaces, placeModel } from "../blocks/places.ts";
 import { checkTensors, findRoot, resolveHead } from "../spec/check-tensors.ts";
 import { type Decoder, readDecoder } from "../spec/read-spec.ts";
@@ -133,7 +133,7 @@ export async function loadWith(
   source: ModelSource,
   options: LoadModelOptions,
   { read, open = openModelFiles, loadMore, plan = planDecoder }: ModelKind,
-): Promise<Model> {
+): Promise<LoadedModel> {
   expectKernels(where, kernels);
   const given = readOptions(where, options, LOAD_OPTIONS);
   const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store, integrity } = given;
@@ -217,7 +217,7 @@ async function packModel(
   formats: ModelFormats,
   fast: boolean,
   loadMore: LoadMore | undefined,
-): Promise<Model> {
+): Promise<LoadedModel> {
   const { spec, encoder } = decoder;
   const { memory } = kernels;
   const owned: BlockContext["owned"] = [];
@@ -243,7 +243,7 @@ async function packModel(
       if (!kernels.released) free();
     };
     const kind = where.slice("load".length);
-    return makeHandle<Model>(kind, where, parts, ["kernels", "spec", "places", "weights", "encoder"], release);
+    return makeHandle<LoadedModel>(kind, where, parts, ["kernels", "spec", "places", "weights", "encoder"], release);
   } catch (error) {
     if (!kernels.released) {
       memory.free(staging);
@@ -312,7 +312,7 @@ function expectGguf(where: string, gguf: GgufReader | undefined): void {
  * console.log(model.type, model.layers, model.vocabSize); // llama 1 32
  */
 export async function loadModel(kernels: Kernels, source: ModelSource, options: LoadModelOptions = {}): Promise<Model> {
-  return loadWith("loadModel", kernels, source, options, { read: readModel });
+  return loadWith("loadModel", kernels, source, options, { read: readModel }) as Promise<Model>;
 }
 
 /** Reads what a decoder consists of from its opened files. */

@@ -8,7 +8,7 @@ import type { Attention, HeadNorm } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import type { Rotary } from "../../layers/attention/rope.ts";
 import type { PackedLinear } from "../../layers/linear/products.ts";
-import type { Model } from "../../models/blocks/model.ts";
+import type { LoadedModel } from "../../models/blocks/model.ts";
 import type { PackedBlock, PackedNorm } from "../../models/blocks/places.ts";
 import type { NormRole } from "../../models/spec/spec.ts";
 import { NULL } from "../../wasm/abi.ts";
@@ -250,7 +250,7 @@ function blockParts(
 }
 
 /** The parts of what the attention of a layer reads, from those of the residual before it. */
-function readParts(model: Model, layer: number, parts: readonly Part[], component: Component): readonly Part[] {
+function readParts(model: LoadedModel, layer: number, parts: readonly Part[], component: Component): readonly Part[] {
   const { attentionPre } = (model.weights.blocks[layer] as PackedBlock).norms;
   return attentionPre ? normParts(readNorm(model.kernels, attentionPre, model.dModel), parts, component) : parts;
 }
