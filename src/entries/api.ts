@@ -62,5 +62,6 @@ export { type CacheOptions, createKvCache, type KvCache, type KvCacheOptions } f
 export type { CacheFormat, CacheFormats } from "../layers/state/pages.ts";
 export type { SelfTest } from "../tools/diagnostics/self-test.ts";
 export type { Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
+export type { MemoryPlan } from "../wasm/memory.ts";
 export type { Build, ModuleSource, WasmSource } from "../wasm/modules.ts";
 export { selfTest } from "./old-names.ts";

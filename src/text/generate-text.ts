@@ -9,14 +9,12 @@ import { readIds, type TokenIds } from "../models/decoder/forward.ts";
 import { createSession, expectSession, expectUnused, type Session } from "../models/decoder/session.ts";
 import {
   type Begun,
-  GENERATE_OPTIONS,
   type GeneratedToken,
   type GenerateOptions,
   type GenerationEnd,
   generateTokens,
   wasAborted,
 } from "../models/generate/generate.ts";
-import { readOptions } from "../models/load/read-options.ts";
 import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
 
 /** Options of `generateText`: those of `generate`, and for text. */
@@ -58,7 +56,22 @@ export interface TextGeneration extends AsyncGenerator<string, TextEnd, void> {
   readonly end: Promise<TextEnd>;
 }
 
-export const TEXT_OPTIONS: readonly (keyof GenerateTextOptions)[] = [...GENERATE_OPTIONS, "stop", "keepSpecial"];
+export const TEXT_OPTIONS = [
+  "temperature",
+  "topK",
+  "topP",
+  "minP",
+  "repetitionPenalty",
+  "seed",
+  "logitsProcessors",
+  "signal",
+  "sliceMs",
+  "maxTokens",
+  "stopIds",
+  "draft",
+  "stop",
+  "keepSpecial",
+] as const;
 
 /**
  * Generates text behind a prompt, and gives it in pieces of whole characters as they come. No piece ever changes.
@@ -136,7 +149,7 @@ export async function prepareText(
   else expectModel(where, on as Model);
   const model = isSession ? (on as Session).model : (on as Model);
   expectTokenizer(where, tokenizer);
-  const { stop, keepSpecial, ...rest } = readOptions(where, options, TEXT_OPTIONS);
+  const { stop, keepSpecial, ...rest } = readFields(where, "options", options, TEXT_OPTIONS);
   const stops = findStops(readStops(where, stop));
   const isKept = expectFlag(where, "options.keepSpecial", keepSpecial);
   const { vocabSize, endIds = [] } = tokenizer;

@@ -7,7 +7,6 @@ import { type ModelSource, readTexts } from "../files/model-files.ts";
 import { hubHint } from "../files/model-folder.ts";
 import type { ModelStore } from "../files/store.ts";
 import { GENERATION } from "../models/families/fields.ts";
-import { readOptions } from "../models/load/read-options.ts";
 import { readVocabulary, toTokenizerFiles } from "./gguf/tokenizer-json.ts";
 import { findTokenizers, type TokenizersLibrary } from "./libraries.ts";
 import { makeTokenizer, type Tokenizer } from "./tokenizer.ts";
@@ -63,8 +62,8 @@ const MODEL = "config.json";
  */
 export async function loadTokenizer(source: ModelSource, options: LoadTokenizerOptions = {}): Promise<Tokenizer> {
   const where = "loadTokenizer";
-  const known = ["library", "signal", "store", "integrity"];
-  const { library: given, signal, store, integrity } = readOptions(where, options, known);
+  const known = ["library", "signal", "store", "integrity"] as const;
+  const { library: given, signal, store, integrity } = readFields(where, "options", options, known);
   if (signal !== undefined) expectSignal(where, signal);
   if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   signal?.throwIfAborted();

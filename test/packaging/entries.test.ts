@@ -220,7 +220,7 @@ test("no file imports another for its side effects", () => {
 });
 
 test.each([
-  ["attend", "attend(attention, [1, 2, 3, 4])", ["attend", "readAttend", "expectFloats"]],
+  ["attend", "attend(attention, [1, 2, 3, 4])", ["attend", "readCall", "expectFloats"]],
   ["createCache", "createCache(attention, {})", ["createCache", "expectInt"]],
 ])("an uncaught error of %s prints less than 1.5 KB, its line of code and the functions by name", (_, call, names) => {
   const code = `import { attend, createAttention, createCache, loadKernels } from "headwise";

@@ -168,25 +168,65 @@ export function expectRecord(where: string, name: string, value: unknown): void 
   throw new TypeError(`${where}: ${name} expected an object, got ${describe(value)}`);
 }
 
+/** Options under the names that other libraries have for them, without case and underscores. */
+const OTHER_NAMES: Readonly<Record<string, string>> = {
+  maxTokens: "maxnewtokens maxlength maxoutputtokens maxcompletiontokens numpredict npredict",
+  temperature: "dosample temp",
+  stopIds: "eostokenid eostokenids stoptokenids stoptokens",
+  stop: "stopsequences stopstrings stopwords",
+  repetitionPenalty: "repeatpenalty",
+  seed: "randomseed",
+  maxSeqLen: "nctx numctx contextlength maxlength maxmodellen maxpositionembeddings maxseqlength",
+  weights: "dtype torchdtype quantization quantize",
+  format: "cachetype cacheformat kvcachetype",
+  store: "cachedir",
+  signal: "abortsignal",
+  onProgress: "progresscallback",
+  normalize: "normalizeembeddings",
+  pooling: "poolingmode",
+};
+
 /**
  * Throws `TypeError` unless `value` is an object whose own fields are all `known`: misspelt options must not be
- * ignored.
+ * ignored. The error names ours where one is given under a usual name of another library.
  */
 export function expectFields(where: string, name: string, value: unknown, known: readonly string[]): void {
   expectRecord(where, name, value);
-  for (const field of Object.keys(value as object))
-    if (!known.includes(field)) {
-      const plain = (text: string) => text.replace(/_/g, "").toLowerCase();
-      const masks = known.includes("drop") && plain(field).includes("mask") && "keep or drop";
-      const ours = masks || known.find((each) => plain(each) === plain(field));
-      throw new TypeError(
-        `${where}: ${name} expected only ${known.join(", ")}, got ${describe(field)}${ours ? `: use ${ours}` : ""}`,
-      );
-    }
+  const plain = (text: string) => text.replace(/_/g, "").toLowerCase();
+  for (const field of Object.keys(value as object)) {
+    if (known.includes(field)) continue;
+    const given = plain(field);
+    const other = known.find((each) => OTHER_NAMES[each]?.split(" ").includes(given));
+    if (other) throw new TypeError(`${where}: ${name} expected ${other} instead, got ${describe(field)}`);
+    // Whether 1 keeps or drops a key, the names of masks do not say.
+    const masks = known.includes("drop") && given.includes("mask") && "keep or drop";
+    const ours = masks || known.find((each) => plain(each) === given);
+    throw new TypeError(
+      `${where}: ${name} expected only ${known.join(", ")}, got ${describe(field)}${ours ? `: use ${ours}` : ""}`,
+    );
+  }
 }
 
-/** `expectFields`. Returns a copy of the known fields, each read once, because reading may run code of the caller's. */
-export function readFields<T extends object>(where: string, name: string, value: T, known: readonly string[]): T {
+/** The names of all fields of a type, of each of a union. */
+type FieldOf<T> = T extends unknown ? keyof T & string : never;
+
+/** A list of names that has each field of T and no other; other lists have no type that fits. */
+export type AllFieldsOf<T, Name extends string> = string extends Name
+  ? { readonly expected: "names, not strings" }
+  : [Exclude<FieldOf<T>, Name> | Exclude<Name, FieldOf<T>>] extends [never]
+    ? readonly Name[]
+    : { readonly missing: Exclude<FieldOf<T>, Name>; readonly unknown: Exclude<Name, FieldOf<T>> };
+
+/**
+ * `expectFields`, for a list of all fields of T: a list that lacks one, or has another, does not compile. Returns a copy of the known
+ * fields, each read once, because reading may run code of the caller's.
+ */
+export function readFields<T extends object, const Name extends string>(
+  where: string,
+  name: string,
+  value: T,
+  known: readonly Name[] & AllFieldsOf<T, Name>,
+): T {
   expectFields(where, name, value, known);
   // A class may inherit fields. Most options are literals, of which few fields are set.
   const isLiteral = Object.getPrototypeOf(value) === Object.prototype;

@@ -7,6 +7,7 @@ import { expectAlive } from "../../base/util/lifetime.ts";
 import { finish } from "../../base/util/steps.ts";
 import type { Attention } from "../attention/attention.ts";
 import {
+  ATTEND_OPTIONS,
   type AttendCall,
   type AttendOptions,
   arraysOf,
@@ -15,7 +16,7 @@ import {
   expectAttention,
   expectKeptArrays,
   type GivenCall,
-  readAttend,
+  readCall,
 } from "../pass/call.ts";
 import { prepareSteps, runStep } from "../pass/decode-step.ts";
 import { forward, passFlops } from "../pass/forward.ts";
@@ -45,7 +46,7 @@ import { restorePages } from "../state/aging.ts";
  * kernels.release();
  */
 export function attend(attention: Attention, x: Float32Array, options: AttendOptions = {}): Float32Array {
-  const given = readAttend("attend", x, options);
+  const given = readCall("attend", x, options, ATTEND_OPTIONS);
   const step = runStep("attend", attention, given);
   if (step) return step;
   const call = checkGiven("attend", attention, given);
@@ -83,7 +84,7 @@ export function attendWithMaps(
    */
   maps: Tensor;
 } {
-  const given = readAttend("attendWithMaps", x, options);
+  const given = readCall("attendWithMaps", x, options, ATTEND_OPTIONS);
   const call = checkGiven("attendWithMaps", attention, given);
   const { ys, maps } = finish(forward(attention, [call], { where: call.where, maps: true }));
   commit([call]);
@@ -130,7 +131,7 @@ export async function attendAsync(
   options: AttendAsyncOptions = {},
 ): Promise<Float32Array> {
   const where = "attendAsync";
-  const read = readAttend(where, x, options, SLICE_OPTIONS);
+  const read = readCall(where, x, options, [...SLICE_OPTIONS, ...ATTEND_OPTIONS]);
   const slices = checkSlices(where, read.options);
   const checked = checkGiven(where, attention, read);
   const expectKept = expectKeptArrays(where, arraysOf(read));
@@ -200,7 +201,7 @@ export function attendMany(attention: Attention, calls: readonly AttendManyCall[
   for (let i = 0; i < length; i++) {
     const call: AttendManyCall = calls[i];
     expectRecord(where, `calls[${i}]`, call);
-    given.push(readAttend(`${where}, call ${i}`, undefined, call, ["x"]));
+    given.push(readCall(`${where}, call ${i}`, undefined, call, ["x", ...ATTEND_OPTIONS]));
   }
   const checked = given.map((each, i) => checkGiven(`${where}, call ${i}`, attention, each));
   expectOwnCaches(where, checked);

@@ -120,7 +120,7 @@ export function ropeTables(
   return { cos, sin };
 }
 
-const ROPE_FIELDS = ["theta", "pairing", "dim", "start", "scaling"];
+const ROPE_FIELDS = ["theta", "pairing", "dim", "start", "scaling"] as const;
 
 /** Checks every rule. Returns a copy of `rope` with `dim` filled in (default headDim - start). */
 export function checkRope(where: string, given: RopeConfig, headDim: number): RopeWithDim {

@@ -1,4 +1,4 @@
-import { expectInt } from "../../base/util/arguments.ts";
+import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { HeadwiseError, underName } from "../../base/util/errors.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
 import { type Cache, createCache, planCache } from "../../layers/pass/cache.ts";
@@ -9,7 +9,6 @@ import { LARGEST_MEMORY, type Layout } from "../../wasm/memory.ts";
 import { expectModel, type LoadedModel, type Model, reserve } from "../blocks/model.ts";
 import type { PackedBlock } from "../blocks/places.ts";
 import type { LayerRun } from "../blocks/scratch.ts";
-import { readOptions } from "../load/read-options.ts";
 import { expectPositions, mostTokens } from "../spec/read-spec.ts";
 
 /**
@@ -62,7 +61,7 @@ export interface SessionOptions extends Pick<CacheOptions, "format" | "truncatab
   readonly maxSeqLen?: number | undefined;
 }
 
-export const SESSION_OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", "format", "truncatable"];
+export const SESSION_OPTIONS = ["maxSeqLen", "format", "truncatable"] as const;
 
 /**
  * Allocates a session: a cache for each layer.
@@ -72,7 +71,7 @@ export const SESSION_OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", 
 export function createSession(model: Model, options: SessionOptions = {}): Session {
   const where = "createSession";
   expectModel(where, model);
-  return makeSession(where, model, readOptions(where, options, SESSION_OPTIONS));
+  return makeSession(where, model, readFields(where, "options", options, SESSION_OPTIONS));
 }
 
 /** Checks the options of a session. Returns its length, and the bytes of its caches. */

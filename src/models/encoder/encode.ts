@@ -14,7 +14,6 @@ import type { LoadedModel } from "../blocks/model.ts";
 import { activateRows, normRows, projectRows, type RowWork } from "../blocks/rows.ts";
 import { MOST_TOP, rowFlops } from "../blocks/scratch.ts";
 import { readIds, type TokenIds } from "../decoder/forward.ts";
-import { readOptions } from "../load/read-options.ts";
 import { mostTokens } from "../spec/read-spec.ts";
 import { type Encoder, expectEncoder, type Seq2Seq } from "./load.ts";
 import { type Output, runEncoder, type Sequence, statesTo, stemRows } from "./pass.ts";
@@ -38,7 +37,7 @@ export interface BatchOptions {
 /** Token ids of texts, or the texts themselves where there is a tokenizer; features [bands, frames] for a model that hears. */
 export type Batch = readonly (TokenIds | string | Tensor)[];
 
-const BATCH_OPTIONS: readonly (keyof BatchOptions)[] = ["tokenTypes", "tokenizer"];
+const BATCH_OPTIONS = ["tokenTypes", "tokenizer"] as const;
 
 /** Reads and checks a batch. `nameOf` is what messages call the sequence of an index. */
 export function readBatch(
@@ -224,7 +223,7 @@ export interface EmbedOptions extends BatchOptions {
 }
 
 const POOLINGS: readonly Pooling[] = ["mean", "cls", "last"];
-const OPTIONS: readonly (keyof EmbedOptions)[] = [...BATCH_OPTIONS, "pooling", "normalize"];
+const OPTIONS = [...BATCH_OPTIONS, "pooling", "normalize"] as const;
 
 /**
  * A vector for each text. Texts may have any lengths, and none is padded. Each has the same bits alone, in any batch and on any
@@ -245,7 +244,7 @@ const OPTIONS: readonly (keyof EmbedOptions)[] = [...BATCH_OPTIONS, "pooling", "
  */
 export function embed(model: Encoder | Seq2Seq, batch: Batch, options: EmbedOptions = {}): Float32Array[] {
   const where = "embed";
-  const { pooling, normalize, ...rest } = readOptions(where, options, OPTIONS);
+  const { pooling, normalize, ...rest } = readFields(where, "options", options, OPTIONS);
   const pool = checkPool(where, pooling, normalize);
   const sequences = readBatch(where, model, batch, rest);
   const { output, vectors } = pool(model, sequences);
@@ -271,7 +270,7 @@ export async function embedAsync(
   options: EmbedOptions & SliceOptions = {},
 ): Promise<Float32Array[]> {
   const where = "embedAsync";
-  const { pooling, normalize, tokenTypes, tokenizer, ...slices } = readOptions(where, options, [
+  const { pooling, normalize, tokenTypes, tokenizer, ...slices } = readFields(where, "options", options, [
     ...OPTIONS,
     ...SLICE_OPTIONS,
   ]);

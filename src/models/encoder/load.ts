@@ -19,7 +19,7 @@ import { type WeightFormat, wholePanels } from "../../layers/linear/formats.ts";
 import type { LinearPlace, PackedLinear } from "../../layers/linear/products.ts";
 import { createPageLayout, type PageLayout, pagesBytes } from "../../layers/state/pages.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
-import { aligned } from "../../wasm/memory.ts";
+import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
 import type { LoadedModel } from "../blocks/model.ts";
 import { packRelative } from "../blocks/relative.ts";
 import { FAMILIES } from "../families/decoders.ts";
@@ -32,7 +32,6 @@ import type { GgufReader } from "../load/gguf.ts";
 import { asTable, type BlockContext, type LoadMore, loadNorm } from "../load/load-layers.ts";
 import { type LoadModelOptions, loadWith } from "../load/load-model.ts";
 import { type PlanKind, planSpec } from "../load/plan-model.ts";
-import { readOptions } from "../load/read-options.ts";
 import { resolveHead } from "../spec/check-tensors.ts";
 import { type Decoder, mostTokens, positionsOf, readDecoder } from "../spec/read-spec.ts";
 import type { ModelSpec } from "../spec/spec.ts";
@@ -137,7 +136,7 @@ function planTexts(
   formats: PackedFormats,
   tokens: number,
   texts: number = MOST_TOGETHER,
-): { readonly weights: number; readonly scratch: number; readonly total: number } {
+): MemoryPlan {
   const { weights, scratch } = planSpec(where, spec, formats, { rows: CHUNK_ROWS, outputs: 0, maxSeqLen: 1 });
   const [{ attention }] = spec.blocks as readonly [(typeof spec.blocks)[number]];
   const layout = pageLayoutOf(where, attention.config as HfAttentionConfig);
@@ -246,7 +245,7 @@ export async function loadEncoder(
 ): Promise<Encoder> {
   const where = "loadEncoder";
   expectKernels(where, kernels);
-  const given = readOptions(where, options, ENCODER_OPTIONS);
+  const given = readFields(where, "options", options, ENCODER_OPTIONS);
   const kind = { read: readFiles, open: openEncoderFiles, loadMore, plan: planEncoderFit };
   return loadWith(where, kernels, source, given, kind) as Promise<Encoder>;
 }
@@ -342,7 +341,7 @@ export async function loadSeq2Seq(
   options: LoadSeq2SeqOptions = {},
 ): Promise<Seq2Seq> {
   const where = "loadSeq2Seq";
-  const given = readOptions(where, options, SEQ2SEQ_OPTIONS);
+  const given = readFields(where, "options", options, SEQ2SEQ_OPTIONS);
   return loadWith(where, kernels, source, given, {
     read: async (where, files, maxSeqLen) => {
       const found = readHalves(where, files, maxSeqLen);
@@ -380,15 +379,11 @@ export interface EncoderPlanSizes {
   readonly tokens?: number | undefined;
 }
 
-/** Bytes of linear memory that an encoder takes. */
-export interface EncoderPlan {
-  /** Bytes that the model holds, without a head for masked tokens, which takes those of a matrix [dModel, dModel] more. */
-  readonly weights: number;
-  /** Bytes that calls on any number of such texts share, at most; `maskedLogits` takes those of its logits more. */
-  readonly scratch: number;
-  /** The sum of both. */
-  readonly total: number;
-}
+/**
+ * What `planEncoder` gives: weights without a head for masked tokens, which takes those of a matrix [dModel, dModel] more, and scratch
+ * for any number of texts, to which `maskedLogits` adds that of its logits.
+ */
+export type EncoderPlan = MemoryPlan;
 
 /**
  * The memory that an encoder and its calls will take, computed from config.json before anything is loaded.

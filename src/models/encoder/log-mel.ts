@@ -135,7 +135,7 @@ export interface LogMelOptions {
   readonly seconds?: number | undefined;
 }
 
-const OPTIONS: readonly (keyof LogMelOptions)[] = ["sampleRate", "bands", "seconds"];
+const OPTIONS = ["sampleRate", "bands", "seconds"] as const;
 const RATE = 16_000;
 /** Samples of a window, and between two of them. */
 const WINDOW = 400;

@@ -53,7 +53,7 @@ export async function readSource(
 ): Promise<Session> {
   const where = "readSource";
   expectModel(where, model, "loadSeq2Seq");
-  const known = [...SESSION_OPTIONS, ...SLICE_OPTIONS, "tokenizer"];
+  const known = [...SESSION_OPTIONS, ...SLICE_OPTIONS, "tokenizer"] as const;
   const given = readFields(where, "options", options, known);
   const { tokenizer, signal, onProgress, sliceMs, ...session } = given;
   if (Array.isArray(session.format))

@@ -162,7 +162,12 @@ function startJob<Job extends GenerationJob>(
   model: LoadedModel | undefined,
 ): Running<Job> {
   expectRecord(where, "job", job);
-  const given = readFields(where, "job", Object.fromEntries(JOB_FIELDS.map((name) => [name, job[name]])), JOB_FIELDS);
+  const given = readFields(
+    where,
+    "job",
+    Object.fromEntries(JOB_FIELDS.map((name) => [name, job[name]])) as Partial<GenerationJob>,
+    JOB_FIELDS,
+  );
   const session = given.session as Session;
   expectSession(where, session);
   const { ids, past } = checkModelCall(where, session, given.ids as TokenIds, "last");

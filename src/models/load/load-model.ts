@@ -26,7 +26,6 @@ import {
   planSpec,
   SIZES,
 } from "./plan-model.ts";
-import { readOptions } from "./read-options.ts";
 import { formatsOf, WeightReader } from "./weight-reader.ts";
 
 // A head that a file stores although it is tied to the table of tokens.
@@ -135,7 +134,7 @@ export async function loadWith(
   { read, open = openModelFiles, loadMore, plan = planDecoder }: ModelKind,
 ): Promise<LoadedModel> {
   expectKernels(where, kernels);
-  const given = readOptions(where, options, LOAD_OPTIONS);
+  const given = readFields(where, "options", options, LOAD_OPTIONS);
   const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store, integrity } = given;
   if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
   if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);

@@ -13,7 +13,7 @@ import type { WeightFormat } from "../../layers/linear/formats.ts";
 import { planCache } from "../../layers/pass/cache.ts";
 import { placeLayerRows } from "../../layers/pass/row-pass.ts";
 import type { PageShape } from "../../layers/state/pages.ts";
-import { aligned, type Layout } from "../../wasm/memory.ts";
+import { aligned, type Layout, type MemoryPlan } from "../../wasm/memory.ts";
 import { headNormBytes } from "../blocks/head-norm.ts";
 import { placeModel } from "../blocks/places.ts";
 import { planPass } from "../blocks/scratch.ts";
@@ -45,17 +45,8 @@ export interface ModelPlanSizes extends SessionOptions {
   readonly outputs?: number | undefined;
 }
 
-/** Bytes of linear memory that a model takes: how much `kernels.usedBytes` grows. */
-export interface ModelPlan {
-  /** Bytes that the model holds. */
-  readonly weights: number;
-  /** Bytes that all sessions hold. */
-  readonly sessions: number;
-  /** Bytes that calls share. A running asynchronous call takes as much again. */
-  readonly scratch: number;
-  /** The sum of the three. Loading takes a megabyte more for packing, and 32 bytes for each input of the widest matrix. */
-  readonly total: number;
-}
+/** What `planModel` and `planModelFiles` give. Loading takes a megabyte more for packing, and 32 bytes for each input of the widest matrix. */
+export type ModelPlan = MemoryPlan<"sessions">;
 
 /** The fields of ModelPlanSizes. */
 export const SIZES = ["weights", "maxSeqLen", "format", "truncatable", "sessions", "rows", "outputs"] as const;

@@ -42,7 +42,7 @@ export interface Site {
 /** Sites or edits of one call. */
 export const MOST_SITES = 65_536;
 
-export const SITE_FIELDS: readonly (keyof Site)[] = ["at", "layer", "head"];
+export const SITE_FIELDS = ["at", "layer", "head"] as const;
 
 const NAMES = [
   ...(["embed", "residPre", "attnIn", "q", "k", "v"] as const),
@@ -179,7 +179,7 @@ export interface Edit extends Site {
   readonly add?: Float32Array | Tensor | undefined;
 }
 
-const FIELDS: readonly (keyof Edit)[] = [...SITE_FIELDS, "tokens", "set", "scale", "add"];
+const FIELDS = [...SITE_FIELDS, "tokens", "set", "scale", "add"] as const;
 const KINDS = ["set", "scale", "add"] as const;
 
 /** An edit that was checked: `change` is given the floats of a token at the site. */
