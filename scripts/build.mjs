@@ -16,7 +16,7 @@ import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { ENTRIES, HOSTS, importName, OLD, PEERS } from "./entries.mjs";
+import { ENTRIES, HOSTS, importName, jsrManifest, OLD, PEERS } from "./entries.mjs";
 import { writeStamp } from "./stamp.mjs";
 import { flattenTypes } from "./types.mjs";
 
@@ -44,7 +44,7 @@ const newest = (folder) =>
 /** Written last, so that a failed build does not count as one. */
 const BUILT = "build/built";
 function isFresh() {
-  const settings = ["package.json", "package-lock.json", "asconfig.json", "tsconfig.json", "tsconfig.build.json"];
+  const settings = ["package.json", "package-lock.json", "asconfig.json", "tsconfig.json"];
   const changed = Math.max(...["assembly", "src", "scripts"].map(newest), ...settings.map(modified));
   return modified(BUILT) > changed && modified("dist/index.js") > 0;
 }
@@ -204,12 +204,14 @@ for (const name of builds) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm
 // The same code on memory that threads share.
 for (const name of ["simd", "relaxed"])
   writeFileSync(`dist/${name}-threads.wasm`, shareMemory(readFileSync(`build/${name}.wasm`)));
-const { version } = JSON.parse(readFileSync("package.json", "utf8"));
-writeFileSync("dist/doctor.html", readFileSync("src/entries/doctor.html", "utf8").replaceAll("{version}", version));
+const manifest = JSON.parse(readFileSync("package.json", "utf8"));
+writeFileSync("jsr.json", `${JSON.stringify(jsrManifest(manifest), null, 2)}\n`);
+const page = readFileSync("src/entries/doctor.html", "utf8");
+writeFileSync("dist/doctor.html", page.replaceAll("{version}", manifest.version));
 copyFileSync("src/entries/style.css", "dist/doctor.css");
 chmodSync("dist/cli.js", 0o755);
 
-run(tsc, "-p", "tsconfig.build.json");
+run(tsc, "-p", "scripts/tsconfig.build.json");
 flattenTypes("build/types", "dist", Object.fromEntries(ENTRIES.map(({ name, source }) => [name, source])));
 for (const { subpath, name, now } of OLD) {
   const [before, today] = [subpath, now].map(importName);

@@ -190,7 +190,12 @@ export async function buildSite(): Promise<void> {
   rmSync(OUT, { recursive: true, force: true });
   mkdirSync(OUT, { recursive: true });
   const examples = collectExamples();
-  const documents = renderDocuments(ROOT, REPOSITORY, examples);
+  const documents = renderDocuments(
+    ROOT,
+    REPOSITORY,
+    PAGES.map(({ name }) => name),
+    examples,
+  );
   const folder = join(ROOT, "build", "site-examples");
   mkdirSync(folder, { recursive: true });
   const sources = examples.write(folder);

@@ -1,17 +1,8 @@
 // Projections with weights of 8 and 4 bits, with and without minimums, and activations of 14 bits (exact) or 7 bits (fast).
 
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
-import {
-  blockOf,
-  hasMins,
-  integerRowBytes,
-  isNibbles,
-  linearShape,
-  minBytes,
-  panelBytes,
-  panelsOf,
-  sumBytes,
-} from "../../src/layers/linear/formats.ts";
+import { integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats/format.ts";
+import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { linear_q4, linear_q8, subtract_mins } from "../../src/reference/linear.ts";
 import { LINEAR_SHAPE_BYTES, NULL, storeLinearShape } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
@@ -21,8 +12,8 @@ import { fill } from "../lib/random.ts";
 import { type LinearShape, quantizedShapes } from "../lib/shapes.ts";
 
 /** "q8-16" is what Q6_K becomes, "q4-min" what Q4_K does. */
-const FORMATS = ["q8", "q8-row", "q8-16", "q4", "q4-min"] as const;
-type IntegerFormat = (typeof FORMATS)[number];
+const INTEGERS = ["q8", "q8-row", "q8-16", "q4", "q4-min"] as const;
+type IntegerFormat = (typeof INTEGERS)[number];
 
 /** Panels that are packed; a larger matrix repeats them, which makes no difference to the speed. */
 const DISTINCT_PANELS = 64;
@@ -35,8 +26,8 @@ function prepare(
 ): Prepared {
   const panels = panelsOf(n);
   const width = 8 * panels;
-  const bytes = panelBytes(format, k);
-  const sumsOf = sumBytes(format, k);
+  const bytes = FORMATS[format].panelBytes(k);
+  const sumsOf = FORMATS[format].sumBytes(k);
   const own = Math.min(panels, DISTINCT_PANELS);
   const layout = new Layout();
   const places = {
@@ -45,8 +36,8 @@ function prepare(
     rows: layout.take(m * integerRowBytes(k)),
     out: layout.floats(m * width),
     // What the kernel takes beside weights: its scratch, or the sums of weights.
-    beside: layout.take(isNibbles(format) ? LINEAR_SCRATCH : panels * sumsOf),
-    mins: layout.take(panels * minBytes(format, k)),
+    beside: layout.take(FORMATS[format].bits === 4 ? LINEAR_SCRATCH : panels * sumsOf),
+    mins: layout.take(panels * FORMATS[format].minBytes(k)),
     shape: layout.take(LINEAR_SHAPE_BYTES),
     floats: layout.floats(own * 8 * k),
   };
@@ -57,9 +48,9 @@ function prepare(
   fill(memory.f32(x, m * k), 1);
   fill(memory.f32(floats, own * 8 * k), 2);
   const mins = pointer.f32(at("mins"));
-  fill(memory.f32(mins, (panels * minBytes(format, k)) / 4), 3);
-  if (isNibbles(format)) kernels.pack_q4(w, floats, own * 8, k, 0, own);
-  else kernels.pack_q8(w, beside, floats, own * 8, k, blockOf(format, k), 0, own);
+  fill(memory.f32(mins, (panels * FORMATS[format].minBytes(k)) / 4), 3);
+  if (FORMATS[format].bits === 4) kernels.pack_q4(w, floats, own * 8, k, 0, own);
+  else kernels.pack_q8(w, beside, floats, own * 8, k, FORMATS[format].block(k), 0, own);
   for (let p = own; p < panels; p += own) {
     const count = Math.min(own, panels - p) * bytes;
     memory.u8(w + p * bytes, count).set(memory.u8(w, count));
@@ -67,13 +58,13 @@ function prepare(
     memory.u8(beside + p * sumsOf, sums).set(memory.u8(beside, sums));
   }
   const mode = host.dotModes[fast ? "fast" : "exact"];
-  const shape = linearShape(format, { panels, k, outStride: width, mode });
+  const shape = linearShape(FORMATS[format], { panels, k, outStride: width, mode });
   storeLinearShape(memory.view(), at("shape"), shape);
   const project = (from: number, end: number) => {
-    const linear = isNibbles(format) ? kernels.linear_q4 : kernels.linear_q8;
+    const linear = FORMATS[format].bits === 4 ? kernels.linear_q4 : kernels.linear_q8;
     const shapeAt = pointer.linearShape(at("shape"));
     linear(out, rows, w, beside, NULL, shapeAt, from, end);
-    if (hasMins(format)) kernels.subtract_mins(out, rows, mins, pointer.f32(beside), shapeAt, from, end);
+    if (FORMATS[format].mins) kernels.subtract_mins(out, rows, mins, pointer.f32(beside), shapeAt, from, end);
   };
   return {
     run() {
@@ -82,7 +73,7 @@ function prepare(
     },
     reads: [
       { at: w, length: panels * bytes },
-      { at: mins, length: panels * minBytes(format, k) },
+      { at: mins, length: panels * FORMATS[format].minBytes(k) },
     ],
     check() {
       // The first and the last row by the first panels. The sums are integers, so the twin has the same bits.
@@ -92,11 +83,11 @@ function prepare(
       for (const row of new Set([0, m - 1])) {
         const want = new Float32Array(m * width);
         const empty = new Uint8Array(0);
-        const linear = isNibbles(format) ? linear_q4 : linear_q8;
+        const linear = FORMATS[format].bits === 4 ? linear_q4 : linear_q8;
         const part = { ...shape, panels: some };
         linear(want, integers, weights, empty, null, part, row, row + 1);
-        if (hasMins(format)) {
-          const own = memory.f32(mins, (some * minBytes(format, k)) / 4).slice();
+        if (FORMATS[format].mins) {
+          const own = memory.f32(mins, (some * FORMATS[format].minBytes(k)) / 4).slice();
           subtract_mins(want, integers, own, new Float32Array(0), part, row, row + 1);
         }
         const got = memory.f32(out + 4 * row * width, 8 * some);
@@ -114,9 +105,9 @@ function prepare(
 }
 
 export const quantizedLinearCases: readonly Case[] = quantizedShapes.flatMap((shape) =>
-  FORMATS.flatMap((format) =>
+  INTEGERS.flatMap((format) =>
     [false, true].map((fast) => ({
-      kernel: `${isNibbles(format) ? "linear_q4" : "linear_q8"} ${format}${fast ? " fast" : ""}`,
+      kernel: `${FORMATS[format].bits === 4 ? "linear_q4" : "linear_q8"} ${format}${fast ? " fast" : ""}`,
       shape: `${shape.m}x${shape.n}x${shape.k}`,
       quick: shape.quick === true && (format === "q8" || format === "q4"),
       flops: 2 * shape.m * shape.n * shape.k,

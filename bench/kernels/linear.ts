@@ -1,5 +1,6 @@
 import { F16_SCRATCH } from "../../assembly/layout.ts";
-import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats.ts";
+import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats/format.ts";
+import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { linear_f16, linear_f32 } from "../../src/reference/linear.ts";
 import { pack_rows_f32 } from "../../src/reference/pack.ts";
 import { LINEAR_SHAPE_BYTES, NULL, storeLinearShape } from "../../src/wasm/abi.ts";
@@ -21,7 +22,7 @@ function prepare({ kernels, memory }: Build, { m, n, k }: LinearShape): Prepared
   ) as Record<keyof typeof sizes, number>;
   const view = (name: keyof typeof sizes) => memory.f32(at[name], sizes[name]);
 
-  const shape = linearShape("f32", { panels, k, outStride: width, xStride: k });
+  const shape = linearShape(FORMATS.f32, { panels, k, outStride: width, xStride: k });
   storeLinearShape(memory.view(), at.shape, shape);
   fill(view("x"), 1);
   fill(view("bias"), 2);
@@ -76,7 +77,7 @@ function prepareHalves({ kernels, memory }: Build, { m, n, k }: LinearShape, bf1
   ) as Record<keyof typeof bytes, number>;
   const floats = (name: keyof typeof bytes) => memory.f32(at[name], bytes[name] / 4);
 
-  const shape = linearShape(bf16 ? "bf16" : "f16", { panels, k, outStride: width, xStride: k });
+  const shape = linearShape(FORMATS[bf16 ? "bf16" : "f16"], { panels, k, outStride: width, xStride: k });
   storeLinearShape(memory.view(), at.shape, shape);
   fill(floats("x"), 1);
   const group = new Float32Array(8 * k);

@@ -1,7 +1,8 @@
 // Whole decoders with the shapes of real models and random weights: prompts, and single tokens behind 128 and 1024 others, beside
 // reading the same weights.
 
-import { panelBytes, type WeightFormat } from "../../src/layers/linear/formats.ts";
+import type { PackedLinear, WeightFormat } from "../../src/layers/linear/formats/format.ts";
+import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { linearFlops } from "../../src/layers/linear/products.ts";
 import type { Model } from "../../src/models/blocks/model.ts";
 import { forward } from "../../src/models/decoder/forward.ts";
@@ -9,10 +10,10 @@ import { createSession, type Session } from "../../src/models/decoder/session.ts
 import { loadModel } from "../../src/models/load/load-model.ts";
 import { type Build, loadBuild } from "../lib/builds.ts";
 import type { Region } from "../lib/case.ts";
+import { arithmeticPeak, readingPeak, totalBytes } from "../lib/limits.ts";
 import { type Effort, type Load, measure } from "../lib/measure.ts";
 import { type Column, fasterBuild, part } from "../lib/part.ts";
 import { MODEL_CONFIGS, randomModel } from "../lib/random-model.ts";
-import { arithmeticPeak, readingPeak, totalBytes } from "../peaks/limits.ts";
 
 interface DecoderRow {
   readonly model: string;
@@ -36,7 +37,7 @@ const columns: readonly Column<DecoderRow>[] = [
   ["% of peak", 10, (row) => row.percent.toFixed(0)],
 ];
 
-const FORMATS = [
+const MEASURED = [
   ["f32", "exact"],
   ["q8", "exact"],
   ["q8-row", "exact"],
@@ -57,9 +58,9 @@ function weightsOf({ weights }: Model): { regions: Region[]; flops: number } {
     ...Object.values(attention.layer.linears).filter((each) => each !== undefined),
     ...(mlp ? [...mlp.inputs, mlp.down] : []),
   ]);
-  const regions = [...linears, head].map(({ w, panels, k, format }) => ({
+  const regions = [...linears, head].map(({ w, panels, k, format }: PackedLinear) => ({
     at: w,
-    length: panels * panelBytes(format, k),
+    length: panels * FORMATS[format].panelBytes(k),
   }));
   return { regions, flops: linears.reduce((sum, linear) => sum + linearFlops(linear, 1), 0) };
 }
@@ -110,7 +111,7 @@ async function* rowsOf(build: Build, model: Model, name: string, weights: string
 export const decoders = part("decoders", columns, async function* rows(context) {
   if (context.quick) return;
   for (const [name, config] of Object.entries(MODEL_CONFIGS))
-    for (const [format, activations] of FORMATS) {
+    for (const [format, activations] of MEASURED) {
       const weights = `${format} ${activations}`;
       if (!context.wants(`${name} ${weights}`)) continue;
       const build = await loadBuild(fasterBuild(context));

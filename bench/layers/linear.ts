@@ -2,7 +2,8 @@
 
 import { createLinear, linear } from "../../src/entries/core.ts";
 import type { Linear } from "../../src/layers/linear/create-linear.ts";
-import { integerRowBytes, isInteger, linearShape } from "../../src/layers/linear/formats.ts";
+import { integerRowBytes, linearShape } from "../../src/layers/linear/formats/format.ts";
+import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { LINEAR_SHAPE_BYTES, storeLinearShape } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
 import { type Build, type BuildName, loadBuild } from "../lib/builds.ts";
@@ -57,9 +58,9 @@ function kernelOf({ kernels, memory }: Build, layer: Linear, x: Float32Array): L
   const [from, integers, to] = [pointer.f32(at("x")), pointer.u8(at("integers")), pointer.f32(at("out"))];
   const shape = pointer.linearShape(at("shape"));
   memory.f32(from, x.length).set(x);
-  storeLinearShape(memory.view(), shape, linearShape(format, { panels, k, outStride: n, xStride: k, mode }));
+  storeLinearShape(memory.view(), shape, linearShape(FORMATS[format], { panels, k, outStride: n, xStride: k, mode }));
   const run = () => {
-    if (!isInteger(format)) return kernels.linear_f32(to, from, pointer.f32(w), bias, shape, 0, m);
+    if (!FORMATS[format].integers) return kernels.linear_f32(to, from, pointer.f32(w), bias, shape, 0, m);
     kernels.quantize_rows(integers, from, k, k, mode, 0, m);
     kernels.linear_q8(to, integers, pointer.u8(w), pointer.u8(sums), bias, shape, 0, m);
   };

@@ -3,10 +3,10 @@
 import { attend } from "../../src/entries/core.ts";
 import { type BuildName, loadBuild } from "../lib/builds.ts";
 import { layerFlops } from "../lib/flops.ts";
+import { arithmeticPeak } from "../lib/limits.ts";
 import { compare } from "../lib/measure.ts";
 import { type Column, fasterBuild, part } from "../lib/part.ts";
 import { longLayer } from "../lib/shapes.ts";
-import { arithmeticPeak } from "../peaks/limits.ts";
 import { expectRows, layerOf } from "./layer.ts";
 import { inputRows } from "./oracle.ts";
 

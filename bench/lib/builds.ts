@@ -5,7 +5,7 @@ import { type Kernels, wrapKernels } from "../../src/wasm/kernels.ts";
 import type { LinearMemory } from "../../src/wasm/memory.ts";
 import { startOwn } from "../../src/wasm/modules.ts";
 import { modulesOf } from "../../test/support/modules.ts";
-import { type PeakLoops, startPeakLoops } from "../peaks/compile.ts";
+import { type PeakLoops, startPeakLoops } from "./peak-loops.ts";
 
 export const buildNames = ["simd", "relaxed"] as const;
 export type BuildName = (typeof buildNames)[number];

@@ -1,8 +1,8 @@
 // A part of the benchmark made of cases: each is checked, then timed relative to the peak loop that limits it.
 
-import { arithmeticPeak, readingPeak, totalBytes } from "../peaks/limits.ts";
 import { type Build, type BuildName, loadBuild } from "./builds.ts";
 import type { Case } from "./case.ts";
+import { arithmeticPeak, readingPeak, totalBytes } from "./limits.ts";
 import { type Effort, measure } from "./measure.ts";
 import { type Column, type Part, part } from "./part.ts";
 

@@ -1,9 +1,9 @@
 // What one core can do: the loops that everything else is compared with, and others that show how the machine is made.
 
 import { type Build, buildNames, loadBuild } from "../lib/builds.ts";
+import { arithmeticPeak, readingPeak } from "../lib/limits.ts";
 import { compare, type Effort, type Load } from "../lib/measure.ts";
 import { type Column, part } from "../lib/part.ts";
-import { arithmeticPeak, readingPeak } from "./limits.ts";
 
 const ROUNDS = 10_000;
 /** Products and additions per round of dot_peak: 12 instructions of 32 operations, or of 16. */

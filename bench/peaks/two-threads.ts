@@ -2,7 +2,7 @@
 
 import { Worker } from "node:worker_threads";
 import type { Load } from "../lib/measure.ts";
-import { compilePeakLoops, startPeakLoops } from "./compile.ts";
+import { compilePeakLoops, startPeakLoops } from "../lib/peak-loops.ts";
 
 const ROUNDS = 1_000_000;
 

@@ -2,7 +2,8 @@
 
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import type { Kernels } from "../../src/entries/index.ts";
-import { integerRowBytes, linearShape, panelBytes, panelsOf, sumBytes } from "../../src/layers/linear/formats.ts";
+import { integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats/format.ts";
+import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import {
   type F32Ptr,
   LINEAR_SHAPE_BYTES,
@@ -32,12 +33,12 @@ function placeShape(memory: Kernels["memory"], shape: LinearShape): LinearShapeP
 function packQ8({ memory, table }: Kernels, { m, n, k, w }: IntegerProduct, mode: number): Linear {
   const panels = panelsOf(n);
   const floats = memory.allocate("bench", 4 * n * k);
-  const at = pointer.u8(memory.allocate("bench", panels * panelBytes("q8-row", k)));
-  const sums = pointer.u8(memory.allocate("bench", panels * sumBytes("q8-row", k)));
+  const at = pointer.u8(memory.allocate("bench", panels * FORMATS["q8-row"].panelBytes(k)));
+  const sums = pointer.u8(memory.allocate("bench", panels * FORMATS["q8-row"].sumBytes(k)));
   memory.f32(floats, n * k).set(toFloats(w));
   table.pack_q8(at, sums, pointer.f32(floats), n, k, k, 0, panels);
   memory.free(floats);
-  const shape = placeShape(memory, linearShape("q8-row", { panels, k, outStride: n, mode }));
+  const shape = placeShape(memory, linearShape(FORMATS["q8-row"], { panels, k, outStride: n, mode }));
   return (out, rows) => table.linear_q8(out, rows, at, sums, NULL, shape, 0, m);
 }
 
@@ -46,12 +47,12 @@ function packQ4({ memory, table }: Kernels, { m, n, k, w }: IntegerProduct, mode
   const panels = panelsOf(n);
   const blocks = q4Blocks(w);
   const from = memory.allocate("bench", blocks.length);
-  const at = pointer.u8(memory.allocate("bench", panels * panelBytes("q4", k)));
+  const at = pointer.u8(memory.allocate("bench", panels * FORMATS.q4.panelBytes(k)));
   const scratch = pointer.u8(memory.allocate("bench", LINEAR_SCRATCH));
   memory.u8(from, blocks.length).set(blocks);
   table.repack_q4(at, pointer.u8(from), n, k, 0, panels);
   memory.free(from);
-  const shape = placeShape(memory, linearShape("q4", { panels, k, outStride: n, mode }));
+  const shape = placeShape(memory, linearShape(FORMATS.q4, { panels, k, outStride: n, mode }));
   return (out, rows) => table.linear_q4(out, rows, at, scratch, NULL, shape, 0, m);
 }
 

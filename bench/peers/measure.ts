@@ -3,8 +3,8 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { loadBuild } from "../lib/builds.ts";
+import { arithmeticPeak } from "../lib/limits.ts";
 import { type Spread, spreadOf } from "../lib/measure.ts";
-import { arithmeticPeak } from "../peaks/limits.ts";
 import type { Peer, Prepared, Way } from "./peer.ts";
 import { type Answer, expectAnswer } from "./reference.ts";
 

@@ -3,7 +3,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join, posix } from "node:path";
 import { ENTRIES } from "../../scripts/entries.mjs";
-import { PAGES } from "../pages.ts";
 import { referenceText } from "./declarations.ts";
 import type { Examples } from "./examples.ts";
 import { type Rendered, renderMarkdown, resolveLink } from "./markdown.ts";
@@ -19,12 +18,18 @@ export interface DocumentPage extends Rendered {
 const GROUPS: readonly { readonly group: string; readonly folder: string }[] = [
   { group: "Guides", folder: "docs/guide" },
   { group: "Look up", folder: "docs" },
+  { group: "Design", folder: "docs/design" },
 ];
 /** Of the repository alone, or not made for reading in a page. */
-const LEFT_OUT = new Set(["docs/README.md"]);
+const LEFT_OUT = new Set(["docs/README.md", "docs/CONTRIBUTING.md"]);
 
-/** Renders all documents. Links to files that are no page lead to the repository. */
-export function renderDocuments(root: string, repository: string, examples: Examples): DocumentPage[] {
+/** Renders all documents. Links to `others`, pages of the site by their names, stay in it; to other files, they lead to the repository. */
+export function renderDocuments(
+  root: string,
+  repository: string,
+  others: readonly string[],
+  examples: Examples,
+): DocumentPage[] {
   const files = GROUPS.flatMap(({ group, folder }) =>
     readdirSync(join(root, folder))
       .filter((name) => name.endsWith(".md"))
@@ -33,7 +38,7 @@ export function renderDocuments(root: string, repository: string, examples: Exam
   );
   const pages = new Map(files.map(({ file }) => [file, file.replace(/\.md$/, "")]));
   pages.set("docs/README.md", "docs");
-  for (const { name } of PAGES) pages.set(`site/pages/${name}.html`, name);
+  for (const name of others) pages.set(`site/pages/${name}.html`, name);
   const linkFrom = (file: string) => (target: string) => {
     const [path = "", anchor] = target.split("#");
     const page = pages.get(resolveLink(file, path));

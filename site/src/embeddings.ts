@@ -1,8 +1,8 @@
 // The page of embeddings: lines by similarity to one of them or to a query, in clusters, and as a map of all pairs.
 
+import { clustersAt } from "../worker/clusters.ts";
 import type { Pooling } from "../worker/embed.ts";
 import { choice, createState, integer, number, text } from "./address.ts";
-import { clustersAt } from "./clusters.ts";
 import { byId, make, oncePerFrame, showMessage } from "./dom.ts";
 import { type OnReport, startEngine } from "./engine.ts";
 import { createHeatmap } from "./heatmap.ts";

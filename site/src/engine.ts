@@ -1,18 +1,14 @@
-// The page's side of the engine: a worker with the package in it. A task is a function of worker/main.ts, called by its name.
+// The page's side of the engine: a worker with the package in it. A task is a function of worker/tasks.ts, called by its name.
 
-import type { Reports, Tasks } from "../worker/main.ts";
+import type { Answer, Reports } from "../worker/call.ts";
+import type { TASKS } from "../worker/tasks.ts";
 
 declare const ENGINE: string;
 
+type Tasks = typeof TASKS;
 type TaskName = keyof Tasks;
 type Given<N extends TaskName> = Parameters<Tasks[N]>[0];
 type Result<N extends TaskName> = Awaited<ReturnType<Tasks[N]>>;
-
-/** What the worker posts: what becomes of call `id`, or a report of it. */
-export type Answer =
-  | { readonly id: number; readonly result: unknown }
-  | { readonly id: number; readonly error: { readonly name: string; readonly message: string } }
-  | { readonly id: number; readonly report: Reports[keyof Reports] & { readonly kind: keyof Reports } };
 
 export type OnReport = (report: Reports[keyof Reports]) => void;
 

@@ -10,7 +10,7 @@ import {
   scaledDotProductAttention,
   type Tensor,
 } from "headwise";
-import { normals } from "./random.ts";
+import { normals } from "../worker/random.ts";
 
 /** Floats of a query or key. */
 export const HEAD_DIM = 64;

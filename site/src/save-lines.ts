@@ -1,7 +1,7 @@
 // Lines, their cosines, clusters and vectors, as files.
 
+import { clustersAt } from "../worker/clusters.ts";
 import type { Embedded } from "../worker/embed.ts";
-import { clustersAt } from "./clusters.ts";
 import { csvOf, saveFile } from "./save.ts";
 
 /** Lines, and the cosine of each with what they are compared with. */

@@ -1,7 +1,7 @@
 // A picture of a variant: what four heads have stored after some tokens, and what the last of them reads. Keys lie above their values.
 
+import type { Variant } from "../worker/variant-layers.ts";
 import { svg } from "./chart.ts";
-import type { Variant } from "./variant-layers.ts";
 
 /** Tokens of a picture, heads, and tokens of its window. */
 export const STEPS = 12;

@@ -1,7 +1,7 @@
 // What the page of variants says: of each variant, of bytes and times, and of what was measured.
 
+import { SHAPES, type ShapeName, type Variant, WINDOW } from "../worker/variant-layers.ts";
 import type { Conditions } from "../worker/variants.ts";
-import { SHAPES, type ShapeName, type Variant, WINDOW } from "./variant-layers.ts";
 
 export const ABOUT: Readonly<Record<Variant, { readonly name: string; readonly about: string }>> = {
   mha: { name: "MHA: Multi-head", about: "Each head has keys and values of its own." },

@@ -14,7 +14,7 @@ import { latent } from "headwise/latent";
 import { models } from "headwise/models";
 import { quantized } from "headwise/quantized";
 import { loadKernels } from "headwise/threads";
-import type { Call } from "./main.ts";
+import type { Call } from "./call.ts";
 
 /** The sizes of a model for a budget; large budgets take some hundred ms. */
 export function configureTask(given: ConfigureOptions): Configuration {

@@ -2,9 +2,9 @@
 
 import type { Encoder } from "headwise/models";
 import { FloatDigest } from "../../src/tools/diagnostics/self-test.ts";
-import { type Join, joinLines } from "../src/clusters.ts";
+import type { Call } from "./call.ts";
+import { type Join, joinLines } from "./clusters.ts";
 import { loadedModel, onRelease } from "./load.ts";
-import type { Call } from "./main.ts";
 
 export type Pooling = "mean" | "cls" | "last";
 

@@ -4,8 +4,8 @@ import { type DetectedHead, detectHeads, forwardWith, HEAD_KINDS } from "headwis
 import { createSession, type Model } from "headwise/models";
 import { agreementPairs, pronounPairs } from "../../examples/heads/labels.ts";
 import { patternOf, storyTexts } from "../../examples/heads/texts.ts";
+import type { Call } from "./call.ts";
 import { loadedModel, readOfSite } from "./load.ts";
-import type { Call } from "./main.ts";
 
 /** Models whose held-out texts the site has, by their names in load.ts. */
 export type Shipped = "induction" | "stories.gguf";

@@ -2,8 +2,8 @@
 
 import { type AttentionStatistics, forwardWith } from "headwise/inspect";
 import { createSession } from "headwise/models";
+import type { Call } from "./call.ts";
 import { loadedModel } from "./load.ts";
-import type { Call } from "./main.ts";
 import { pause } from "./pause.ts";
 
 /** What is measured of each query, in the order of `Measured.values`. */

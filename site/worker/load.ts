@@ -18,7 +18,7 @@ import {
 import { quantized } from "headwise/quantized";
 import { loadTokenizer, type Tokenizer } from "headwise/text";
 import { loadKernels } from "headwise/threads";
-import type { Call } from "./main.ts";
+import type { Call } from "./call.ts";
 
 /** A model of the site by its name, one by URL, or files of the visitor: a GGUF, its parts, or those of a folder. */
 export type Source = { readonly model: string } | { readonly url: string } | { readonly files: readonly File[] };

@@ -3,8 +3,8 @@
 import { forwardWith } from "headwise/inspect";
 import { createSession } from "headwise/models";
 import type { Tensor } from "headwise/weights";
+import type { Call } from "./call.ts";
 import { loadedModel } from "./load.ts";
-import type { Call } from "./main.ts";
 import { pause } from "./pause.ts";
 
 export interface LookGiven {

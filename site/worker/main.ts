@@ -1,34 +1,14 @@
 // The engine: a worker that runs tasks for the page (src/engine.ts), each a function of what it is given and of its call.
 
 import { HeadwiseError } from "headwise";
-import type { Answer } from "../src/engine.ts";
+import type { Answer, Call } from "./call.ts";
 import { replaced } from "./load.ts";
 import { plainMessage } from "./plain-error.ts";
 import { TASKS } from "./tasks.ts";
-import type { Cost } from "./variants.ts";
 
-/** What tasks report while they run. */
-export interface Reports {
-  /** Bytes of a model that were read, or texts that were, of all. */
-  progress: { readonly kind: "progress"; readonly done: number; readonly all: number };
-  /** Text that was generated, and how fast. */
-  piece: { readonly kind: "piece"; readonly text: string; readonly tokens: number; readonly ms: number };
-  /** Tokens as text, and where a head looked from each: weights on the tokens up to it. */
-  looks: { readonly kind: "looks"; readonly words: readonly string[]; readonly weights: readonly Float32Array[] };
-  /** What a variant of attention costs, as measured so far. */
-  cost: { readonly kind: "cost"; readonly cost: Cost; readonly done: number; readonly all: number };
-}
-
-/** What a task knows of its call. */
-export interface Call {
-  report(report: Reports[keyof Reports]): void;
-  /** Is aborted when the page stops the call. */
-  readonly signal: AbortSignal;
-}
-
-export type Tasks = typeof TASKS;
-
-type Request = { readonly id: number; readonly task: keyof Tasks; readonly given: never } | { readonly stop: number };
+type Request =
+  | { readonly id: number; readonly task: keyof typeof TASKS; readonly given: never }
+  | { readonly stop: number };
 
 const running = new Map<number, AbortController>();
 const post = (answer: Answer, transfer: Transferable[] = []) => postMessage(answer, { transfer });

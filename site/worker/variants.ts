@@ -14,8 +14,11 @@ import { createLatentAttention, latent, planLatent } from "headwise/latent";
 import { type CachePage, exportPages, importPages } from "headwise/models";
 import { quantized } from "headwise/quantized";
 import { loadKernels } from "headwise/threads";
-import { normals } from "../src/random.ts";
+import type { Call } from "./call.ts";
+import { pause } from "./pause.ts";
+import { normals } from "./random.ts";
 import {
+  type Cost,
   FORMATS,
   type Format,
   hasFormat,
@@ -25,21 +28,7 @@ import {
   type ShapeName,
   VARIANTS,
   type Variant,
-} from "../src/variant-layers.ts";
-import type { Call } from "./main.ts";
-import { pause } from "./pause.ts";
-
-/** What a variant costs at a length of the context. */
-export interface Cost {
-  readonly variant: Variant;
-  readonly format: Format;
-  /** Tokens in the cache when the last one attends. */
-  readonly length: number;
-  /** Of the cache for so many tokens, by `plan` and `planLatent`. */
-  readonly bytes: number;
-  /** Milliseconds of the layer for one token, a median. Undefined until measured, or if memory is too small. */
-  readonly ms?: number;
-}
+} from "./variant-layers.ts";
 
 /** How times were measured. */
 export interface Conditions {

@@ -10,8 +10,8 @@ import {
   type TextEnd,
   type TextGeneration,
 } from "headwise/text";
+import type { Call } from "./call.ts";
 import { loadedModel } from "./load.ts";
-import type { Call } from "./main.ts";
 import { currentSession, keepSession, restoreSession } from "./sessions.ts";
 
 export interface WriteOptions {

@@ -2,7 +2,8 @@
 
 import { type ParseArgsConfig, parseArgs } from "node:util";
 import { findNearName } from "../base/util/strings.ts";
-import { WEIGHT_FORMATS, type WeightFormat } from "../layers/linear/formats.ts";
+import type { WeightFormat } from "../layers/linear/formats/format.ts";
+import { WEIGHT_FORMATS } from "../layers/linear/formats/formats.ts";
 import { CACHE_FORMATS, type CacheFormat } from "../layers/state/pages.ts";
 
 /** An error in the command line. It is shown with the command that prints the help, and the exit code is 2. */

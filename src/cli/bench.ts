@@ -7,7 +7,8 @@ import { attend } from "../layers/api/attend.ts";
 import { createAttention } from "../layers/attention/attention.ts";
 import type { AttentionConfig } from "../layers/attention/config.ts";
 import type { AttentionWeights } from "../layers/attention/weights.ts";
-import { panelBytes, panelsOf, WEIGHT_FORMATS, type WeightFormat } from "../layers/linear/formats.ts";
+import { panelsOf, type WeightFormat } from "../layers/linear/formats/format.ts";
+import { FORMATS, WEIGHT_FORMATS } from "../layers/linear/formats/formats.ts";
 import { createCache } from "../layers/pass/cache.ts";
 import type { Model } from "../models/blocks/model.ts";
 import type { PackedMlp } from "../models/blocks/places.ts";
@@ -219,7 +220,7 @@ function tokenBytes({ bytes, weights }: Model): number {
   const { embed, positions, head, blocks } = weights;
   const tables = [head.w === embed.at ? undefined : embed, positions];
   const ofTables = tables.reduce(
-    (sum, table) => sum + (table ? panelsOf(table.rows) * panelBytes(table.format, table.dim) : 0),
+    (sum, table) => sum + (table ? panelsOf(table.rows) * FORMATS[table.format].panelBytes(table.dim) : 0),
     0,
   );
   const ofExperts = blocks.reduce((sum, { moe }) => {
@@ -230,7 +231,7 @@ function tokenBytes({ bytes, weights }: Model): number {
 }
 
 function mlpBytes({ inputs, down }: PackedMlp): number {
-  return [...inputs, down].reduce((sum, { format, panels, k }) => sum + panels * panelBytes(format, k), 0);
+  return [...inputs, down].reduce((sum, { format, panels, k }) => sum + panels * FORMATS[format].panelBytes(k), 0);
 }
 
 /** The rows as a table, and the formats that were left out. */

@@ -2,7 +2,8 @@
 
 import { readFile } from "node:fs/promises";
 import type { ModelStore } from "../files/store.ts";
-import { WEIGHT_FORMATS, type WeightFormat } from "../layers/linear/formats.ts";
+import type { WeightFormat } from "../layers/linear/formats/format.ts";
+import { WEIGHT_FORMATS } from "../layers/linear/formats/formats.ts";
 import { CACHE_FORMATS, type CacheFormat } from "../layers/state/pages.ts";
 import type { ModelPlan } from "../models/load/plan-model.ts";
 import { PROJECTION_KINDS } from "../tools/configure/choose.ts";

@@ -1,6 +1,7 @@
 // `headwise inspect`: what the heads of a decoder do in a text, where they look, why, and what changes without some.
 
-import { WEIGHT_FORMATS, type WeightFormat } from "../layers/linear/formats.ts";
+import type { WeightFormat } from "../layers/linear/formats/format.ts";
+import { WEIGHT_FORMATS } from "../layers/linear/formats/formats.ts";
 import type { CacheFormat } from "../layers/state/pages.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { decodeRecord } from "../tools/inspect/permalink.ts";

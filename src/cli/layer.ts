@@ -15,7 +15,7 @@ import type { AttentionConfig, CheckedConfig } from "../layers/attention/config.
 import type { AttentionWeights } from "../layers/attention/weights.ts";
 import type { CheckedLatentConfig, LatentConfig } from "../layers/latent/config.ts";
 import type { LatentWeights } from "../layers/latent/weights.ts";
-import type { PackedFormat, WeightFormat } from "../layers/linear/formats.ts";
+import type { PackedFormat, WeightFormat } from "../layers/linear/formats/format.ts";
 import { type Cache, createCache } from "../layers/pass/cache.ts";
 import type { CacheFormat } from "../layers/state/pages.ts";
 import { fieldsOf, type HfPart, layerOfPrefix, partOfPrefix } from "../models/families/fields.ts";

@@ -4,7 +4,7 @@ import { basename } from "node:path";
 import { createFloats } from "../base/tensor/tensor.ts";
 import { plainText } from "../base/util/errors.ts";
 import { hasBrace, headerLength } from "../files/safetensors/header.ts";
-import type { WeightFormat } from "../layers/linear/formats.ts";
+import type { WeightFormat } from "../layers/linear/formats/format.ts";
 import type { CacheFormat } from "../layers/state/pages.ts";
 import type { Model } from "../models/blocks/model.ts";
 import { forward } from "../models/decoder/forward.ts";

@@ -52,7 +52,7 @@ export {
   type LinearWeightOptions,
   type LinearWeights,
 } from "../layers/linear/create-linear.ts";
-export type { PackedFormat, WeightFormat } from "../layers/linear/formats.ts";
+export type { PackedFormat, WeightFormat } from "../layers/linear/formats/format.ts";
 export { type Cache, createCache } from "../layers/pass/cache.ts";
 export type { AttendOptions } from "../layers/pass/call.ts";
 export type { LinearOptions } from "../layers/pass/linear.ts";

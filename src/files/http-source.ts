@@ -16,6 +16,14 @@ export type RangeFetch = (
 /** Bytes of the first request, which usually include the file's header besides its size. */
 const FIRST = 2 ** 16;
 
+/** What answers say without a file. */
+const MEANINGS: Readonly<Record<number, string>> = {
+  401: "it asks for credentials",
+  403: "forbidden",
+  404: "not found",
+  410: "gone",
+};
+
 /** Bytes of the largest file that is taken as a whole, from a server that does not give ranges: it is held while it is read. */
 const MOST_WHOLE: number = 2 ** 26;
 
@@ -118,6 +126,8 @@ async function createHttpSource(
         known === undefined ? `206 for a range, or at most ${MOST_WHOLE} bytes` : "206 for a range",
         `200 and all ${whole === null ? "" : `${whole} `}bytes`,
       );
+    const meaning = MEANINGS[status];
+    if (meaning !== undefined) throw await refuse("a file that may be read", `${status} (${meaning})`);
     if (status !== 206) throw await refuse("206 for a range", `${status}`);
     const [, first, last, total] = /^bytes (\d+)-(\d+)\/(\d+)$/.exec(stated ?? "") ?? [];
     if (total === undefined) throw await refuse("Content-Range with the size of the file", describe(stated));

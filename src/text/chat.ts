@@ -2,6 +2,7 @@
 
 import { expectFlag, expectRecord, readFields } from "../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../base/util/errors.ts";
+import { readOptions } from "../base/util/other-names.ts";
 import { reasonOf } from "../base/util/strings.ts";
 import type { Model } from "../models/blocks/model.ts";
 import type { Session } from "../models/decoder/session.ts";
@@ -122,7 +123,7 @@ export function chat(
 ): TextGeneration {
   const where = "chat";
   return writeText(async (begun) => {
-    const given = readFields(where, "options", options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS, "parseSpecial"]);
+    const given = readOptions(where, options, [...TEXT_OPTIONS, ...TEMPLATE_OPTIONS, "parseSpecial"]);
     const { template, tools, variables, library, parseSpecial, ...rest } = given;
     const isParsed = expectFlag(where, "options.parseSpecial", parseSpecial);
     return prepareText(where, on, tokenizer, rest, begun, async () => {

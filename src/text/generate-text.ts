@@ -2,11 +2,12 @@
 
 import { expectFlag, readFields } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, underName } from "../base/util/errors.ts";
+import { readOptions } from "../base/util/other-names.ts";
 import { reasonOf } from "../base/util/strings.ts";
 import { withEnd } from "../base/util/with-end.ts";
 import { expectModel, type LoadedModel, type Model } from "../models/blocks/model.ts";
 import { readIds, type TokenIds } from "../models/decoder/forward.ts";
-import { createSession, expectSession, expectUnused, type Session } from "../models/decoder/session.ts";
+import { createSession, expectSession, expectUnused, nearestLength, type Session } from "../models/decoder/session.ts";
 import {
   type Begun,
   type GeneratedToken,
@@ -149,7 +150,7 @@ export async function prepareText(
   else expectModel(where, on as Model);
   const model = isSession ? (on as Session).model : (on as Model);
   expectTokenizer(where, tokenizer);
-  const { stop, keepSpecial, ...rest } = readFields(where, "options", options, TEXT_OPTIONS);
+  const { stop, keepSpecial, ...rest } = readOptions(where, options, TEXT_OPTIONS);
   const stops = findStops(readStops(where, stop));
   const isKept = expectFlag(where, "options.keepSpecial", keepSpecial);
   const { vocabSize, endIds = [] } = tokenizer;
@@ -283,15 +284,10 @@ function reuse(where: string, session: Session, prompt: readonly number[]): numb
   let same = 0;
   while (same < length && same < prompt.length - 1 && tokens[same] === prompt[same]) same++;
   if (same === length) return same;
-  try {
-    session.truncate(same);
-    return same;
-  } catch (error) {
-    // Behind a window, tokens that would be needed again may be gone.
-    if (!(error instanceof RangeError)) throw error;
-    session.truncate(0);
-    return 0;
-  }
+  // Behind a window, tokens that would be needed again may be gone.
+  const kept = nearestLength(session, same, length);
+  session.truncate(kept);
+  return kept;
 }
 
 /** Finds stop strings in text that comes in pieces. */

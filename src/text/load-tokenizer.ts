@@ -1,6 +1,7 @@
 import { expectFunction, expectSignal, readFields } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
 import type { Global } from "../base/util/global.ts";
+import { readOptions } from "../base/util/other-names.ts";
 import { parseJson } from "../base/util/strings.ts";
 import { type GgufFile, readGgufMetadata } from "../files/gguf/gguf.ts";
 import { type ModelSource, readTexts } from "../files/model-files.ts";
@@ -63,7 +64,7 @@ const MODEL = "config.json";
 export async function loadTokenizer(source: ModelSource, options: LoadTokenizerOptions = {}): Promise<Tokenizer> {
   const where = "loadTokenizer";
   const known = ["library", "signal", "store", "integrity"] as const;
-  const { library: given, signal, store, integrity } = readFields(where, "options", options, known);
+  const { library: given, signal, store, integrity } = readOptions(where, options, known);
   if (signal !== undefined) expectSignal(where, signal);
   if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   signal?.throwIfAborted();

@@ -7,10 +7,10 @@ import { describe, expect, test } from "vitest";
 import { attentionMaps } from "../../examples/induction/maps.ts";
 import { drawWeights, findAnswers, weightsOf } from "../../examples/stories/look-back.ts";
 import { readWords } from "../../examples/stories/text.ts";
+import { createGguf, nameOf } from "../../model/training/stories/gguf.ts";
 import type { Kernels } from "../../src/entries/core.ts";
 import { createSession, forward, generate, loadModel, type Model, type Session } from "../../src/entries/models.ts";
 import { openGguf, permuteRope, type StoredTensor, toFloats, writeSafetensors } from "../../src/entries/weights.ts";
-import { createGguf, nameOf } from "../../training/stories/gguf.ts";
 import { firstDifference, kernelsOf, shippedBuilds } from "../support/layers.ts";
 import { sampled } from "../support/sampled.ts";
 

@@ -12,7 +12,7 @@ import {
   type Random,
   runKernel,
   worst,
-} from "./harness.ts";
+} from "../support/harness.ts";
 
 const U = 2 ** -24;
 

@@ -15,8 +15,17 @@ import {
   type Trial,
   tolerance,
 } from "../support/attention-trial.ts";
+import {
+  type Arguments,
+  builds,
+  copyArguments,
+  createRandom,
+  floats,
+  load,
+  runKernel,
+  worst,
+} from "../support/harness.ts";
 import { calls, sampled, sampledSeeds } from "../support/sampled.ts";
-import { type Arguments, builds, copyArguments, createRandom, floats, load, runKernel, worst } from "./harness.ts";
 
 const UNBOUNDED = 1 << 30;
 

@@ -3,20 +3,9 @@
 import { describe, expect, test } from "vitest";
 import { MINS_SCRATCH, WEIGHT_Q4, WEIGHT_Q8 } from "../../assembly/layout.ts";
 import { CODED_BLOCKS, type CodedDtype, decodeFloats } from "../../src/base/tensor/dtypes.ts";
-import {
-  blockOf,
-  formatOf,
-  hasMins,
-  integerRowBytes,
-  isNibbles,
-  linearShape,
-  minBytes,
-  panelBytes,
-  panelsOf,
-  sumBytes,
-} from "../../src/layers/linear/formats.ts";
+import { integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats/format.ts";
+import { FORMATS, formatOf } from "../../src/layers/linear/formats/formats.ts";
 import { reference } from "../../src/reference/index.ts";
-import { sampled } from "../support/sampled.ts";
 import {
   type Arguments,
   builds,
@@ -27,7 +16,8 @@ import {
   pieces,
   type Random,
   runKernel,
-} from "./harness.ts";
+} from "../support/harness.ts";
+import { sampled } from "../support/sampled.ts";
 
 const DTYPES = Object.keys(CODED_BLOCKS) as CodedDtype[];
 /** Modes of a build: 7 bits where odd; i16 pairs, and the two paths of i8 where there are products of bytes. */
@@ -55,9 +45,9 @@ function packed(random: Random, dtype: CodedDtype, n: number, k: number) {
   const format = formatOf({ dtype }, true);
   const panels = panelsOf(n);
   const { bytes } = CODED_BLOCKS[dtype];
-  const w = new Uint8Array(panels * panelBytes(format, k)).fill(7);
-  const sums = isNibbles(format) ? null : new Uint8Array(panels * sumBytes(format, k)).fill(7);
-  const mins = hasMins(format) ? new Float32Array((panels * minBytes(format, k)) / 4).fill(7) : null;
+  const w = new Uint8Array(panels * FORMATS[format].panelBytes(k)).fill(7);
+  const sums = FORMATS[format].bits === 4 ? null : new Uint8Array(panels * FORMATS[format].sumBytes(k)).fill(7);
+  const mins = FORMATS[format].mins ? new Float32Array((panels * FORMATS[format].minBytes(k)) / 4).fill(7) : null;
   const packing: Arguments<"pack_blocks"> = [w, sums, blocks, n, k, bytes, 0, panels];
   reference.pack_blocks(...packing);
   if (mins) reference.pack_mins(mins, blocks, n, k, bytes, 0, panels);
@@ -106,7 +96,7 @@ describe.each(builds)("blocks of integers in the %s build", (build) => {
           const x = new Uint8Array(rows * integerRowBytes(k));
           reference.quantize_rows(x, floats(random, rows * k), k, k, mode, 0, rows);
           const out = new Float32Array(rows * 8 * panels).fill(7);
-          const shape = linearShape("q8-16", { panels, k, outStride: 8 * panels, mode });
+          const shape = linearShape(FORMATS["q8-16"], { panels, k, outStride: 8 * panels, mode });
           const args: Arguments<"linear_q8"> = [out, x, w, sums as Uint8Array, null, shape, 0, rows];
           const want = copyArguments<"linear_q8">(args);
           reference.linear_q8(...want);
@@ -133,7 +123,7 @@ describe.each(builds)("blocks of integers in the %s build", (build) => {
           for (const mode of modes) {
             const x = new Uint8Array(rows * integerRowBytes(k));
             reference.quantize_rows(x, floats(random, rows * k), k, k, mode, 0, rows);
-            const shape = linearShape(format, { panels, k, outStride: 8 * panels + 8, mode });
+            const shape = linearShape(FORMATS[format], { panels, k, outStride: 8 * panels + 8, mode });
             const out = floats(random, rows * (8 * panels + 8));
             const scratch = new Float32Array(MINS_SCRATCH / 4);
             const args: Arguments<"subtract_mins"> = [out, x, mins as Float32Array, scratch, shape, 0, rows];
@@ -160,7 +150,13 @@ describe.each(builds)("blocks of integers in the %s build", (build) => {
     const { blocks, format, w, mins } = packed(random, dtype, n, k);
     const want = decodeFloats({ name: "w", dtype, shape: [n, k], bytes: blocks }, "");
     const ids = Int32Array.from({ length: n }, (_, i) => i);
-    const shape = { n, k, format: isNibbles(format) ? WEIGHT_Q4 : WEIGHT_Q8, block: blockOf(format, k), scale: 1 };
+    const shape = {
+      n,
+      k,
+      format: FORMATS[format].bits === 4 ? WEIGHT_Q4 : WEIGHT_Q8,
+      block: FORMATS[format].block(k),
+      scale: 1,
+    };
     const args: Arguments<"embed_rows"> = [new Float32Array(n * k), ids, w, mins, shape, 0, n];
     const twin = copyArguments<"embed_rows">(args);
     runKernel(instance, "embed_rows", args);

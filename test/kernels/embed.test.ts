@@ -1,17 +1,26 @@
 import { describe, expect, test } from "vitest";
 import { LINEAR_SCRATCH, WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_Q4, WEIGHT_Q8 } from "../../assembly/layout.ts";
-import { sumBytes } from "../../src/layers/linear/formats.ts";
+import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { padded } from "../../src/reference/integers.ts";
 import { embed_rows } from "../../src/reference/rows.ts";
-import { type Arguments, builds, copyArguments, createRandom, floats, load, pieces, runKernel } from "./harness.ts";
+import {
+  type Arguments,
+  builds,
+  copyArguments,
+  createRandom,
+  floats,
+  load,
+  pieces,
+  runKernel,
+} from "../support/harness.ts";
 
-const FORMATS = ["f32", "f16", "bf16", "q8", "q8-row", "q4"] as const;
+const NAMES = ["f32", "f16", "bf16", "q8", "q8-row", "q4"] as const;
 
 describe.each(builds)("embed_rows in the %s build", (build) => {
   const instance = load(build);
 
   /** The panels that a projection by w [n, k] would read, and the fields that tell how. */
-  function pack(w: Float32Array, n: number, k: number, name: (typeof FORMATS)[number]) {
+  function pack(w: Float32Array, n: number, k: number, name: (typeof NAMES)[number]) {
     const panels = Math.ceil(n / 8);
     const block = name === "q8-row" ? padded(k) : 32;
     if (name === "f32") {
@@ -31,12 +40,12 @@ describe.each(builds)("embed_rows in the %s build", (build) => {
       return { bytes, format: WEIGHT_Q4, block };
     }
     const bytes = new Uint8Array(blocks * (32 + 8 * block));
-    const sums = new Uint8Array(panels * sumBytes(name, k));
+    const sums = new Uint8Array(panels * FORMATS[name].sumBytes(k));
     runKernel(instance, "pack_q8", [bytes, sums, w, n, k, block, 0, panels]);
     return { bytes, format: WEIGHT_Q8, block, sums };
   }
 
-  test.each(FORMATS)("leaves the bits of its twin from panels of %s, whole and in pieces", (name) => {
+  test.each(NAMES)("leaves the bits of its twin from panels of %s, whole and in pieces", (name) => {
     const random = createRandom(3);
     for (const [n, k] of [
       [1, 1],
@@ -70,7 +79,7 @@ describe.each(builds)("embed_rows in the %s build", (build) => {
     }
   });
 
-  test.each(FORMATS)("a row of %s is what a projection multiplies by: x · wᵀ with x all zeros but one", (name) => {
+  test.each(NAMES)("a row of %s is what a projection multiplies by: x · wᵀ with x all zeros but one", (name) => {
     const random = createRandom(5);
     const [n, k] = [11, 35];
     const { bytes, format, block, sums } = pack(floats(random, n * k), n, k, name);

@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { toFloats } from "../../src/base/tensor/to-floats.ts";
 import { narrowBf16, narrowF16, widenBf16, widenF16 } from "../../src/reference/half.ts";
 import { compile } from "../support/compile.ts";
-import { createRandom } from "./harness.ts";
+import { createRandom } from "../support/harness.ts";
 
 type Loop = (out: number, x: number, n: number) => void;
 type Format = "f16" | "bf16";

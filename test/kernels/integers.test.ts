@@ -1,17 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { BLOCK, LINEAR_SCRATCH } from "../../assembly/layout.ts";
-import {
-  blockOf,
-  integerRowBytes,
-  linearShape,
-  panelBytes,
-  panelsOf,
-  sumBytes,
-  wholeBlocks,
-} from "../../src/layers/linear/formats.ts";
+import { integerRowBytes, linearShape, panelsOf, wholeBlocks } from "../../src/layers/linear/formats/format.ts";
+import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import { packedQ4, packedQ8 } from "../../src/reference/integers.ts";
-import { sampled } from "../support/sampled.ts";
 import {
   type Arguments,
   builds,
@@ -22,7 +14,8 @@ import {
   pieces,
   type Random,
   runKernel,
-} from "./harness.ts";
+} from "../support/harness.ts";
+import { sampled } from "../support/sampled.ts";
 
 /** Modes of a build: 7 bits where odd; i16 pairs, and the two paths of i8 where there are products of bytes. */
 const MODES = { debug: [0, 1], simd: [0, 1], relaxed: [0, 1, 2, 3, 4, 5] } as const;
@@ -48,8 +41,8 @@ const formatOf = (packing: Packing, block: number) =>
 
 /** Room for a packed matrix and for the sums of its weights. */
 function room(format: "q8" | "q8-row" | "q4", n: number, k: number, filler = 7) {
-  const sums = new Uint8Array(panelsOf(n) * sumBytes(format, k)).fill(filler);
-  return { w: new Uint8Array(panelsOf(n) * panelBytes(format, k)).fill(filler), sums };
+  const sums = new Uint8Array(panelsOf(n) * FORMATS[format].sumBytes(k)).fill(filler);
+  return { w: new Uint8Array(panelsOf(n) * FORMATS[format].panelBytes(k)).fill(filler), sums };
 }
 
 /** Packed weights: extremes of int8 and nibbles among them, as blocks of a file may hold. */
@@ -72,7 +65,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
       const x = integerRows(random, rows, k, mode);
       const { w } = weights(random, "pack_q4", n, k, BLOCK);
       const out = new Float32Array(rows * 8 * panels).fill(7);
-      const shape = linearShape("q4", { panels, k, outStride: 8 * panels, mode });
+      const shape = linearShape(FORMATS.q4, { panels, k, outStride: 8 * panels, mode });
       const args: Arguments<"linear_q4"> = [out, x, w, new Uint8Array(LINEAR_SCRATCH), null, shape, 0, rows];
       const want = copyArguments<"linear_q4">(args);
       reference.linear_q4(...want);
@@ -94,7 +87,12 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
         for (const mode of sampled(MODES[build], 1, (each) => each >> 1, rows + n + block)) {
           const x = integerRows(random, rows, k, mode);
           const out = new Float32Array(rows * 8 * panels).fill(7);
-          const shape = linearShape(block === BLOCK ? "q8" : "q8-row", { panels, k, outStride: 8 * panels, mode });
+          const shape = linearShape(FORMATS[block === BLOCK ? "q8" : "q8-row"], {
+            panels,
+            k,
+            outStride: 8 * panels,
+            mode,
+          });
           const args: Arguments<"linear_q8"> = [out, x, w, sums, null, shape, 0, rows];
           const want = copyArguments<"linear_q8">(args);
           reference.linear_q8(...want);
@@ -119,7 +117,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
         const integers = new Uint8Array(rows * integerRowBytes(k));
         runKernel(instance, "quantize_rows", [integers, x, k, k, mode, 0, rows]);
         const out = new Float32Array(rows * n);
-        const shape = linearShape(format, { panels, k, outStride: n, mode });
+        const shape = linearShape(FORMATS[format], { panels, k, outStride: n, mode });
         runKernel(instance, format === "q4" ? "linear_q4" : "linear_q8", [
           ...[out, integers, w, format === "q4" ? new Uint8Array(LINEAR_SCRATCH) : sums, null, shape, 0, rows],
         ] as Arguments<"linear_q8">);
@@ -167,7 +165,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
       for (const n of [1, 7, 8, 17])
         for (const k of SIZES)
           for (const format of name === "pack_q8" ? (["q8", "q8-row"] as const) : (["q4"] as const)) {
-            const block = blockOf(format, k);
+            const block = FORMATS[format].block(k);
             const w = floats(random, n * k, kind);
             for (const value of [Number.NaN, Number.NEGATIVE_INFINITY, 3e38])
               if (random.int(0, 3) === 0) w[random.int(0, w.length - 1)] = value;
@@ -252,7 +250,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
         const bias = random.int(0, 2) > 0 ? floats(random, 8 * panels) : null;
         const { w, sums } = weights(random, "pack_q8", n, k, block);
         const sizes = { panels, k, outStride, mode };
-        const shape = linearShape(block === BLOCK ? "q8" : "q8-row", sizes);
+        const shape = linearShape(FORMATS[block === BLOCK ? "q8" : "q8-row"], sizes);
         const args: Arguments<"linear_q8"> = [out, x, w, sums, bias, shape, 0, rows];
         const want = copyArguments<"linear_q8">(args);
         reference.linear_q8(...want);
@@ -266,7 +264,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
           nibbles,
           new Uint8Array(LINEAR_SCRATCH),
           bias,
-          linearShape("q4", sizes),
+          linearShape(FORMATS.q4, sizes),
           0,
           rows,
         ];

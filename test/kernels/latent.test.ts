@@ -15,7 +15,6 @@ import {
   tolerance,
   valuesIn,
 } from "../support/attention-trial.ts";
-import { calls, sampled, sampledSeeds } from "../support/sampled.ts";
 import {
   type Arguments,
   builds,
@@ -26,7 +25,8 @@ import {
   pieces,
   runKernel,
   worst,
-} from "./harness.ts";
+} from "../support/harness.ts";
+import { calls, sampled, sampledSeeds } from "../support/sampled.ts";
 
 const UNBOUNDED = 1 << 30;
 

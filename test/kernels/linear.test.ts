@@ -1,8 +1,19 @@
 import { describe, expect, test } from "vitest";
-import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats.ts";
+import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats/format.ts";
+import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { linear_f32 } from "../../src/reference/linear.ts";
 import { pack_rows_f32 } from "../../src/reference/pack.ts";
-import { builds, copyArguments, createRandom, floats, load, pieces, type Random, runKernel, worst } from "./harness.ts";
+import {
+  builds,
+  copyArguments,
+  createRandom,
+  floats,
+  load,
+  pieces,
+  type Random,
+  runKernel,
+  worst,
+} from "../support/harness.ts";
 
 type Arguments = Parameters<typeof linear_f32>;
 
@@ -22,7 +33,7 @@ function randomArguments(
   const w = new Float32Array(packedFloats(n, k));
   pack_rows_f32(w, floats(random, n * k, kind), n, k, 0, panels);
   const bias = random.int(0, 2) > 0 ? floats(random, 8 * panels, kind) : null;
-  const shape = linearShape("f32", { panels, k, outStride, xStride });
+  const shape = linearShape(FORMATS.f32, { panels, k, outStride, xStride });
   return [new Float32Array(rows * outStride).fill(7), x, w, bias, shape, 0, rows];
 }
 
@@ -67,7 +78,7 @@ describe.each(builds)("linear_f32 in the %s build", (build) => {
     new Float32Array([near]),
     new Float32Array(8).fill(near),
     new Float32Array(8).fill(-1 - 2 ** -11),
-    linearShape("f32", { panels: 1, k: 1, outStride: 8, xStride: 1 }),
+    linearShape(FORMATS.f32, { panels: 1, k: 1, outStride: 8, xStride: 1 }),
     0,
     1,
   ];

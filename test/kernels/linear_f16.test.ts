@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { F16_SCRATCH } from "../../assembly/layout.ts";
-import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats.ts";
+import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats/format.ts";
+import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { widenBf16, widenF16 } from "../../src/reference/half.ts";
 import { linear_f16 } from "../../src/reference/linear.ts";
 import { pack_columns_f16, pack_rows_f16, repack_columns_f16, repack_rows_f16 } from "../../src/reference/pack.ts";
-import { sampled } from "../support/sampled.ts";
 import {
   type Arguments,
   builds,
@@ -16,7 +16,8 @@ import {
   type Random,
   runKernel,
   worst,
-} from "./harness.ts";
+} from "../support/harness.ts";
+import { sampled } from "../support/sampled.ts";
 
 /** Kinds of weights that take different paths: ordinary ones, many subnormals, single large and infinite ones, any bits. */
 const kinds = ["ordinary", "subnormal", "large", "any"] as const;
@@ -54,7 +55,7 @@ function randomArguments(
   const bias = random.int(0, 2) > 0 ? floats(random, 8 * panels) : null;
   const out = new Float32Array(rows * outStride).fill(7);
   const scratch = new Float32Array(F16_SCRATCH).fill(Number.NaN);
-  const shape = linearShape(bf16 ? "bf16" : "f16", { panels, k, outStride, xStride });
+  const shape = linearShape(FORMATS[bf16 ? "bf16" : "f16"], { panels, k, outStride, xStride });
   return [out, x, w, scratch, bias, shape, 0, rows];
 }
 

@@ -10,7 +10,7 @@ import {
   pieces,
   runKernel,
   worst,
-} from "./harness.ts";
+} from "../support/harness.ts";
 
 describe.each(builds)("rms_norm_f32 in the %s build", (build) => {
   const instance = load(build);

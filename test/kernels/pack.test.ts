@@ -1,7 +1,16 @@
 import { describe, expect, test } from "vitest";
-import { packedFloats, panelsOf } from "../../src/layers/linear/formats.ts";
+import { packedFloats, panelsOf } from "../../src/layers/linear/formats/format.ts";
 import { pack_columns_f32, pack_rows_f32 } from "../../src/reference/pack.ts";
-import { type Arguments, builds, copyArguments, createRandom, floats, load, pieces, runKernel } from "./harness.ts";
+import {
+  type Arguments,
+  builds,
+  copyArguments,
+  createRandom,
+  floats,
+  load,
+  pieces,
+  runKernel,
+} from "../support/harness.ts";
 
 const SIZES = [1, 3, 4, 7, 8, 9, 12, 16, 31, 67];
 

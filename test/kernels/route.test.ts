@@ -12,7 +12,7 @@ import {
   type Random,
   runKernel,
   worst,
-} from "./harness.ts";
+} from "../support/harness.ts";
 
 type Shape = Plain<RouteShape>;
 const plain = { sigmoid: 0, groups: 1, keepGroups: 1, pairs: 0, renormalise: 0, scale: 1 };

@@ -14,7 +14,7 @@ import {
   type Random,
   runKernel,
   worst,
-} from "./harness.ts";
+} from "../support/harness.ts";
 
 type Shape = Plain<AttentionShape>;
 

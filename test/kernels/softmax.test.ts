@@ -1,7 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { countColumns, masked_softmax_f32 } from "../../src/reference/softmax.ts";
 import type { AttentionShape, Plain } from "../../src/wasm/abi.ts";
-import { sampled } from "../support/sampled.ts";
 import {
   type Arguments,
   builds,
@@ -12,7 +11,8 @@ import {
   pieces,
   runKernel,
   worst,
-} from "./harness.ts";
+} from "../support/harness.ts";
+import { sampled } from "../support/sampled.ts";
 
 type Shape = Plain<AttentionShape>;
 

@@ -4,6 +4,7 @@ import { describe, expect, it } from "vitest";
 import { PAGE, STATISTICS } from "../../assembly/layout.ts";
 import type { Instance } from "../../src/wasm/modules.ts";
 import { createPages, createTrial, scratchFloats, type Trial, tolerance } from "../support/attention-trial.ts";
+import { builds, createRandom, floats, load, runKernel } from "../support/harness.ts";
 import { calls, sampledSeeds } from "../support/sampled.ts";
 import {
   checkStatistics,
@@ -15,7 +16,6 @@ import {
   type Wanted,
   words,
 } from "../support/statistics-trial.ts";
-import { builds, createRandom, floats, load, runKernel } from "./harness.ts";
 
 /** The out and lse of attention_pages. */
 function attend(instance: Instance, trial: Trial): Pick<Left, "out" | "lse"> {

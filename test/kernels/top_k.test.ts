@@ -1,6 +1,15 @@
 import { describe, expect, test } from "vitest";
 import { top_k_f32 } from "../../src/reference/rows.ts";
-import { type Arguments, builds, copyArguments, createRandom, floats, load, pieces, runKernel } from "./harness.ts";
+import {
+  type Arguments,
+  builds,
+  copyArguments,
+  createRandom,
+  floats,
+  load,
+  pieces,
+  runKernel,
+} from "../support/harness.ts";
 
 describe.each(builds)("top_k_f32 in the %s build", (build) => {
   const instance = load(build);

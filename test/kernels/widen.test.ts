@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { widen_f16 } from "../../src/reference/half.ts";
 import { pointer } from "../../src/wasm/memory.ts";
-import { builds, createRandom, load, pieces, runKernel } from "./harness.ts";
+import { builds, createRandom, load, pieces, runKernel } from "../support/harness.ts";
 
 const every = Uint16Array.from({ length: 65_536 }, (_, i) => i);
 const formats = [

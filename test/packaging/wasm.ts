@@ -10,7 +10,7 @@ import { run } from "./children.ts";
 const root = join(import.meta.dirname, "..", "..");
 const list = join(import.meta.dirname, "wasm.sha256");
 /** Everything that the build reads. */
-const SOURCES = ["assembly", "src", "scripts", "package.json", "asconfig.json", "tsconfig.json", "tsconfig.build.json"];
+const SOURCES = ["assembly", "src", "scripts", "package.json", "asconfig.json", "tsconfig.json"];
 
 const folder = mkdtempSync(join(tmpdir(), "headwise-wasm-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));

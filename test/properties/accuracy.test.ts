@@ -13,7 +13,7 @@ import {
 } from "../../src/entries/core.ts";
 import { attendReference, type ReferenceOptions, type ReferenceWeights } from "../../src/reference/attend.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../support/layers.ts";
 import { sampledSeeds } from "../support/sampled.ts";
 

@@ -12,7 +12,7 @@ import {
   type Kernels,
 } from "../../src/entries/core.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights, shippedBuilds } from "../support/layers.ts";
 
 /** Ends a slice after every step. */

@@ -11,7 +11,7 @@ import {
   type MaskOptions,
 } from "../../src/entries/core.ts";
 import type { Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, shippedBuilds } from "../support/layers.ts";
 
 /** One call's x and options over a cache, of all kinds that there are. */

@@ -1,8 +1,8 @@
 // The properties of the attention kernels over many more random calls than test/kernels make.
 
 import { describe, expect, test } from "vitest";
-import { builds, load } from "../kernels/harness.ts";
 import { checkAttention } from "../support/attention-properties.ts";
+import { builds, load } from "../support/harness.ts";
 
 const CALLS = 1000;
 

@@ -13,10 +13,10 @@ import {
   type Kernels,
 } from "../../src/entries/core.ts";
 import { chunkRows } from "../../src/layers/attention/scratch.ts";
-import { pageTable } from "../../src/layers/state/pages.ts";
+import { pageTable } from "../../src/layers/state/table.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
 import { failKernels } from "../support/failing-kernels.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights } from "../support/layers.ts";
 
 type Format = NonNullable<CacheOptions["format"]>;
@@ -96,7 +96,7 @@ describe("a cache whose tokens age", () => {
         // The first 108 rows may end in the page that the last token is in.
         if (end > 0.5) expect(meanwhile).not.toEqual(before);
         expect(formats()).toEqual(before);
-        expect(cache.pages.aging?.old).toEqual([]);
+        expect(cache.pages.old).toEqual([]);
         expect(cache.length).toBe(tokens);
         expect(cache.read()).toEqual(other.read());
       }
@@ -123,7 +123,7 @@ describe("a cache whose tokens age", () => {
       const more = x.subarray(500 * dModel, 1000 * dModel);
       expect(() => attend(attention, more, { cache })).toThrow("failed");
       failing.mockRestore();
-      expect(cache.pages.aging?.old).not.toEqual([]);
+      expect(cache.pages.old).not.toEqual([]);
       expect(cache.length).toBe(500);
       if (next === "release") cache.release();
       else if (next === "read") expect(cache.read()).toEqual(other.read());
@@ -136,7 +136,7 @@ describe("a cache whose tokens age", () => {
         expect(firstDifference(got, want)).toBe(-1);
         expect(cache.read()).toEqual(other.read());
       }
-      expect(cache.pages.aging?.old).toEqual([]);
+      expect(cache.pages.old).toEqual([]);
       attention.release();
     },
   );

@@ -14,7 +14,7 @@ import {
   plan,
 } from "../../src/entries/core.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import {
   firstDifference,
   kernelsOf,

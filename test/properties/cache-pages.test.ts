@@ -15,7 +15,7 @@ import {
 } from "../../src/entries/core.ts";
 import { type CachePage, exportPages, importPages } from "../../src/entries/models.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../support/layers.ts";
 
 type Format = NonNullable<CacheOptions["format"]>;

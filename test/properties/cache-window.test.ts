@@ -22,8 +22,8 @@ import { type CachePage, exportPages, importPages } from "../../src/entries/mode
 import { chunkRows } from "../../src/layers/attention/scratch.ts";
 import { pageBytes } from "../../src/layers/state/pages.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
 import { failKernels } from "../support/failing-kernels.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../support/layers.ts";
 
 type Format = NonNullable<CacheOptions["format"]>;
@@ -69,10 +69,10 @@ function feed(cache: Cache, x: Float32Array, begin: number, end: number): Float3
 
 /** Leaves NaN in every slot that holds no page. */
 function soilFree({ kernels, pages }: Cache): void {
-  const { layout, aging } = pages;
-  for (const slots of (aging as NonNullable<typeof aging>).free)
-    for (const [i, { code }] of layout.stages.entries())
-      for (const slot of slots[i] as number[]) kernels.memory.u8(slot, pageBytes(layout, code)).fill(0xff);
+  for (const { next, end, free, bytes } of pages.slots.flat(2)) {
+    kernels.memory.u8(next, end - next).fill(0xff);
+    for (const slot of free) kernels.memory.u8(slot, bytes).fill(0xff);
+  }
 }
 
 /** A digest of all that a cache keeps from the page of token `start` on. */
@@ -207,7 +207,7 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
           };
           const call = attendAsync(attention, more, { cache, signal: stop.signal, onProgress, sliceMs: 1e-6 });
           await expect(call).rejects.toThrow();
-          expect(cache.pages.aging?.old).toEqual([]);
+          expect(cache.pages.old).toEqual([]);
           expect(stateOf(cache)).toBe(before);
         }
         for (const [i, count] of [1, 3, 9, 20].entries()) {

@@ -13,7 +13,7 @@ import {
   linear,
 } from "../../src/entries/core.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { kernelsOf, shippedBuilds } from "../support/layers.ts";
 
 const D = 16;

@@ -17,7 +17,7 @@ import {
 import { applyRope, ropeTables } from "../../src/entries/index.ts";
 import { attendReference } from "../../src/reference/attend.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../support/layers.ts";
 
 const SEEDS = Array.from({ length: 12 }, (_, seed) => seed);

@@ -3,7 +3,7 @@
 import { describe, expect, test } from "vitest";
 import { type Attention, attend, attendWithMaps, createCache } from "../../src/entries/core.ts";
 import type { Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, shippedBuilds } from "../support/layers.ts";
 
 const SEEDS = Array.from({ length: 60 }, (_, seed) => seed);

@@ -14,8 +14,8 @@ import {
 } from "../../src/entries/core.ts";
 import { type CachePage, exportPages, importPages } from "../../src/entries/models.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
 import { failKernels } from "../support/failing-kernels.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, shippedBuilds } from "../support/layers.ts";
 
 type Format = NonNullable<CacheOptions["format"]>;

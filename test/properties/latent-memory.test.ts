@@ -11,7 +11,7 @@ import {
 } from "../../src/entries/core.ts";
 import { createLatentAttention, type LatentConfig, type LatentSizes, planLatent } from "../../src/entries/latent.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { latentWeights, PATHS, randomLatentConfig } from "../support/latent-layers.ts";
 import { firstDifference, kernelsOf } from "../support/layers.ts";
 import { calls } from "../support/sampled.ts";

@@ -26,8 +26,8 @@ import {
   type ReferenceLatentWeights,
 } from "../../src/reference/latent-attend.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
 import { failKernels } from "../support/failing-kernels.ts";
+import { floats } from "../support/harness.ts";
 import {
   latentWeights,
   PATHS,

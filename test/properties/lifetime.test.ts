@@ -22,7 +22,7 @@ import {
 } from "../../src/entries/core.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { selfTest } from "../../src/tools/diagnostics/self-test.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights } from "../support/layers.ts";
 import { sampledSeeds } from "../support/sampled.ts";
 

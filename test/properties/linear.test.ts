@@ -14,9 +14,10 @@ import {
   type WeightTensor,
 } from "../../src/entries/core.ts";
 import { quantizeTensor, toFloats } from "../../src/entries/weights.ts";
-import { isInteger, WEIGHT_FORMATS, type WeightFormat } from "../../src/layers/linear/formats.ts";
+import type { WeightFormat } from "../../src/layers/linear/formats/format.ts";
+import { FORMATS, WEIGHT_FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { projectByTwins } from "../support/integer-projection.ts";
 import { firstDifference, kernelsOf, matrix, shippedBuilds, threadedKernels } from "../support/layers.ts";
 import { sampled } from "../support/sampled.ts";
@@ -100,7 +101,7 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
           expectSame(linear(layer, x.subarray(0, rows * k)), want.subarray(0, rows * n), `${n}x${k}, ${rows} rows`);
         expectSame(await linearAsync(layer, x, { sliceMs: SHORT }), want, `${n}x${k}, async`);
         const some = x.subarray(0, 20 * k);
-        if (isInteger(format)) {
+        if (FORMATS[format].integers) {
           expectSame(linear(plain, some), projectByTwins(weight, format, some), `${n}x${k}, twins`);
           using fast = createLinear(kernels, { weight }, { weights: format, activations: "fast" });
           const coarse = rowByRow(fast, x.subarray(0, 260 * k));
@@ -141,7 +142,7 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
     for (const [stored, format] of kept) {
       const got = run(stored, undefined);
       expect(got.format, stored.dtype).toBe(format);
-      if (isInteger(format)) continue;
+      if (FORMATS[format].integers) continue;
       expectSame(got.y, run({ data: toFloats(stored), shape: [n, k] }, "f32").y, stored.dtype);
     }
   });

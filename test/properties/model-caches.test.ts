@@ -122,7 +122,7 @@ describe.each(shippedBuilds)("whole decoders in the %s build", (build) => {
           memory.u8(memory.scratch("soil", 1), memory.scratchBytes).fill(0xff);
           const was = memory.u8(0, memory.byteLength).slice();
           const { logits } = forward(session, ids, { rows: "all" });
-          const own = session.caches.map(({ pages: { at }, bytes }) => [at, at + bytes] as const);
+          const own = session.states.map(({ pages: { at }, bytes }) => [at, at + bytes] as const);
           const scratch = memory.scratch("soil", 1);
           const is = memory.u8(0, was.length);
           for (const [begin, end] of [...own, [scratch, scratch + memory.scratchBytes] as const])

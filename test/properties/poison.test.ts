@@ -13,7 +13,7 @@ import {
   type Tensor,
 } from "../../src/entries/core.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../support/layers.ts";
 
 /** Bits of floats that a product with 0, a maximum or a sum would let through. */

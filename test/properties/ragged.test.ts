@@ -3,7 +3,7 @@
 import { describe, expect, test, vi } from "vitest";
 import { attend, attendAsync, attendMany, attendWithMaps, createAttention } from "../../src/entries/core.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds } from "../support/layers.ts";
 
 const LENGTHS = [150, 0, 37, 1];

@@ -15,7 +15,7 @@ import {
 import { attendSharded, createShardedCache, type ShardOptions } from "../../src/entries/shards.ts";
 import { createSharded } from "../../src/hosts/shards/attention.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, matrix, randomWeights } from "../support/layers.ts";
 import { shardBuilds, small, withShards } from "../support/shards.ts";
 

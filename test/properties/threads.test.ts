@@ -9,7 +9,7 @@ import type { AttentionConfig } from "../../src/layers/attention/config.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { selfTest } from "../../src/tools/diagnostics/self-test.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import {
   firstDifference,
   kernelsOf,

@@ -16,7 +16,7 @@ import {
   type ShardedAttention,
 } from "../../src/entries/shards.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, workerSource } from "../support/layers.ts";
 import { shardSource } from "../support/shards.ts";
 import { alone, createCase, releaseAll, start } from "../support/worker-faults.ts";

@@ -1,4 +1,4 @@
-// The pictures of the site that documents show, made from build/site: npm run site:images writes docs/images.
+// The pictures of the site that documents show, made from build/site: npm run site -- --images writes docs/images.
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -3,7 +3,6 @@
 import { FORMAT_F16, LATENT_PAGES, PAGE } from "../../assembly/layout.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import type { Instance } from "../../src/wasm/modules.ts";
-import { pieces } from "../kernels/harness.ts";
 import { oracleRow } from "./attention-oracle.ts";
 import {
   attendAll,
@@ -17,6 +16,7 @@ import {
   type Trial,
   valuesIn,
 } from "./attention-trial.ts";
+import { pieces } from "./harness.ts";
 
 /** Words that a slot of a page, a masked key or the scratch may hold: NaNs with payloads, infinities, extremes. */
 const POISON = [

@@ -21,7 +21,7 @@ import { append_latents } from "../../src/reference/latents.ts";
 import type { Random } from "../../src/tools/diagnostics/random.ts";
 import type { AttentionShape, Page, Plain } from "../../src/wasm/abi.ts";
 import type { Instance } from "../../src/wasm/modules.ts";
-import { floats, runKernel } from "../kernels/harness.ts";
+import { floats, runKernel } from "./harness.ts";
 
 const UNBOUNDED = 1 << 30;
 /** What many masks are made of: finite, so it excludes nothing by itself. */

@@ -1,14 +1,8 @@
 // Projections of integers by the twins alone: what a layer must give, whatever its build, its tiles and its path.
 
 import type { StoredTensor, Tensor, WeightFormat } from "../../src/entries/core.ts";
-import {
-  blockOf,
-  integerRowBytes,
-  linearShape,
-  panelBytes,
-  panelsOf,
-  sumBytes,
-} from "../../src/layers/linear/formats.ts";
+import { integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats/format.ts";
+import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import { readRow } from "../../src/reference/integers.ts";
 
@@ -39,10 +33,10 @@ export function projectByTwins(
   fast = false,
 ): Float32Array {
   const [n, k] = w.shape as [number, number];
-  const [rows, panels, block] = [x.length / k, panelsOf(n), blockOf(format, k)];
+  const [rows, panels, block] = [x.length / k, panelsOf(n), FORMATS[format].block(k)];
   const mode = fast ? 1 : 0;
-  const packed = new Uint8Array(panels * panelBytes(format, k));
-  const sums = new Uint8Array(panels * sumBytes(format, k));
+  const packed = new Uint8Array(panels * FORMATS[format].panelBytes(k));
+  const sums = new Uint8Array(panels * FORMATS[format].sumBytes(k));
   if ("dtype" in w && format === "q4") reference.repack_q4(packed, w.bytes, n, k, 0, panels);
   else if ("dtype" in w) reference.repack_q8(packed, sums, w.bytes, n, k, 0, panels);
   else if (format === "q4") reference.pack_q4(packed, w.data, n, k, 0, panels);
@@ -50,7 +44,7 @@ export function projectByTwins(
   const [out, stride] = [new Float32Array(rows * panels * 8), panels * 8];
   const integers = quantize(x, k, fast);
   const linear = format === "q4" ? reference.linear_q4 : reference.linear_q8;
-  const shape = linearShape(format, { panels, k, outStride: stride, mode });
+  const shape = linearShape(FORMATS[format], { panels, k, outStride: stride, mode });
   linear(out, integers, packed, sums, null, shape, 0, rows);
   return Float32Array.from({ length: rows * n }, (_, i) => out[Math.floor(i / n) * stride + (i % n)] as number);
 }

@@ -10,7 +10,7 @@ import {
 } from "../../src/entries/latent.ts";
 import type { ReferenceLatentWeights } from "../../src/reference/latent-attend.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "./harness.ts";
 import { matrix } from "./layers.ts";
 
 export const PATHS = ["absorbed", "expanded"] as const;

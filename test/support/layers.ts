@@ -21,7 +21,7 @@ import { quantized } from "../../src/entries/quantized.ts";
 import { LIMITS, type Limits, loadThreaded } from "../../src/hosts/threads/load.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import type { Builds } from "../../src/wasm/modules.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "./harness.ts";
 import { moduleOf, modulesOf, shippedBuilds } from "./modules.ts";
 
 export { shippedBuilds };

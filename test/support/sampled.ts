@@ -2,7 +2,7 @@
 
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
 
-/** Of vitest.config.ts: `whole` in the long run, else the seed of the samples, which the run prints. */
+/** Of test/vitest.config.ts: `whole` in the long run, else the seed of the samples, which the run prints. */
 const SAMPLE = process.env.HEADWISE_SAMPLE ?? "1";
 const WHOLE = SAMPLE === "whole";
 

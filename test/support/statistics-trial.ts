@@ -5,8 +5,8 @@ import { keptPages, statisticsBytes } from "../../src/layers/pass/statistics.ts"
 import { attention_statistics } from "../../src/reference/attention_statistics.ts";
 import type { Plain, StatisticsShape } from "../../src/wasm/abi.ts";
 import type { Instance } from "../../src/wasm/modules.ts";
-import { createRandom, pieces, type Random, runKernel } from "../kernels/harness.ts";
 import { createPages, createTrial, inRandomFormats, scratchFloats, type Trial } from "./attention-trial.ts";
+import { createRandom, pieces, type Random, runKernel } from "./harness.ts";
 
 export interface Wanted {
   readonly topK: number;

@@ -8,7 +8,7 @@ import { createAttention } from "../../src/layers/attention/attention.ts";
 import { createCache } from "../../src/layers/pass/cache.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
-import { floats } from "../kernels/harness.ts";
+import { floats } from "./harness.ts";
 import { kernelsOf, randomWeights, threadedBuilds, workerSource } from "./layers.ts";
 
 const DMODEL = 192;

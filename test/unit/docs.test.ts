@@ -46,7 +46,9 @@ function printedBy(code: string): (string | undefined)[] {
 }
 
 const pagesOf = (folder: string) => readdirSync(join(root, folder)).map((name) => `${folder}/${name}`);
-const documents = ["README.md", ...pagesOf("docs"), ...pagesOf("docs/guide")].filter((file) => file.endsWith(".md"));
+const documents = ["README.md", ...["docs", "docs/design", "docs/guide"].flatMap(pagesOf)].filter((file) =>
+  file.endsWith(".md"),
+);
 const sources = readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" }).filter(
   (file) => file.endsWith(".ts") && !file.endsWith(".d.ts") && !file.startsWith("reference/"),
 );
@@ -160,6 +162,31 @@ test("the README takes at most 10 KB", () => {
   expect(statSync(join(root, "README.md")).size).toBeLessThanOrEqual(10_240);
 });
 
+test("a page of docs/design takes at most 90 lines, and the CHANGELOG 8 KB for one version", () => {
+  const lines = (page: string) => read(page).split("\n").length - 1;
+  expect(pagesOf("docs/design").filter((page) => lines(page) > 90)).toEqual([]);
+  const versions = read("CHANGELOG.md").split(/^(?=## )/m);
+  expect(versions.filter((text) => Buffer.byteLength(text) > 8192)).toEqual([]);
+});
+
+/** Paragraphs and items of lists, without code. */
+function paragraphsOf(page: string): string[] {
+  const text = read(page).replace(/^```[\s\S]*?^```/gm, "");
+  const parts = text.split(/\n(?=\n|\||#|\s*(?:-|\d+\.) )/);
+  return parts.map((part) => part.trim()).filter((part) => part !== "" && !/^[|#]/.test(part));
+}
+
+/** Ends of sentences: a full stop, question mark or colon at the end, or one before a capital. */
+function sentencesOf(paragraph: string): number {
+  const plain = paragraph.replace(/`[^`]*`/g, "X").replace(/\]\([^)]*\)/g, "]");
+  return (plain.match(/[.!?][")\]*]*(?=\s+["([*]*[A-Z0-9])|[.!?:][")\]*]*$/g) ?? []).length;
+}
+
+test.each([...documents, "test/README.md"])("no paragraph of %s has more than 6 sentences", (page) => {
+  expect(sentencesOf("It is `a. B`. And? Yes (no.) So:")).toBe(4);
+  expect(paragraphsOf(page).filter((paragraph) => sentencesOf(paragraph) > 6)).toEqual([]);
+});
+
 test("the blocks of the documents that run read no file and fetch nothing", () => {
   const blocks = documents.flatMap(blocksOf).filter(({ runs }) => runs);
   const reading = blocks.filter(({ code }) => /node:|\bfetch\(|\burlSource\(/.test(code));
@@ -186,10 +213,11 @@ test("no document and no example reads weights with readFileSync or as a whole, 
 const linked = [
   ...documents,
   "CHANGELOG.md",
-  "CONTRIBUTING.md",
+  "test/README.md",
+  ...pagesOf("test/claims"),
   "model/README.md",
   "model/stories/README.md",
-  "training/README.md",
+  "model/training/README.md",
 ];
 
 /** The anchors of a page's headings, as GitHub makes them. */
@@ -217,7 +245,7 @@ test.each(linked)("every relative link of %s leads to a file, and to a heading o
 
 test.each(linked.filter((page) => page !== "CHANGELOG.md"))("every file that %s names exists", (page) => {
   const names = Array.from(
-    read(page).matchAll(/`((?:assembly|src|scripts|test|bench|docs|examples|model|training)\/[\w./-]+)`/g),
+    read(page).matchAll(/`((?:assembly|src|scripts|test|bench|docs|examples|model)\/[\w./-]+)`/g),
     ([, name]) => name as string,
   );
   expect(names.filter((name) => !existsSync(join(root, name)))).toEqual([]);
@@ -233,6 +261,6 @@ test("repository, homepage and bugs of package.json have one address, by which n
 });
 
 test("CONTRIBUTING.md names the file that declares the formats of caches", () => {
-  const file = /its name and bytes on the host \| `([^`]+)`/.exec(read("CONTRIBUTING.md"))?.[1] ?? "";
+  const file = /its name and bytes on the host \| `([^`]+)`/.exec(read("docs/CONTRIBUTING.md"))?.[1] ?? "";
   expect(read(file)).toContain("export const CACHE_FORMATS");
 });

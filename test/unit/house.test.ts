@@ -1,39 +1,18 @@
 // The rules that neither compiler checks: which way imports point, and who may name what.
 
+import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { transformSync } from "esbuild";
 import { expect, test } from "vitest";
 import { STAMP } from "../../assembly/stamp.ts";
 import { PEERS, staleCopies } from "../../scripts/entries.mjs";
+import { ROOMS } from "../../scripts/rooms.mjs";
 import { stampOf } from "../../scripts/stamp.mjs";
 import { KERNEL_NAMES } from "../../src/hosts/threads/pool.ts";
 import { wasmOf } from "../support/modules.ts";
 
 const root = join(import.meta.dirname, "../..");
-
-/**
- * The rooms of src/, bottom to top: a file imports its own room or one that stands before it. Types may come from any room of the
- * same group (`models/families` states what `models/spec` describes).
- */
-const ORDER = [
-  ...["base/util", "base/tensor", "base/platform", "wasm"],
-  ...["linear", "state", "attention", "pass", "latent", "api"].map((room) => `layers/${room}`),
-  "files",
-  ...["families", "weights", "spec", "blocks", "load", "decoder", "generate", "encoder"].map(
-    (room) => `models/${room}`,
-  ),
-  ...[
-    "text",
-    "tools/diagnostics",
-    "tools/configure",
-    "tools/inspect",
-    "hosts/threads",
-    "hosts/shards",
-    "entries",
-    "cli",
-  ],
-];
 
 /** The folders of assembly/ and those that each may import, besides itself and the files that lie in the root. */
 const KERNEL_FOLDERS: Readonly<Record<string, readonly string[]>> = {
@@ -49,7 +28,7 @@ const KERNEL_FOLDERS: Readonly<Record<string, readonly string[]>> = {
 
 function filesOf(folder: string): string[] {
   return readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
-    .filter((file) => file.endsWith(".ts") && !file.endsWith(".d.ts"))
+    .filter((file) => file.endsWith(".ts") && !file.endsWith(".d.ts") && !file.includes("node_modules"))
     .map((file) => join(folder, file));
 }
 
@@ -111,7 +90,7 @@ const sources = filesOf("src").filter((file) => !file.startsWith("src/reference/
 const twins = filesOf("src/reference");
 const kernels = filesOf("assembly");
 const folderOf = (file: string) => file.split("/").slice(1, -1)[0] ?? "";
-const roomOf = (file: string) => ORDER.find((room) => file.startsWith(`src/${room}/`)) ?? "";
+const roomOf = (file: string) => ROOMS.find((room) => file.startsWith(`src/${room}/`)) ?? "";
 const isIn = (...places: string[]) => {
   return (file: string) => places.some((place) => file === `src/${place}.ts` || file.startsWith(`src/${place}/`));
 };
@@ -120,6 +99,7 @@ test("every file of src/ lies in a room of the order", () => {
   expect(sources.filter((file) => roomOf(file) === "")).toEqual([]);
 });
 
+// Types may come from any room of the same group: `models/families` states what `models/spec` describes.
 test("a file of src/ imports its own room or one before it in the order", () => {
   const wrong = wrongImports(sources, (from, to, isType) => {
     if (to.startsWith("node:")) return false;
@@ -127,7 +107,7 @@ test("a file of src/ imports its own room or one before it in the order", () => 
     if (to.startsWith("build/")) return folderOf(from) !== "entries";
     if (!to.startsWith("src/") || to.startsWith("src/reference/")) return true;
     if (isType && folderOf(to) === folderOf(from)) return false;
-    return ORDER.indexOf(roomOf(to)) > ORDER.indexOf(roomOf(from));
+    return ROOMS.indexOf(roomOf(to)) > ROOMS.indexOf(roomOf(from));
   });
   expect(wrong).toEqual([]);
 });
@@ -177,12 +157,51 @@ test("the site imports the package, and by path only what it shares with the pac
   expect(wrongImports(filesOf("site"), (_, to) => isWrong(to))).toEqual([]);
 });
 
-test.each([
-  ["src", [...sources, ...twins]],
-  ["assembly", kernels],
-  ["bench", filesOf("bench").filter((file) => !file.includes("node_modules"))],
-])("%s has no cycle of imports", (_, files) => {
-  expect(findCycle(files)).toBe("");
+/** The folders of what is not the package, from the one that all others may import to those that none does; the root is last. */
+const PROGRAMS: Readonly<Record<string, readonly string[]>> = {
+  site: ["worker", "src", "service-worker", "docs"],
+  bench: ["lib", "peaks", "kernels", "layers", "startup", "compare", "peers"],
+  "test/support": ["host-mutants"],
+};
+const programs = Object.keys(PROGRAMS).map((program) => [program, filesOf(program)] as const);
+
+test.each([["src", [...sources, ...twins]], ["assembly", kernels], ...programs] as const)(
+  "%s has no cycle of imports",
+  (_, files) => expect(findCycle(files)).toBe(""),
+);
+
+test.each(programs)("a file of %s imports its own folder or one before it in the order", (program, files) => {
+  const order = [...(PROGRAMS[program] as readonly string[]), "."];
+  const placeOf = (file: string) => {
+    const path = file.slice(program.length + 1);
+    return order.indexOf(path.includes("/") ? (path.split("/")[0] as string) : ".");
+  };
+  expect(files.filter((file) => placeOf(file) < 0)).toEqual([]);
+  const wrong = wrongImports(files, (from, to) => to.startsWith(`${program}/`) && placeOf(to) > placeOf(from));
+  expect(wrong).toEqual([]);
+});
+
+test("docs/design/layout.md has the rooms in their order, who uses kernels, and what state there is", () => {
+  const text = readText("docs/design/layout.md");
+  const table = text.slice(text.indexOf("| group | room |")).split("\n\n")[0] as string;
+  let group = "";
+  const rows = Array.from(table.matchAll(/^\| (?:`([\w]+)` )?\| (?:`([\w]+)` )?\|/gm), ([, first, room]) => {
+    group = first ?? group;
+    return room === undefined ? group : `${group}/${room}`;
+  });
+  expect(rows).toEqual(ROOMS);
+  const rule = /^3\. Kernels.* are used only in (.*); atomics/m.exec(text)?.[1] ?? "";
+  const named = Array.from(rule.matchAll(/`(?:src\/)?([\w/-]+)(?:\.ts)?`/g), ([, place]) => place);
+  expect(named).toEqual(KERNEL_USERS);
+  const stateful = Array.from(/^7\..*$/m.exec(text)?.[0].matchAll(/`(src\/[^`]+)`/g) ?? [], ([, file]) => file);
+  const hasState = (file: string) =>
+    /^(?:export )?(?:let |const \w+ = new (?:Map|Set)(?:<[^>]*>)?\(\))/m.test(readText(file));
+  expect(sources.filter(hasState).sort()).toEqual(stateful.sort());
+});
+
+test("what tests share imports no test, and neither do benchmarks", () => {
+  const files = [...filesOf("test/support"), ...filesOf("bench")];
+  expect(wrongImports(files, (_, to) => to.startsWith("test/") && !to.startsWith("test/support/"))).toEqual([]);
 });
 
 test("twins import the ABI's types and each other, and nothing else", () => {
@@ -254,6 +273,12 @@ const usesNewMethods = ({ properties }: Uses) => anyOf(NEW_METHODS, properties);
 const INEXACT =
   /\bGLOBAL_Math\b(?!\.(?:abs|ceil|clz32|floor|fround|imul|max|min|PI|round|sign|sqrt|trunc)\b)|(?<!\b2n?)\*\*/;
 
+/** Rooms and files that may use kernels; docs/design/layout.md names them too. */
+const KERNEL_USERS = [
+  ...["wasm", "layers", "hosts/threads", "models/blocks", "models/load", "models/decoder"],
+  "tools/diagnostics/works",
+];
+
 /** What only some files may use. */
 const OWNED: readonly [name: string, isUsed: (uses: Uses) => boolean, owners: (file: string) => boolean][] = [
   ["methods of ES2023 and later", usesNewMethods, isIn("cli")],
@@ -267,19 +292,7 @@ const OWNED: readonly [name: string, isUsed: (uses: Uses) => boolean, owners: (f
     ({ code }) => /\bGLOBAL_WebAssembly\b(?!\.(?:validate|compile)\b)/.test(code),
     isIn("wasm/modules", "wasm/rewrite", "tools/diagnostics/peak", "entries/worker"),
   ],
-  [
-    "a kernel or the table of kernels",
-    ({ properties }) => anyOf(KERNELS, properties),
-    isIn(
-      "wasm",
-      "layers",
-      "hosts/threads",
-      "models/blocks",
-      "models/load",
-      "models/decoder",
-      "tools/diagnostics/works",
-    ),
-  ],
+  ["a kernel or the table of kernels", ({ properties }) => anyOf(KERNELS, properties), isIn(...KERNEL_USERS)],
   ["the platform", ({ globals }) => anyOf([...HOST, "import.meta"], globals), isIn("base/platform", "entries", "cli")],
   ["the name of a runtime, or code from text", ({ globals }) => anyOf(RUNTIMES, globals), () => false],
   ["fetch", ({ globals }) => globals.has("fetch"), isIn("files/http-source", "entries", "cli")],
@@ -317,7 +330,13 @@ test("the check of what a file uses finds every form of it, and nothing else", (
   expect(INEXACT.test(none.code)).toBe(false);
 });
 
-test("package.json, jsr.json and tsconfig.json repeat the list of entries", () => {
+test("the root has at most 20 files and folders", () => {
+  const listed = spawnSync("git", ["ls-files"], { cwd: root, encoding: "utf8" }).stdout ?? "";
+  const names = new Set(listed.split("\n").map((path) => path.split("/")[0]));
+  expect(names.size - 1).toBeLessThanOrEqual(20); // and the end of the list; a copy without git has none
+});
+
+test("package.json and tsconfig.json repeat the list of entries", () => {
   expect(staleCopies(false)).toEqual([]);
 });
 
@@ -355,9 +374,10 @@ function load(name: string): { readonly HEAP_BASE: WebAssembly.Global } {
   return new WebAssembly.Instance(module, { env: { memory } }).exports as { HEAP_BASE: WebAssembly.Global };
 }
 
-test("no file of src/ is longer than 600 lines, none of assembly/ than 300", () => {
+test("no file of src/, site/, bench/ or test/support is longer than 600 lines, none of assembly/ than 300", () => {
   const lines = (file: string) => readText(file).split("\n").length - 1;
   const most = (file: string) => (file.startsWith("assembly/") ? 300 : 600);
-  const long = [...sources, ...twins, ...kernels].filter((file) => lines(file) > most(file));
+  const all = [...sources, ...twins, ...kernels, ...programs.flatMap(([, files]) => files)];
+  const long = all.filter((file) => lines(file) > most(file));
   expect(long).toEqual([]);
 });

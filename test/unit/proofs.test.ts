@@ -1,4 +1,4 @@
-// test/README.md is the map of claims and proofs: it names files and titles of tests that run, and every test file.
+// The pages of test/claims are the map of claims and proofs: they name files and titles of tests that run, and every test file.
 
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,7 +9,8 @@ const root = join(import.meta.dirname, "../..");
 const read = (path: string) => readFileSync(join(root, path), "utf8");
 const isTest = (path: string) => /\.(test|long)\.ts$/.test(path);
 
-const map = read("test/README.md");
+const pagesOf = (folder: string) => readdirSync(join(root, folder)).map((name) => `${folder}/${name}`);
+const claims = pagesOf("test/claims");
 
 interface Proof {
   /** A test file, or one of the commands `test:site` and `test:examples`. */
@@ -18,7 +19,7 @@ interface Proof {
   readonly titles: string[];
 }
 
-const proofs = proofsOf(map);
+const proofs = claims.map(read).flatMap(proofsOf);
 
 /** What the tables of a text name: each file and command, with the titles that stand behind it, up to the next one. */
 function proofsOf(text: string): Proof[] {
@@ -46,12 +47,11 @@ function missingOf(named: readonly Proof[], has: (path: string, title: string) =
 }
 
 const scripts = Object.keys((JSON.parse(read("package.json")) as { scripts: object }).scripts);
-const pagesOf = (folder: string) => readdirSync(join(root, folder)).map((name) => `${folder}/${name}`);
-const documents = ["README.md", "CONTRIBUTING.md", "test/README.md", "bench/README.md"].concat(
-  ["docs", "docs/guide", "docs/reference"].flatMap(pagesOf).filter((name) => name.endsWith(".md")),
+const documents = ["README.md", "test/README.md", "bench/README.md", ...claims].concat(
+  ["docs", "docs/design", "docs/guide", "docs/reference"].flatMap(pagesOf).filter((name) => name.endsWith(".md")),
 );
 
-test("every title that test/README.md names is that of a test which runs", () => {
+test("every title that test/claims names is that of a test which runs", () => {
   const known = new Map<string, ReadonlySet<string>>();
   const has = (path: string, title: string) => {
     if (!known.has(path)) known.set(path, existsSync(join(root, path)) ? titlesOf(read(path)) : new Set());
@@ -103,6 +103,15 @@ test("every test file proves a claim", () => {
     .filter((path) => isTest(path) && !path.includes("node_modules"));
   const named = new Set(proofs.map(({ path }) => path));
   expect(files.filter((path) => !named.has(path))).toEqual([]);
+});
+
+test("test/README.md leads to every page of claims, and each claim stands once", () => {
+  const index = read("test/README.md");
+  expect(claims.filter((page) => !index.includes(`(${page.replace("test/", "")})`))).toEqual([]);
+  const rows = claims.map(read).flatMap((text) => text.split("\n").filter((row) => /^\| (?!claim )/.test(row)));
+  const named = rows.map((row) => row.split(" | ")[0] as string);
+  expect(named.filter((claim, i) => named.indexOf(claim) < i)).toEqual([]);
+  expect(named.length).toBeGreaterThan(190);
 });
 
 test.each(documents)("the files of test/ and the commands that %s names exist", (document) => {

@@ -4,9 +4,9 @@ import { createReadStream, existsSync, readdirSync, readFileSync, statSync } fro
 import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import puppeteer from "puppeteer-core";
-import { WASM } from "./peers/wllama-paths.ts";
 import type { Report, Task } from "./task.ts";
 import { wllamaWasm } from "./variants.ts";
+import { WASM } from "./wllama-paths.ts";
 
 const CHROMIUM = "/usr/bin/chromium";
 const MODEL = "/model";

@@ -1,7 +1,7 @@
 // The loops that a decoder is compared with, in its own process or page and by turns with it.
 
 import { median } from "../../../src/tools/diagnostics/timing.ts";
-import type { PeakLoops } from "../../peaks/compile.ts";
+import type { PeakLoops } from "../../lib/peak-loops.ts";
 
 /** Bytes that are read, in no processor's cache. */
 const READ_BYTES = 2 ** 28;

@@ -4,7 +4,7 @@ import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { build } from "esbuild";
-import { peakLoopBytes } from "../../peaks/compile.ts";
+import { peakLoopBytes } from "../../lib/peak-loops.ts";
 import { root } from "../packages.ts";
 import { runInPage } from "./chromium.ts";
 import type { Outcome, Report, Task } from "./task.ts";

@@ -1,4 +1,4 @@
-// npm run bench:decoders [-- --quick] [--model NAME] [--peers A,B] [--rounds N] [--folder FOLDER] [--json FILE] [--show]
+// npm run bench:peers -- decoders [--quick] [--model NAME] [--peers A,B] [--rounds N] [--folder FOLDER] [--json FILE] [--show]
 // NAME is part of a model's name; A and B are parts of the names of variants ("wllama q8"). FILE keeps the rows of earlier runs
 // that this one does not measure; with --show it is only printed. FOLDER keeps the models that are written for the peers.
 

@@ -1,4 +1,4 @@
-// npm run bench:encoders [-- --quick] [--rounds N]: vectors a second of MiniLM's shape, and the time to the first one, beside
+// npm run bench:peers -- encoders [--quick] [--rounds N]: vectors a second of MiniLM's shape, and the time to the first one, beside
 // onnxruntime-web on the same ids, and transformers.js on the same texts. Each peer has one thread and a process of its own, and all
 // alternate.
 

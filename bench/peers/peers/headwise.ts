@@ -4,8 +4,10 @@ import { ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../../assembly/layout.ts
 import type * as Headwise from "../../../src/entries/index.ts";
 import type { Attention, Kernels, LoadOptions } from "../../../src/entries/index.ts";
 import type * as Quantized from "../../../src/entries/quantized.ts";
-import { linearShape, packedFloats, panelsOf } from "../../../src/layers/linear/formats.ts";
-import { allocatePages, createPageLayout, pageTable } from "../../../src/layers/state/pages.ts";
+import { linearShape, packedFloats, panelsOf } from "../../../src/layers/linear/formats/format.ts";
+import { FORMATS } from "../../../src/layers/linear/formats/formats.ts";
+import { createPageLayout } from "../../../src/layers/state/pages.ts";
+import { allocatePages, pageTable } from "../../../src/layers/state/table.ts";
 import { pack_rows_f32 } from "../../../src/reference/pack.ts";
 import {
   ATTENTION_SHAPE_BYTES,
@@ -50,7 +52,7 @@ function prepareProduct(kernels: Kernels, { m, n, k, x, w }: Product): Prepared 
   memory.f32(biasAt, n).fill(0);
   const [out, from, weights, bias] = [outAt, xAt, wAt, biasAt].map(pointer.f32) as [F32Ptr, F32Ptr, F32Ptr, F32Ptr];
   const shape = pointer.linearShape(memory.allocate("bench", LINEAR_SHAPE_BYTES));
-  storeLinearShape(memory.view(), shape, linearShape("f32", { panels, k, outStride: n, xStride: k }));
+  storeLinearShape(memory.view(), shape, linearShape(FORMATS.f32, { panels, k, outStride: n, xStride: k }));
   let y = new Float32Array();
   return {
     run() {

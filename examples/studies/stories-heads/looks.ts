@@ -16,7 +16,7 @@ export interface Story {
 /** A kind of word that is known by looking back. */
 export interface Look {
   readonly name: string;
-  /** The probes of training/stories/grammar.py whose words depend on it. */
+  /** The probes of model/training/stories/grammar.py whose words depend on it. */
   readonly probes: readonly string[];
   /** The place that looks, for the word at `at`, which at - 1 predicts. */
   from(words: readonly string[], at: number): number;
@@ -44,7 +44,7 @@ export function readStories(): Story[] {
 export const LOOKS: readonly Look[] = createLooks();
 
 function createLooks(): Look[] {
-  const source = readFileSync(new URL("../../../training/stories/words.py", import.meta.url), "utf8");
+  const source = readFileSync(new URL("../../../model/training/stories/words.py", import.meta.url), "utf8");
   const listOf = (name: string) => new RegExp(`^${name} = "(.*)"\\.split`, "m").exec(source)![1]!.split(" ");
   const [men, women] = [listOf("MALE"), listOf("FEMALE")];
   const predicting = (_: readonly string[], at: number) => at - 1;

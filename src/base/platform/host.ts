@@ -34,7 +34,7 @@ export function warnOld(name: string, now: string): void {
 }
 
 /** The version of this package, by which a worker and the thread that uses it know that they fit together. */
-export const VERSION = "0.4.0";
+export const VERSION = "0.5.0";
 
 interface Host {
   readonly process?: { threadCpuUsage?(): { readonly user: number; readonly system: number } };

@@ -168,27 +168,9 @@ export function expectRecord(where: string, name: string, value: unknown): void 
   throw new TypeError(`${where}: ${name} expected an object, got ${describe(value)}`);
 }
 
-/** Options under the names that other libraries have for them, without case and underscores. */
-const OTHER_NAMES: Readonly<Record<string, string>> = {
-  maxTokens: "maxnewtokens maxlength maxoutputtokens maxcompletiontokens numpredict npredict",
-  temperature: "dosample temp",
-  stopIds: "eostokenid eostokenids stoptokenids stoptokens",
-  stop: "stopsequences stopstrings stopwords",
-  repetitionPenalty: "repeatpenalty",
-  seed: "randomseed",
-  maxSeqLen: "nctx numctx contextlength maxlength maxmodellen maxpositionembeddings maxseqlength",
-  weights: "dtype torchdtype quantization quantize",
-  format: "cachetype cacheformat kvcachetype",
-  store: "cachedir",
-  signal: "abortsignal",
-  onProgress: "progresscallback",
-  normalize: "normalizeembeddings",
-  pooling: "poolingmode",
-};
-
 /**
  * Throws `TypeError` unless `value` is an object whose own fields are all `known`: misspelt options must not be
- * ignored. The error names ours where one is given under a usual name of another library.
+ * ignored.
  */
 export function expectFields(where: string, name: string, value: unknown, known: readonly string[]): void {
   expectRecord(where, name, value);
@@ -196,8 +178,6 @@ export function expectFields(where: string, name: string, value: unknown, known:
   for (const field of Object.keys(value as object)) {
     if (known.includes(field)) continue;
     const given = plain(field);
-    const other = known.find((each) => OTHER_NAMES[each]?.split(" ").includes(given));
-    if (other) throw new TypeError(`${where}: ${name} expected ${other} instead, got ${describe(field)}`);
     // Whether 1 keeps or drops a key, the names of masks do not say.
     const masks = known.includes("drop") && given.includes("mask") && "keep or drop";
     const ours = masks || known.find((each) => plain(each) === given);

@@ -10,7 +10,7 @@ import { packAttention } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { chunkRows } from "../../layers/attention/scratch.ts";
 import type { CheckedWeights } from "../../layers/attention/weights.ts";
-import type { CheckedLinear } from "../../layers/linear/formats.ts";
+import type { CheckedLinear } from "../../layers/linear/formats/formats.ts";
 import { stagedFloats } from "../../layers/linear/pack.ts";
 import {
   modeOf,
@@ -23,8 +23,8 @@ import {
 import { type Cache, createCache } from "../../layers/pass/cache.ts";
 import { type AttendOptions, checkAttend } from "../../layers/pass/call.ts";
 import { forward } from "../../layers/pass/forward.ts";
-import { leastLength } from "../../layers/state/aging.ts";
 import type { CacheOptions } from "../../layers/state/kv-cache.ts";
+import { leastLength } from "../../layers/state/table.ts";
 import { ownKernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import type { Modules } from "../../wasm/modules.ts";
@@ -128,7 +128,7 @@ async function startShard(start: StartRequest): Promise<Shard> {
 
   /** Brings a cache to the `past` tokens that the layer holds: with those of the last call if that has succeeded. */
   const confirm = (part: CachePart, past: number) => {
-    if (past > part.cache.length) part.cache.advance(part.newKeys);
+    if (past > part.cache.length) part.cache.commit(part.newKeys);
     part.newKeys = 0;
     part.cache.truncate(past);
   };

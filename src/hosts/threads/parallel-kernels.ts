@@ -3,7 +3,9 @@
 import { MINS_SCRATCH, PANEL, TILE_ROWS } from "../../../assembly/layout.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import { workFloats } from "../../layers/attention/segment.ts";
-import { kernelScratchBytes, minBytesOf, panelBytes, q8FormatOf, sumBytes } from "../../layers/linear/formats.ts";
+import { scaleBytes } from "../../layers/linear/formats/format.ts";
+import { FORMATS } from "../../layers/linear/formats/formats.ts";
+import { int8PanelBytes, int8SumBytes } from "../../layers/linear/formats/integers.ts";
 import { statisticsBytes } from "../../layers/pass/statistics.ts";
 import {
   ACTIVATION_SHAPE_AT,
@@ -187,9 +189,9 @@ function projection(format: keyof typeof COSTS): Parallel<KernelArguments> {
       const [out, x, w, ...others] = args.slice(0, -4) as [number, number, number, ...number[]];
       const shape = shapeAt(view, at);
       const { panels, k, block } = shape;
-      const stored = format === "q8" ? q8FormatOf(block) : format;
-      const bytes = panelBytes(stored, k);
-      const sums = sumBytes(stored, k);
+      // The kernel of int8 is that of blocks of any length.
+      const bytes = format === "q8" ? int8PanelBytes(k, block) : FORMATS[format].panelBytes(k);
+      const sums = format === "q8" ? int8SumBytes(k, block) : 0;
       const rows = end - begin;
       const tiles =
         rows > FEW_ROWS
@@ -208,7 +210,7 @@ function projection(format: keyof typeof COSTS): Parallel<KernelArguments> {
 
 /** The same for kernels that work in scratch. */
 function scratchProjection(format: "f16" | "q4"): ParallelScratch<KernelArguments> {
-  return { ...projection(format), scratch: () => kernelScratchBytes(format) };
+  return { ...projection(format), scratch: () => FORMATS[format].work };
 }
 
 /** How the minimums of a projection are shared: panels. */
@@ -226,7 +228,7 @@ function minimums(): ParallelScratch<KernelArguments> {
       const { panels, k, block } = shape;
       return rangesOf(0, panels, FEW_PANELS, 0, load).map(([from, to], i) => {
         storeLinearShape(view, shapeOf(i), { ...shape, panels: to - from });
-        const own = [out + 4 * PANEL * from, x, mins + minBytesOf(k, block) * from, scratch];
+        const own = [out + 4 * PANEL * from, x, mins + scaleBytes(k, block) * from, scratch];
         return [...own, shapeOf(i), begin, end];
       });
     },

@@ -21,7 +21,6 @@ import {
 import { prepareSteps, runStep } from "../pass/decode-step.ts";
 import { forward, passFlops } from "../pass/forward.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/slices.ts";
-import { restorePages } from "../state/aging.ts";
 
 /**
  * Runs one attention layer: projects x to queries, keys and values, attends, and applies the output projection. With a
@@ -159,8 +158,7 @@ export async function attendAsync(
   } finally {
     steps.return(undefined as never);
     if (hold) cache.holds[hold]--;
-    if (cache && !cache.released && !attention.kernels.released)
-      restorePages(attention.kernels, cache.pages, cache.length);
+    cache?.begin();
   }
 }
 
@@ -216,7 +214,7 @@ function expectOwnCaches(where: string, calls: readonly AttendCall[]): void {
   const owners = new Map<unknown, number>();
   for (const [i, { cache, newKeys }] of calls.entries()) {
     // Where pages age, a call that appends changes pages that others read.
-    if (!cache || (newKeys === 0 && !cache.pages.aging)) continue;
+    if (!cache || (newKeys === 0 && !cache.pages.ages)) continue;
     const other = owners.get(cache);
     if (other !== undefined && newKeys + (calls[other] as AttendCall).newKeys > 0)
       throw new RangeError(`${where}, call ${i}: cache expected one of its own, got that of call ${other}`);

@@ -21,10 +21,11 @@ import {
   type LatentOptions,
   type LatentWeights,
 } from "../latent/weights.ts";
-import { expectFormatLoaded } from "../linear/formats.ts";
+import { expectFormatLoaded } from "../linear/formats/formats.ts";
 import { checkCacheFormat } from "../state/formats.ts";
 import type { CacheOptions } from "../state/kv-cache.ts";
-import { createPageLayout, pagesBytes } from "../state/pages.ts";
+import { createPageLayout } from "../state/pages.ts";
+import { pagesBytes } from "../state/table.ts";
 
 /**
  * One layer of latent attention: its configuration, and its weights packed in linear memory until `release()`. It is an

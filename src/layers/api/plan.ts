@@ -11,7 +11,8 @@ import { retentionOf } from "../pass/cache.ts";
 import { placePass } from "../pass/forward.ts";
 import { checkCacheFormat } from "../state/formats.ts";
 import type { CacheOptions } from "../state/kv-cache.ts";
-import { createPageLayout, pagesBytes } from "../state/pages.ts";
+import { createPageLayout } from "../state/pages.ts";
+import { pagesBytes } from "../state/table.ts";
 
 /** The largest call to plan memory for. */
 export interface PlanSizes extends MaskOptions {

@@ -5,16 +5,10 @@ import { type Handle, makeHandle, type Releasable } from "../../base/util/lifeti
 import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
 import { expectKernels, freeing, type Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import type { CheckedLinear } from "../linear/formats.ts";
+import type { PackedLinear } from "../linear/formats/format.ts";
+import type { CheckedLinear } from "../linear/formats/formats.ts";
 import { packBlock } from "../linear/pack.ts";
-import {
-  joinLinears,
-  type LinearPlace,
-  modeOf,
-  type PackedLinear,
-  placeLinears,
-  storeLinear,
-} from "../linear/products.ts";
+import { joinLinears, type LinearPlace, modeOf, placeLinears, storeLinear } from "../linear/products.ts";
 import type { PageShape } from "../state/pages.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
 import { createRotary, type Rotary } from "./rope.ts";

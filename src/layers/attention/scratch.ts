@@ -1,9 +1,9 @@
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
 import type { Layout } from "../../wasm/memory.ts";
-import { wholePanels } from "../linear/formats.ts";
+import { wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch } from "../linear/products.ts";
-import { placeRows } from "../state/page-rows.ts";
+import { placeRows } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
 import { placeSegment, type SegmentNeeds, type SegmentPlaces } from "./segment.ts";
 import { type LayerFormats, PROJECTIONS, projectionSizes } from "./weights.ts";

@@ -11,7 +11,7 @@ import {
 } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
-import { wholePanels } from "../linear/formats.ts";
+import { wholePanels } from "../linear/formats/format.ts";
 import { formatScratch, type PageLayout } from "../state/pages.ts";
 import type { CheckedRules } from "./config.ts";
 import { type CheckedMasks, type MaskTarget, maskElements, writeBias, writeKeep } from "./mask.ts";

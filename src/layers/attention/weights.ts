@@ -12,6 +12,7 @@ import {
 } from "../../base/tensor/matrix.ts";
 import { expectFloats, readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
+import type { LinearSize, PackedFormat, WeightFormat } from "../linear/formats/format.ts";
 import {
   type CheckedLinear,
   expectActivations,
@@ -19,10 +20,7 @@ import {
   expectFormatLoaded,
   expectVector,
   formatOf,
-  type LinearSize,
-  type PackedFormat,
-  type WeightFormat,
-} from "../linear/formats.ts";
+} from "../linear/formats/formats.ts";
 import { type CheckedConfig, checkSinks } from "./config.ts";
 
 // The matrices and vectors of an attention layer, by name, with their sizes. Code that checks, packs, places or counts

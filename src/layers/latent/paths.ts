@@ -10,8 +10,8 @@ import { prepareInput, project, type Rows } from "../linear/products.ts";
 import type { AttendCall } from "../pass/call.ts";
 import type { PassCall } from "../pass/forward.ts";
 import { type LayerCall, type Runs, segmentsOf } from "../pass/steps.ts";
-import { appendRows, storeRows } from "../state/page-rows.ts";
-import { createPageLayout, type Pages, pagesAt, pageTable } from "../state/pages.ts";
+import { createPageLayout } from "../state/pages.ts";
+import { appendRows, type Pages, pagesAt, pageTable, storeRows } from "../state/table.ts";
 import type { CheckedLatentConfig } from "./config.ts";
 import {
   expandedHeads,

@@ -12,18 +12,11 @@ import {
   type SegmentNeeds,
   type SegmentPlaces,
 } from "../attention/segment.ts";
-import { wholePanels } from "../linear/formats.ts";
-import {
-  type LinearScratch,
-  type PackedLinear,
-  placeLinearScratch,
-  prepareInput,
-  project,
-  type Rows,
-} from "../linear/products.ts";
+import { type PackedLinear, wholePanels } from "../linear/formats/format.ts";
+import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import { fillTables, type LatentSite, type Runs, rotateHeads, type Tap } from "../pass/steps.ts";
-import { appendRows, gatherRows, placeRows, storeRows } from "../state/page-rows.ts";
-import { createPageLayout, type PageShape, type Pages, pagesBytes } from "../state/pages.ts";
+import { createPageLayout, type PageShape } from "../state/pages.ts";
+import { appendRows, gatherRows, type Pages, pagesBytes, placeRows, storeRows } from "../state/table.ts";
 import type { CheckedLatentConfig } from "./config.ts";
 import { type LatentLayer, latentSizes } from "./packed.ts";
 import type { LatentFormats } from "./weights.ts";

@@ -10,17 +10,15 @@ import {
 import { toFloats } from "../../base/tensor/to-floats.ts";
 import { readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
+import type { LinearSize, PackedFormat, WeightFormat } from "../linear/formats/format.ts";
 import {
   type CheckedLinear,
   expectActivations,
   expectFormat,
   expectVector,
+  FORMATS,
   formatOf,
-  isInteger,
-  type LinearSize,
-  type PackedFormat,
-  type WeightFormat,
-} from "../linear/formats.ts";
+} from "../linear/formats/formats.ts";
 import type { CheckedLatentConfig } from "./config.ts";
 
 /**
@@ -206,7 +204,7 @@ export function checkLatentWeights(
     qDown: qDown ? (chosen.qDown ?? stored(qDown.w)) : "f32",
     q: chosen.q ?? stored(q.w),
     kvDown: chosen.kvDown ?? stored(kvDown.w),
-    k: chosen.k ?? (isInteger(upFormat) ? "f32" : upFormat),
+    k: chosen.k ?? (FORMATS[upFormat].integers ? "f32" : upFormat),
     v: chosen.v ?? upFormat,
     o: chosen.o ?? stored(o.w),
   };

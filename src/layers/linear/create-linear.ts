@@ -3,18 +3,10 @@ import { readFields } from "../../base/util/arguments.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
 import { expectKernels, freeing, type Kernels } from "../../wasm/kernels.ts";
 import { Layout } from "../../wasm/memory.ts";
-import {
-  expectActivations,
-  expectFormat,
-  expectFormatLoaded,
-  expectVector,
-  formatOf,
-  type LinearSize,
-  type PackedFormat,
-  type WeightFormat,
-} from "./formats.ts";
+import type { LinearSize, PackedFormat, PackedLinear, WeightFormat } from "./formats/format.ts";
+import { expectActivations, expectFormat, expectFormatLoaded, expectVector, formatOf } from "./formats/formats.ts";
 import { packBlock } from "./pack.ts";
-import { type LinearPlace, modeOf, type PackedLinear, placeLinears, storeLinear } from "./products.ts";
+import { type LinearPlace, modeOf, placeLinears, storeLinear } from "./products.ts";
 
 /** The weights of y = x·wᵀ + b. */
 export interface LinearWeights {

@@ -2,24 +2,19 @@ import { PANEL } from "../../../assembly/layout.ts";
 import type { StoredTensor } from "../../base/tensor/dtypes.ts";
 import type { MatrixLayout } from "../../base/tensor/matrix.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import { type F32Ptr, storeLinearShape, type U8Ptr } from "../../wasm/abi.ts";
+import { type F32Ptr, storeLinearShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { aligned, type Layout, pointer } from "../../wasm/memory.ts";
 import {
-  hasMins,
   integerRowBytes,
-  isInteger,
-  isNibbles,
-  LINEAR_WORK_AT,
+  type LinearInput,
   type LinearSize,
   linearShape,
-  minBytes,
   type PackedFormat,
-  panelBytes,
+  type PackedLinear,
   panelsOf,
-  scratchBytes,
-  sumBytes,
-} from "./formats.ts";
+} from "./formats/format.ts";
+import { FORMATS, LINEAR_WORK_AT } from "./formats/formats.ts";
 import { packMatrix } from "./pack.ts";
 
 /** A projection before it is packed: the offsets of its panels, of their sums and of its bias in their block. */
@@ -29,19 +24,6 @@ export interface LinearPlace extends LinearSize {
   readonly sums: number;
   readonly mins: number;
   readonly bias: number;
-}
-
-/** A projection in linear memory. It computes whole panels: 8·panels outputs a row. */
-export interface PackedLinear {
-  readonly k: number;
-  readonly panels: number;
-  readonly format: PackedFormat;
-  readonly w: number;
-  /** Sums of weights, and minimums, if the format has them. */
-  readonly sums: number;
-  readonly mins: number;
-  /** [8·panels], zeros without a bias. */
-  readonly bias: F32Ptr;
 }
 
 /**
@@ -60,9 +42,10 @@ export function placeLinears(
     if (i > 0 && sizes[i - 1]?.format !== format) bytes = aligned(bytes);
     const place = { n, k, format, w: bytes, sums, mins, bias: 4 * PANEL * panels };
     const count = panelsOf(n);
-    bytes += count * panelBytes(format, k);
-    sums += count * sumBytes(format, k);
-    mins += count * minBytes(format, k);
+    const { panelBytes, sumBytes, minBytes } = FORMATS[format];
+    bytes += count * panelBytes(k);
+    sums += count * sumBytes(k);
+    mins += count * minBytes(k);
     panels += count;
     return place;
   });
@@ -99,12 +82,13 @@ export function storeLinear(
 
 /** Panels begin..end of a projection. */
 export function cutPanels({ k, format, w, sums, mins, bias }: PackedLinear, begin: number, end: number): PackedLinear {
+  const { panelBytes, sumBytes, minBytes } = FORMATS[format];
   return {
     ...{ k, format },
     panels: end - begin,
-    w: w + begin * panelBytes(format, k),
-    sums: sums + begin * sumBytes(format, k),
-    mins: mins + begin * minBytes(format, k),
+    w: w + begin * panelBytes(k),
+    sums: sums + begin * sumBytes(k),
+    mins: mins + begin * minBytes(k),
     bias: pointer.f32(bias + 4 * PANEL * begin),
   };
 }
@@ -120,25 +104,12 @@ export interface Rows {
   readonly stride: number;
 }
 
-/** Input rows of projections, in each of the forms that the formats need. */
-interface LinearInput {
-  /** Rows xStride floats apart. */
-  readonly x: F32Ptr;
-  readonly xStride: number;
-  /** The same rows quantised, if one of the projections has integer weights. */
-  readonly integers: U8Ptr;
-  /** `mode` of linear_q8: how integers are quantised and multiplied. */
-  readonly mode: number;
-  /** Scratch of the kernels, scratchBytes of the formats. */
-  readonly scratch: number;
-}
-
 /**
  * Returns the `mode` of linear_q8 for activations of 14 bits, or of 7 (`fast`). If one of the formats has integers, this
  * determines the fastest dot-product paths, which allocates memory temporarily.
  */
 export function modeOf(kernels: Kernels, formats: readonly PackedFormat[], fast: boolean): number {
-  return formats.some(isInteger) ? kernels.dotModes[fast ? "fast" : "exact"] : 0;
+  return formats.some((format) => FORMATS[format].integers) ? kernels.dotModes[fast ? "fast" : "exact"] : 0;
 }
 
 /** Offsets in scratch: of quantised activations, and of the scratch of kernels. */
@@ -153,10 +124,10 @@ export function placeLinearScratch(
   matrices: readonly { readonly k: number; readonly format: PackedFormat }[],
   rows: number,
 ): LinearScratch {
-  const integerRows = matrices.filter(({ format }) => isInteger(format)).map(({ k }) => integerRowBytes(k));
+  const integerRows = matrices.filter(({ format }) => FORMATS[format].integers).map(({ k }) => integerRowBytes(k));
   return {
     integers: layout.take(rows * Math.max(0, ...integerRows)),
-    work: layout.take(Math.max(...matrices.map(({ format }) => scratchBytes(format)))),
+    work: layout.take(Math.max(...matrices.map(({ format }) => LINEAR_WORK_AT + FORMATS[format].work))),
   };
 }
 
@@ -172,8 +143,9 @@ export function prepareInput(
 ): LinearInput {
   const integers = pointer.u8(base + integersAt);
   const [{ k }] = linears as [PackedLinear];
-  if (linears.some(({ format }) => isInteger(format))) table.quantize_rows(integers, x, k, xStride, mode, 0, rows);
-  return { x, xStride, integers, mode, scratch: base + work };
+  if (linears.some(({ format }) => FORMATS[format].integers))
+    table.quantize_rows(integers, x, k, xStride, mode, 0, rows);
+  return { x, xStride, integers, mode, shape: pointer.linearShape(base + work), work: base + work + LINEAR_WORK_AT };
 }
 
 /** The panels and rows of a step are multiples of these: of the kernel's weight blocks and strips. */
@@ -207,23 +179,16 @@ export function* project(
 /** Rows begin..end of `project`, in one step. */
 export function multiply(
   { table, memory }: Kernels,
-  { format, panels, k, w, sums, mins, bias }: PackedLinear,
+  linear: PackedLinear,
   { at: out, stride: outStride }: Rows,
-  { x, xStride, integers, mode, scratch }: LinearInput,
+  input: LinearInput,
   begin: number,
   end: number,
 ): void {
-  const shape = pointer.linearShape(scratch);
-  const work = scratch + LINEAR_WORK_AT;
-  storeLinearShape(memory.view(), shape, linearShape(format, { panels, k, outStride, xStride, mode }));
-  if (format === "f32") table.linear_f32(out, x, pointer.f32(w), bias, shape, begin, end);
-  else if (!isInteger(format)) table.linear_f16(out, x, pointer.u16(w), pointer.f32(work), bias, shape, begin, end);
-  else {
-    const panelsAt = pointer.u8(w);
-    if (isNibbles(format)) table.linear_q4(out, integers, panelsAt, pointer.u8(work), bias, shape, begin, end);
-    else table.linear_q8(out, integers, panelsAt, pointer.u8(sums), bias, shape, begin, end);
-    if (hasMins(format)) table.subtract_mins(out, integers, pointer.f32(mins), pointer.f32(work), shape, begin, end);
-  }
+  const { format, panels, k } = linear;
+  const { xStride, mode } = input;
+  storeLinearShape(memory.view(), input.shape, linearShape(FORMATS[format], { panels, k, outStride, xStride, mode }));
+  FORMATS[format].multiply(table, out, linear, input, begin, end);
 }
 
 /** Floating-point operations of a projection. */

@@ -13,7 +13,8 @@ import {
   type KvCache,
   makeCache,
 } from "../state/kv-cache.ts";
-import { createPageLayout, type PageShape, pagesBytes, type Retention } from "../state/pages.ts";
+import { createPageLayout, type PageShape } from "../state/pages.ts";
+import { pagesBytes, type Retention } from "../state/table.ts";
 
 /**
  * The KV cache of one attention layer: keys and values of `batch` sequences, which always have the same length. All of its

@@ -173,7 +173,7 @@ export function checkGiven(
   else if (path !== undefined)
     throw new RangeError(`${where}: path expected none but for latent attention, got ${describe(path)}`);
   const call = { ...checkCall(where, config, cache, x, options, expectFree), cache, given: out, path };
-  if (cache?.pages.aging && !isInStep(config, call))
+  if (cache?.pages.ages && !isInStep(config, call))
     for (const { position } of call.placements) expectKept(where, "x", cache, position, call.target.kvLen);
   return call;
 }
@@ -302,7 +302,7 @@ export function expectAttention(where: string, attention: Attention): void {
 
 /** Adds what the calls appended to the length of their caches: the last step of a call. */
 export function commit(calls: readonly AttendCall[]): void {
-  for (const { cache, newKeys } of calls) cache?.advance(newKeys);
+  for (const { cache, newKeys } of calls) cache?.commit(newKeys);
 }
 
 /** The options of a call that are arrays or lists. */

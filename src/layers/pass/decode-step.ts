@@ -6,8 +6,9 @@ import { type AttentionShape, NULL, storeAttentionShape } from "../../wasm/abi.t
 import { pointer } from "../../wasm/memory.ts";
 import { type Attention, widthOf } from "../attention/attention.ts";
 import { workFloats } from "../attention/segment.ts";
-import { multiply, type PackedLinear, prepareInput, type Rows } from "../linear/products.ts";
-import { pageTable } from "../state/pages.ts";
+import type { PackedLinear } from "../linear/formats/format.ts";
+import { multiply, prepareInput, type Rows } from "../linear/products.ts";
+import { pageTable } from "../state/table.ts";
 import type { Cache } from "./cache.ts";
 import { type AttendCall, type AttendOptions, type GivenCall, isApart, isSelf } from "./call.ts";
 import { layerShape, placePass } from "./forward.ts";
@@ -42,7 +43,7 @@ const STEPS = new WeakMap<Cache, DecodeStep>();
 /** Prepares the steps that follow a call, if it was one: a token of one sequence, whose keys come from x and do not age. */
 export function prepareSteps(attention: Attention, call: AttendCall): void {
   const { cache } = call;
-  if (!cache || attention.pass || cache.pages.aging || call.batch * call.qLen !== 1 || !isSelf(call)) return;
+  if (!cache || attention.pass || cache.pages.ages || call.batch * call.qLen !== 1 || !isSelf(call)) return;
   if (attention.layer.products.qkv) STEPS.set(cache, stepAt(attention, cache, 0));
 }
 
@@ -123,7 +124,7 @@ export function runStep(
   table[pages.layout.kernels.attention](heads.at, q, pageTable(pages, 0), scratch, at, 0, config.numHeads);
   projectRow(work, step.o, heads);
   y.set(floats.subarray(step.y.at / 4, step.y.at / 4 + width));
-  cache.advance(1);
+  cache.commit(1);
   return given ?? y;
 }
 

@@ -22,8 +22,8 @@ import {
 } from "../attention/segment.ts";
 import { type LayerFormats, PROJECTIONS } from "../attention/weights.ts";
 import { linearFlops, type Rows } from "../linear/products.ts";
-import { restorePages } from "../state/aging.ts";
-import { createPageLayout, type PageLayout, pagesAt, pagesBytes } from "../state/pages.ts";
+import { createPageLayout, type PageLayout } from "../state/pages.ts";
+import { pagesAt, pagesBytes } from "../state/table.ts";
 import { type AttendCall, type CallRules, clearPadding, isInStep, isSelf } from "./call.ts";
 import {
   appendKeys,
@@ -154,7 +154,7 @@ export function* forward(
       const passCalls = group.map((call): PassCall => {
         const pages = call.cache?.pages ?? pagesAt(kernels, at, layout, call.batch, call.target.kvLen);
         at += bytesOf(call);
-        restorePages(kernels, pages, call.past);
+        call.cache?.begin();
         return { call, tokens: call, pages, y: ys[i++] as Float32Array, inStep: agesInStep(attention, call) };
       });
       yield* run(passCalls, base, stepFlops, maps, blockAt);
@@ -219,7 +219,7 @@ function preparePass(
 function* runPass(pass: Pass, rows: number): Steps {
   const { calls, work } = pass;
   const { config, layer } = work.attention;
-  const joined = ({ call, pages, inStep }: PassCall) => isSelf(call) && (!pages.aging || inStep);
+  const joined = ({ call, pages, inStep }: PassCall) => isSelf(call) && (!pages.ages || inStep);
   // If no query attends a key of a later chunk, a chunk goes through all steps before the next one.
   if (layer.products.qkv && !seesLater(config) && !work.maps && calls.every(joined)) {
     for (const [begin, end] of chunksOf(pass.queries.total, rows)) yield* attendCausalChunk(pass, begin, end);
@@ -227,7 +227,7 @@ function* runPass(pass: Pass, rows: number): Steps {
   }
   // If pages age, each call is processed by itself, so that keys are not appended far ahead of the queries at their
   // positions.
-  const groups = calls.some(({ pages }) => pages.aging) ? calls.map((one) => [one]) : [calls];
+  const groups = calls.some(({ pages }) => pages.ages) ? calls.map((one) => [one]) : [calls];
   for (const group of groups) {
     const part = { ...pass, ...passOf(group) };
     const together = group.every(({ inStep }) => inStep);
@@ -279,7 +279,7 @@ export function layerShape({ config, layer }: LayerParts, stride: Strides): Call
 
 /** `inStep` of a call's LayerCall. */
 function agesInStep({ config }: LayerParts, call: AttendCall): boolean {
-  return call.cache?.pages.aging !== undefined && isInStep(config, call);
+  return call.cache?.pages.ages === true && isInStep(config, call);
 }
 
 // One chunk of a pass: rows of all its calls are copied into scratch, run through the layer, and copied out.

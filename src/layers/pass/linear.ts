@@ -7,7 +7,7 @@ import { CHUNK_ROWS, chunksOf, copyRows } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { expectLinear, type Linear } from "../linear/create-linear.ts";
-import { type PackedFormat, panelsOf, wholePanels } from "../linear/formats.ts";
+import { type PackedFormat, panelsOf, wholePanels } from "../linear/formats/format.ts";
 import {
   cutPanels,
   type LinearScratch,

@@ -10,7 +10,7 @@ import { type LayerPlaces, placeLayer, stridesOf } from "../attention/scratch.ts
 import { scoreColumns, segmentFlops, storeShape, workFloats } from "../attention/segment.ts";
 import type { LayerFormats } from "../attention/weights.ts";
 import { prepareInput, project, type Rows } from "../linear/products.ts";
-import { pageTable } from "../state/pages.ts";
+import { pageTable } from "../state/table.ts";
 import { type LayerPass, layerShape, type Reading, type RunRows } from "./forward.ts";
 import {
   appendKeys,

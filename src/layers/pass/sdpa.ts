@@ -28,10 +28,9 @@ import {
   segmentNeeds,
   workFloats,
 } from "../attention/segment.ts";
-import { agePages, reachPages, restorePages } from "../state/aging.ts";
 import type { KvCache } from "../state/kv-cache.ts";
-import { appendRows, placeRows, storeRows } from "../state/page-rows.ts";
-import { allocatePages, createPageLayout, type PageLayout, type Pages, pageTable } from "../state/pages.ts";
+import { createPageLayout, type PageLayout } from "../state/pages.ts";
+import { agePages, allocatePages, appendRows, type Pages, pageTable, placeRows, storeRows } from "../state/table.ts";
 
 /** Tokens of a chunk: two tiles of the kernel. */
 export const CHUNK_TOKENS: number = 2 * TILE_ROWS;
@@ -97,12 +96,12 @@ export function forwardHeads(
       places,
       measure,
     };
-    restorePages(kernels, pages, cache?.length ?? 0);
+    cache?.begin();
     for (let b = 0; b < batch; b++) runRow(pass, q, k, v, b, outSizes, results);
   } finally {
     if (!cache) kernels.memory.free(pages.at);
   }
-  cache?.advance(keys.len);
+  cache?.commit(keys.len);
   return results;
 }
 
@@ -120,8 +119,8 @@ function runRow(
   const { past, cache, layout, rules } = call;
   const { queries, keys } = call.sizes;
   const held = cache?.length ?? (past ? headSizes(past.key, layout).len : 0);
-  const age = (end: number) => agePages(call.where, kernels, pages, batchRow, Math.floor((end - 1) / PAGE), held);
-  if (pages.aging && queries.len === keys.len && !seesLater(rules)) {
+  const age = (end: number) => agePages(call.where, kernels, pages, batchRow, Math.floor((end - 1) / PAGE));
+  if (pages.ages && queries.len === keys.len && !seesLater(rules)) {
     // Pages age with the queries: each piece lies in one page.
     for (let begin = 0, end = 0; begin < keys.len; begin = end) {
       end = Math.min(keys.len, begin + Math.min(CHUNK_TOKENS, PAGE - ((held + begin) % PAGE)));
@@ -210,7 +209,6 @@ function append(
     vStride: vStrides.stride,
     vHeadStride: vStrides.headStride,
   });
-  reachPages(kernels, pages, batchRow, past + end);
   appendRows(kernels, pages, batchRow, shape, rows, past + begin, tokens);
 }
 

@@ -19,9 +19,7 @@ import {
   type Segment,
 } from "../attention/segment.ts";
 import { prepareInput, project, type Rows } from "../linear/products.ts";
-import { agePages, reachPages } from "../state/aging.ts";
-import { appendRows, storeRows } from "../state/page-rows.ts";
-import { type Pages, pageTable } from "../state/pages.ts";
+import { agePages, appendRows, type Pages, pageTable, storeRows } from "../state/table.ts";
 import type { CallTokens } from "./call.ts";
 
 /** The tokens of one call, and the pages that their keys go to. */
@@ -121,11 +119,10 @@ export function storeKeys(work: WorkPlaces, runs: KeyRuns): void {
     const { where, newKeys, past } = tokens;
     for (const { batchRow, from, to, at } of tokenRunsOf(run, newKeys)) {
       const rowAt = (place: number): F32Ptr => pointer.f32(base + place + 4 * at * qkv);
-      reachPages(kernels, pages, batchRow, past + to);
       const rows = { k: rowAt(places.k), v: rowAt(places.v) };
       appendRows(kernels, pages, batchRow, shape, rows, past + from, to - from);
       // If queries do not advance with these keys, all of them attend as a query at the last key would.
-      if (!inStep) agePages(where, kernels, pages, batchRow, pageOf(past + to - 1), past);
+      if (!inStep) agePages(where, kernels, pages, batchRow, pageOf(past + to - 1));
     }
   }
 }
@@ -139,9 +136,9 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   normAndRotate(work, "q", rows);
   for (const run of runs) {
     const { tokens, pages, inStep } = run.of;
-    const { where, masks, target, past } = tokens;
+    const { where, masks, target } = tokens;
     for (const { at, ...placed } of segmentsOf(tokens, run, inStep, stepFlops)) {
-      if (inStep) agePages(where, kernels, pages, placed.batchRow, pageOf(placed.position), past);
+      if (inStep) agePages(where, kernels, pages, placed.batchRow, pageOf(placed.position));
       const segment = {
         ...placed,
         q: pointer.f32(base + places.q + 4 * at * stride.qkv),

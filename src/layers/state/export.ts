@@ -5,11 +5,10 @@ import { describe, showBytes } from "../../base/util/errors.ts";
 import { expectMade } from "../../base/util/lifetime.ts";
 import { expectKernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import { adoptPages, ageOf, codeAt, firstPages, restorePages } from "./aging.ts";
 import { describeFormats } from "./formats.ts";
 import { expectNoHold, type KvCache } from "./kv-cache.ts";
-import { appendRows, placeRows, storeRows } from "./page-rows.ts";
-import { type PageCode, pageAddress, pageBytes } from "./pages.ts";
+import { type PageCode, pageBytes } from "./pages.ts";
+import { adoptPages, ageOf, appendRows, codeAt, firstPages, pageAddress, placeRows, storeRows } from "./table.ts";
 
 /** 128 tokens of every sequence of a cache, as bytes that can be stored anywhere. */
 export interface CachePage {
@@ -57,14 +56,14 @@ export function exportPages(cache: KvCache, since = 0): CachePage[] {
   const where = "exportPages";
   expectUsable(where, cache);
   expectNoHold(where, cache.holds.appending);
-  const { kernels, pages, length } = cache;
+  const { pages, length } = cache;
   expectInt(where, "since", since, 0, length);
-  restorePages(kernels, pages, length);
+  cache.begin();
   clearRest(where, cache);
   const exported: CachePage[] = [];
   for (let index = Math.floor(cache.start / PAGE); index * PAGE < length; index++) {
-    const code = codeAt(kernels, pages, index, length);
-    const same = (index + 1) * PAGE <= since && code === codeAt(kernels, pages, index, since);
+    const code = codeAt(pages, index, length);
+    const same = (index + 1) * PAGE <= since && code === codeAt(pages, index, since);
     if (!same) exported.push({ index, bytes: copyOut(cache, index, code) });
   }
   return exported;
@@ -118,7 +117,7 @@ export function fillCache(
   const { kernels } = cache;
   const count = Math.ceil(length / PAGE);
   const [kept, needed] = firstPages(cache.pages, length);
-  restorePages(kernels, cache.pages, 0);
+  cache.begin();
   let [first, index] = [kept, kept];
   const refuseCount = (got: number | "more") => {
     throw new RangeError(`${where}: pages expected ${count - first} for length ${length}, got ${got}`);
@@ -139,7 +138,7 @@ export function fillCache(
         if (given.index < kept) continue;
         if (given.index > first && given.index <= Math.min(needed, count - 1)) first = index = given.index;
       }
-      const code = codeAt(kernels, cache.pages, index, length);
+      const code = codeAt(cache.pages, index, length);
       const [bytes, held] = checkPage(where, cache, index, code, given);
       if (index * PAGE + held < length && held < PAGE) {
         const rule = `at most ${index * PAGE + held}, the tokens that the pages hold`;
@@ -151,11 +150,11 @@ export function fillCache(
     }
     expectUsable(where, cache);
     if (index < count) refuseCount(index - first);
-    if (cache.pages.aging) cache.pages.aging.at.fill(ageOf(length));
-    cache.advance(length, first * PAGE);
+    cache.pages.age.fill(ageOf(length));
+    cache.commit(length, first * PAGE);
   } finally {
     cache.holds.appending--;
-    if (!cache.released && !kernels.released) restorePages(kernels, cache.pages, cache.length);
+    cache.begin();
   }
 }
 

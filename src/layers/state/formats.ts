@@ -1,7 +1,7 @@
 import { PAGE } from "../../../assembly/layout.ts";
 import { expectInt, expectOneOf, readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
-import { expectFormatLoaded } from "../linear/formats.ts";
+import { expectFormatLoaded } from "../linear/formats/formats.ts";
 import {
   CACHE_FORMATS,
   type CacheFormat,

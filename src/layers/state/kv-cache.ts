@@ -1,25 +1,30 @@
 // Keys and values of sequences in pages, whoever projects them.
 
 import { PAGE } from "../../../assembly/layout.ts";
-import type { Tensor } from "../../base/tensor/tensor.ts";
+import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectInt, MOST_HEADS, MOST_SEQUENCES, readFields } from "../../base/util/arguments.ts";
 import { HeadwiseError } from "../../base/util/errors.ts";
 import { expectAlive, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
+import { chunksOf } from "../../base/util/rows.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
-import { commitPages, dropPages, leastLength, leastPosition, restorePages, startOf } from "./aging.ts";
+import { Layout, pointer } from "../../wasm/memory.ts";
 import { type CacheStage, checkCacheFormat, describeStages, expectStagesLoaded } from "./formats.ts";
-import { readPages } from "./page-rows.ts";
+import { type CacheFormat, type CacheFormats, createPageLayout, type PageShape, type Stage } from "./pages.ts";
 import {
   allocatePages,
-  type CacheFormat,
-  type CacheFormats,
-  createPageLayout,
-  type PageShape,
+  beginPages,
+  commitPages,
+  cutPages,
+  freePages,
+  gatherRows,
+  leastLength,
+  leastPosition,
   type Pages,
   pagesBytes,
+  placeRows,
   type Retention,
-  type Stage,
-} from "./pages.ts";
+  storeRows,
+} from "./table.ts";
 
 /**
  * Keys and values of `batch` sequences, which always have the same length, for `scaledDotProductAttention`. All of its memory
@@ -68,8 +73,13 @@ export interface KvCache extends Releasable, Handle {
   readonly kernels: Kernels;
   /** @internal */
   readonly pages: Pages;
-  /** @internal The first `start` tokens are not stored, besides those that are never stored at this length. */
-  advance(tokens: number, start?: number): void;
+  /** @internal Undoes what an uncommitted call left: every call begins with it. */
+  begin(): void;
+  /**
+   * @internal Makes what a call appended part of what is held. The first `start` tokens are not stored, besides those that are
+   * never stored at this length.
+   */
+  commit(tokens: number, start?: number): void;
   /** @internal The number of unfinished operations (`attendAsync`, an import) that append to it, and that read it. */
   readonly holds: { appending: number; reading: number };
 }
@@ -180,61 +190,103 @@ export function makeCache<T extends KvCache>(
   retention: Retention,
   owner: Omit<T, keyof KvCache>,
 ): T {
-  const where = maker;
-  expectStagesLoaded(where, shape.kind !== undefined || kernels.quantized, stages);
+  expectStagesLoaded(maker, shape.kind !== undefined || kernels.quantized, stages);
   const layout = createPageLayout(shape, stages);
-  const pages = allocatePages(where, kernels, layout, batch, maxSeqLen, retention);
-  let length = 0;
+  const facts = { maxSeqLen, bytes: pagesBytes(layout, batch, maxSeqLen, retention), format: describeStages(stages) };
+  const pages = allocatePages(maker, kernels, layout, batch, maxSeqLen, retention);
+  return cacheOf(kind, maker, kernels, pages, facts, owner);
+}
+
+/** The cache that consists of these pages. */
+export function cacheOf<T extends KvCache>(
+  kind: string,
+  maker: string,
+  kernels: Kernels,
+  pages: Pages,
+  facts: Pick<KvCache, "maxSeqLen" | "bytes" | "format">,
+  owner: Omit<T, keyof KvCache>,
+): T {
   let released = false;
   const free = () => {
     released = true;
-    if (pages.aging) pages.aging.old.length = 0;
-    if (!kernels.released) kernels.memory.free(pages.at);
+    freePages(kernels, pages);
   };
   const holds = { appending: 0, reading: 0 };
   // No function may refer to the handle, which could not be collected then.
   const parts: Omit<KvCache, "released" | keyof Releasable> = {
-    batch,
-    maxSeqLen,
-    bytes: pagesBytes(layout, batch, maxSeqLen, retention),
-    format: describeStages(stages),
-    kernels,
-    pages,
+    ...{ batch: pages.batch, ...facts, kernels, pages, holds },
     get length() {
-      return length;
+      return pages.length;
     },
     get start() {
-      return startOf(pages);
+      return pages.start;
     },
     truncate(to) {
       expectAlive("truncate", "cache", { released });
       expectKernels("truncate", kernels, "cache.kernels");
       expectNoHold("truncate", holds.appending + holds.reading);
-      expectTruncatable(pages, length, to);
-      restorePages(kernels, pages, length);
-      dropPages(kernels, pages, to);
-      length = to;
+      expectTruncatable(pages, to);
+      cutPages("truncate", kernels, pages, to);
     },
     read() {
       expectAlive("read", "cache", { released });
       expectKernels("read", kernels, "cache.kernels");
-      if (pages.aging) expectNoHold("read", holds.appending);
-      restorePages(kernels, pages, length);
-      return readPages(kernels, pages, startOf(pages), length);
+      if (pages.ages) expectNoHold("read", holds.appending);
+      beginPages(kernels, pages);
+      return readPages(kernels, pages);
     },
-    advance(tokens, start) {
-      length += tokens;
-      commitPages(pages, length, start);
+    begin() {
+      if (!released && !kernels.released) beginPages(kernels, pages);
     },
-    holds,
+    commit: (tokens, start) => commitPages(pages, tokens, start),
   };
   const internal = ["kernels", "pages", "holds", ...Object.keys(owner)] as (keyof T)[];
   const all = Object.defineProperties(owner as T, Object.getOwnPropertyDescriptors(parts));
   return makeHandle<T>(kind, maker, all, internal, free);
 }
 
-/** Throws unless pages of `length` tokens can be cut to `to`. */
-export function expectTruncatable(pages: Pages, length: number, to: number): void {
+/** The keys [batch, numKvHeads, length - start, headDim] and the values of the tokens start..length as float32, for `read`. */
+function readPages(kernels: Kernels, pages: Pages): { key: Tensor; value: Tensor } {
+  const { memory } = kernels;
+  const { numKvHeads, headDim, valueDim } = pages.layout;
+  const { batch, start, length } = pages;
+  const kept = length - start;
+  const tokens = Math.min(kept, PAGE);
+  const layout = new Layout();
+  const place = {
+    rows: placeRows(layout),
+    key: layout.floats(numKvHeads * tokens * headDim),
+    value: layout.floats(numKvHeads * tokens * valueDim),
+  };
+  const tensor = (name: string, dim: number) => ({
+    data: createFloats("read", name, batch * numKvHeads * kept * dim),
+    shape: [batch, numKvHeads, kept, dim],
+  });
+  const [key, value] = [tensor("key", headDim), tensor("value", valueDim)];
+  const base = memory.scratch("read", layout.bytes);
+  const rows = storeRows(kernels, base + place.rows, pages.layout, {
+    kStride: headDim,
+    kHeadStride: tokens * headDim,
+    vStride: valueDim,
+    vHeadStride: tokens * valueDim,
+  });
+  const [k, v] = [pointer.f32(base + place.key), pointer.f32(base + place.value)];
+  for (let b = 0; b < batch; b++)
+    for (const [begin, end] of chunksOf(kept, PAGE)) {
+      const count = end - begin;
+      gatherRows(kernels, pages, b, rows, { k, v }, start + begin, count);
+      for (let h = 0; h < numKvHeads; h++) {
+        const row = (b * numKvHeads + h) * kept + begin;
+        key.data.set(memory.f32(k + h * tokens * headDim * 4, count * headDim), row * headDim);
+        value.data.set(memory.f32(v + h * tokens * valueDim * 4, count * valueDim), row * valueDim);
+      }
+    }
+  return { key, value };
+}
+
+/** Throws unless pages can be cut to `to` tokens. */
+export function expectTruncatable(pages: Pages, to: number): void {
+  const { length } = pages;
   expectInt("truncate", "length", to, 0, length);
   const { least, reason } = leastLength(pages, length);
   if (to > 0 && to < least)
@@ -253,8 +305,8 @@ export function expectNoHold(where: string, holds: number): void {
 
 /** Throws IN_USE if this call and an unfinished operation on the cache would affect each other. */
 export function expectFreeFor(where: string, { holds, pages }: KvCache, append: boolean): void {
-  if (append) expectNoHold(where, holds.appending + (pages.aging ? holds.reading : 0));
-  else if (pages.aging) expectNoHold(where, holds.appending);
+  if (append) expectNoHold(where, holds.appending + (pages.ages ? holds.reading : 0));
+  else if (pages.ages) expectNoHold(where, holds.appending);
 }
 
 /** Throws CACHE_FULL unless `count` more tokens fit, which the caller knows as `name`. */

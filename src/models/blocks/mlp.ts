@@ -3,8 +3,8 @@
 import { PANEL } from "../../../assembly/layout.ts";
 import { exp } from "../../base/util/math.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import { wholePanels } from "../../layers/linear/formats.ts";
-import type { PackedLinear, Rows } from "../../layers/linear/products.ts";
+import { type PackedLinear, wholePanels } from "../../layers/linear/formats/format.ts";
+import type { Rows } from "../../layers/linear/products.ts";
 import { NULL, ROUTE_SHAPE_BYTES, storeRouteShape } from "../../wasm/abi.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
 import type { MoeSpec } from "../spec/spec.ts";

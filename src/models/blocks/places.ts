@@ -2,8 +2,8 @@
 // the number of bytes is known before a weight is read.
 
 import type { Attention } from "../../layers/attention/attention.ts";
-import { type PackedFormat, wholePanels } from "../../layers/linear/formats.ts";
-import { joinLinears, type LinearPlace, type PackedLinear, placeLinears } from "../../layers/linear/products.ts";
+import { type PackedFormat, type PackedLinear, wholePanels } from "../../layers/linear/formats/format.ts";
+import { joinLinears, type LinearPlace, placeLinears } from "../../layers/linear/products.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import {

@@ -1,29 +1,11 @@
 // Operations on rows in linear memory, between the products and the attention of a decoder.
 
-import {
-  ACT_GELU,
-  ACT_GELU_TANH,
-  ACT_RELU,
-  ACT_RELU_SQUARED,
-  ACT_SWISH,
-  PANEL,
-  WEIGHT_BF16,
-  WEIGHT_F16,
-  WEIGHT_F32,
-  WEIGHT_Q4,
-  WEIGHT_Q8,
-} from "../../../assembly/layout.ts";
+import { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_RELU_SQUARED, ACT_SWISH, PANEL } from "../../../assembly/layout.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
-import { blockOf, hasMins, type PackedFormat } from "../../layers/linear/formats.ts";
-import {
-  type LinearScratch,
-  linearFlops,
-  type PackedLinear,
-  prepareInput,
-  project,
-  type Rows,
-} from "../../layers/linear/products.ts";
+import type { PackedLinear } from "../../layers/linear/formats/format.ts";
+import { FORMATS } from "../../layers/linear/formats/formats.ts";
+import { type LinearScratch, linearFlops, prepareInput, project, type Rows } from "../../layers/linear/products.ts";
 import type { HeadSite, Tap } from "../../layers/pass/steps.ts";
 import {
   ACTIVATION_SHAPE_BYTES,
@@ -145,19 +127,6 @@ export function addRows(
   kernels.table.add_scaled_f32(to.at, first.at, second.at, to.stride, scale, 0, rows);
 }
 
-const TABLE_FORMATS: Readonly<Record<PackedFormat, number>> = {
-  f32: WEIGHT_F32,
-  f16: WEIGHT_F16,
-  bf16: WEIGHT_BF16,
-  q8: WEIGHT_Q8,
-  "q8-row": WEIGHT_Q8,
-  "q8-min": WEIGHT_Q8,
-  "q8-16": WEIGHT_Q8,
-  "q8-16-min": WEIGHT_Q8,
-  q4: WEIGHT_Q4,
-  "q4-min": WEIGHT_Q4,
-};
-
 /** to = scale · table[ids], for rows of `to.stride` floats. `ids` is the address of one id for each. */
 export function embedRows(
   { kernels, base, shape }: Pick<RowWork, "kernels" | "base" | "shape">,
@@ -169,8 +138,9 @@ export function embedRows(
 ): void {
   const { table, memory } = kernels;
   const at = modelPointer.embedShape(base + shape);
-  storeEmbedShape(memory.view(), at, { n, k, format: TABLE_FORMATS[format], block: blockOf(format, k), scale });
-  const minsAt = hasMins(format) ? pointer.f32(mins) : NULL;
+  const { rows: code, block, mins: hasMins } = FORMATS[format];
+  storeEmbedShape(memory.view(), at, { n, k, format: code, block: block(k), scale });
+  const minsAt = hasMins ? pointer.f32(mins) : NULL;
   if (to.stride === k) table.embed_rows(to.at, modelPointer.i32(ids), pointer.u8(w), minsAt, at, 0, rows);
   else
     for (let r = 0; r < rows; r++)

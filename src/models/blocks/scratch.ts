@@ -1,6 +1,6 @@
 // The scratch of a pass through a decoder, and about how many operations it takes.
 
-import { wholePanels } from "../../layers/linear/formats.ts";
+import { wholePanels } from "../../layers/linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch } from "../../layers/linear/products.ts";
 import type { RunRows } from "../../layers/pass/forward.ts";
 import { Layout } from "../../wasm/memory.ts";

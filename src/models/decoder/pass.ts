@@ -11,7 +11,6 @@ import type { RunRows } from "../../layers/pass/forward.ts";
 import { mostRowsOf, planRows } from "../../layers/pass/row-pass.ts";
 import { runSlices, type Slices, stepFlopsOf } from "../../layers/pass/slices.ts";
 import type { LayerCall } from "../../layers/pass/steps.ts";
-import { restorePages } from "../../layers/state/aging.ts";
 import { expectRoom } from "../../layers/state/kv-cache.ts";
 import { blockRows, runBlock } from "../blocks/block.ts";
 import { type EmbeddedTokens, embedTokens, type OutputSink, runHead } from "../blocks/ends.ts";
@@ -50,12 +49,11 @@ function planOf(model: LoadedModel, calls: readonly ModelCall[], { maps, measure
     rows,
     calls.reduce((sum, each) => sum + each.outputs, 0),
   );
-  // All layers of a session have the same formats.
-  const formats = calls.reduce((all, { session }) => all | (session.caches[0]?.pages.layout.formats ?? 0), 0);
   // Keys of the one call whose weights are read or measured.
   const [{ past, ids }] = calls as [ModelCall];
   const reading = { kvLen: maps || measures ? past + ids.length : 0, maps: maps !== undefined };
-  const key = `${rows} ${outputs} ${formats} ${reading.kvLen} ${reading.maps}`;
+  const formats = calls.map(({ session }) => session.formats);
+  const key = `${rows} ${outputs} ${formats.join()} ${reading.kvLen} ${reading.maps}`;
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
   const { spec, places, weights } = model;
@@ -63,8 +61,9 @@ function planOf(model: LoadedModel, calls: readonly ModelCall[], { maps, measure
   const source = calls[0]?.session.source;
   const plan = planPass(spec, places, { rows, outputs }, (layer, layout): LayerRun => {
     const block = weights.blocks[layer] as PackedBlock;
-    if (source) return source.plan(model, block, layout, rows, formats);
-    return { self: planRows(block.attention, layout, rows, formats, reading) };
+    const own = formats.reduce((all, of) => all | (of[layer] as number), 0);
+    if (source) return source.plan(model, block, layout, rows, own);
+    return { self: planRows(block.attention, layout, rows, own, reading) };
   });
   PLANS.set(model, { key, plan });
   return plan;
@@ -101,7 +100,7 @@ export function* runModel(
   const { kernels, weights } = model;
   const { memory } = kernels;
   const plan = planOf(model, calls, { maps, measures });
-  for (const { session } of calls) for (const { pages, length } of session.caches) restorePages(kernels, pages, length);
+  for (const { session } of calls) for (const state of session.states) state.begin();
   const base = ownScratch ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
   try {
     const work: RowWork = {
@@ -139,9 +138,12 @@ function* runChunk(
   tap?.(0, "embed", rows.residual, runs);
   const isSeen = tap !== undefined || maps !== undefined || measures !== undefined;
   const layer = (i: number): Steps => {
+    const block = weights.blocks[i] as PackedBlock;
     const own = runs.map((run): RowRun<LayerCall> => {
-      const pages = (run.of.call.session.caches[i] as Session["caches"][number]).pages;
-      return { ...run, of: { tokens: run.of.tokens, pages, inStep: pages.aging !== undefined } };
+      const { pages } = run.of.call.session.stateOf(i);
+      const { target } = run.of.tokens;
+      const tokens = { ...run.of.tokens, target: { ...target, numHeads: block.attention.config.numHeads } };
+      return { ...run, of: { tokens, pages, inStep: pages.ages } };
     });
     const { self, cross } = plan.attention[i] as LayerRun;
     const sourced = runs.map((run) => ({
@@ -153,16 +155,7 @@ function* runChunk(
       tap: tap && ((site: LayerSite, at: Rows) => tap(i, site, at, runs)),
       ...{ maps: maps?.get(i), measure: measures?.get(i) },
     };
-    return runBlock(
-      isSeen ? { ...work, ...seen } : work,
-      weights.blocks[i] as PackedBlock,
-      plan,
-      self,
-      own,
-      rows,
-      count,
-      attendCross,
-    );
+    return runBlock(isSeen ? { ...work, ...seen } : work, block, plan, self, own, rows, count, attendCross);
   };
   const [{ of, begin }] = runs as [ChunkRuns[number]];
   // Calls on the outputs of an encoder, and those that a tap interrupts, are not recorded.
@@ -186,13 +179,13 @@ function* outputsOf({ of: { call, firstOutput }, begin, end, at }: RowRun<Prepar
     yield { row: at + token - begin, output: firstOutput + token - first };
 }
 
-function tokensOf({ where, session, past, ids }: ModelCall): CallTokens {
+/** What attention needs to know of a call, but the heads of the layer. */
+function tokensOf({ where, past, ids }: ModelCall): CallTokens {
   const qLen = ids.length;
   const kvLen = past + qLen;
   const rows = [[0, qLen]] as const;
   const positions = Int32Array.from(ids, (_, i) => past + i);
-  const { numHeads } = session.model.spec.blocks[0]!.attention.config;
-  const target = { batch: 1, numHeads, qLen, kvLen };
+  const target = { batch: 1, numHeads: 0, qLen, kvLen };
   return {
     ...{ where, batch: 1, qLen, newKeys: qLen, past, rows, keyRows: rows, positions, keyPositions: positions, target },
     placements: [{ position: past, kvLen }],
@@ -203,7 +196,7 @@ function tokensOf({ where, session, past, ids }: ModelCall): CallTokens {
 /** Adds what the calls read to their sessions: the last step of a pass. */
 export function commitCalls(calls: readonly ModelCall[]): void {
   for (const { session, ids } of calls) {
-    for (const cache of session.caches) cache.advance(ids.length);
+    for (const state of session.states) state.commit(ids.length);
     // One by one: a call takes as many arguments as the stack has room for.
     for (const id of ids) session.tokens.push(id);
     session.changes.count++;
@@ -233,12 +226,12 @@ export function expectReady(where: string, session: Session, length: number, cou
 }
 
 /** Runs `work` while the session is in use. */
-export async function holdSession<T>({ caches }: Session, work: () => Promise<T>): Promise<T> {
-  for (const { holds } of caches) holds.appending++;
+export async function holdSession<T>({ holds }: Session, work: () => Promise<T>): Promise<T> {
+  holds.count++;
   try {
     return await work();
   } finally {
-    for (const { holds } of caches) holds.appending--;
+    holds.count--;
   }
 }
 
@@ -247,10 +240,10 @@ export async function holdSession<T>({ caches }: Session, work: () => Promise<T>
  * others, its owner has released it or goes on with it, and it stays as it is.
  */
 export function forgetTokens(session: Session, length: number, to: number, changes: number): void {
-  const { model, caches } = session;
+  const { model, holds } = session;
   if (session.released || model.released || model.kernels.released) return;
   if (session.length !== length || session.changes.count !== changes) return;
-  if (caches.every(({ holds }) => holds.appending + holds.reading === 0)) session.truncate(to);
+  if (holds.count === 0) session.truncate(to);
 }
 
 /**
@@ -266,7 +259,6 @@ export async function runCalls(
   slices: Slices,
 ): Promise<void> {
   const { kernels } = model;
-  const caches = calls.flatMap(({ session }) => session.caches);
   const expectActive = () => {
     slices.signal?.throwIfAborted();
     for (const { where, session } of calls) expectSession(where, session);
@@ -275,16 +267,17 @@ export async function runCalls(
   for (const { where, session, past, ids } of calls) expectReady(where, session, past, ids.length);
   const all = passFlops(model, calls);
   const steps = runModel(where, model, calls, sink, { stepFlops: stepFlopsOf(kernels), ownScratch: true });
-  for (const { holds } of caches) holds.appending++;
+  for (const { session } of calls) session.holds.count++;
   try {
     await runSlices(steps, all, slices, expectActive);
     expectActive();
     commitCalls(calls);
   } finally {
     steps.return(undefined);
-    for (const cache of caches) {
-      cache.holds.appending--;
-      if (!cache.released && !kernels.released) restorePages(kernels, cache.pages, cache.length);
+    for (const { session } of calls) {
+      session.holds.count--;
+      // The next call would undo what is not committed; this frees copies of pages that had aged.
+      for (const state of session.states) state.begin();
     }
   }
 }

@@ -1,5 +1,5 @@
 import { expectInt } from "../../base/util/arguments.ts";
-import { describe, HeadwiseError, underName } from "../../base/util/errors.ts";
+import { describe, underName } from "../../base/util/errors.ts";
 import { type CachePage, exportPages, fillCache } from "../../layers/state/export.ts";
 import { readIds, type TokenIds } from "./forward.ts";
 import { expectSession, expectUnused, type Session } from "./session.ts";
@@ -31,7 +31,7 @@ export function exportSession(session: Session, since = 0): CachePage[][] {
   expectSession(where, session);
   expectUnused(where, session);
   expectInt(where, "since", since, 0, session.length);
-  return session.caches.map((cache) => underName(where, () => exportPages(cache, since)));
+  return session.states.map(({ cache }) => underName(where, () => exportPages(cache, since)));
 }
 
 /**
@@ -61,24 +61,25 @@ export function exportSession(session: Session, since = 0): CachePage[][] {
 export function importSession(session: Session, pages: Iterable<Iterable<CachePage>>, ids: TokenIds): void {
   const where = "importSession";
   expectSession(where, session);
-  const { caches, model, maxSeqLen } = session;
+  const { states, model, maxSeqLen } = session;
   // Reading the arguments may run code of the caller's, and so may reading pages.
-  const layers = readLayers(where, pages, caches.length);
+  const layers = readLayers(where, pages, states.length);
   const tokens = readIds(where, "ids", ids, model.vocabSize, maxSeqLen);
   expectSession(where, session);
   expectUnused(where, session);
   if (session.length > 0) throw new RangeError(`${where}: session expected one without tokens, got ${session.length}`);
   expectInt(where, "ids.length", tokens.length, 0, maxSeqLen);
+  session.holds.count++;
   try {
-    for (const [layer, cache] of caches.entries())
+    for (const [layer, { cache }] of states.entries())
       fillCache(`${where}: layer ${layer}`, cache, layers[layer] as Iterable<CachePage>, tokens.length, "ids.length");
     expectSession(where, session);
-    if (caches.some(({ length }) => length !== tokens.length) || session.tokens.length > 0)
-      throw new HeadwiseError("IN_USE", `${where}: session expected one that reading pages does not change`);
     for (let i = 0; i < tokens.length; i++) session.tokens.push(tokens[i] as number);
   } catch (error) {
-    if (!session.released && !model.kernels.released) session.truncate(0);
+    if (!session.released && !model.kernels.released) for (const state of states) state.truncate(0);
     throw error;
+  } finally {
+    session.holds.count--;
   }
 }
 

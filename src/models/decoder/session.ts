@@ -1,10 +1,13 @@
-import { expectInt, readFields } from "../../base/util/arguments.ts";
+import { expectInt } from "../../base/util/arguments.ts";
 import { HeadwiseError, underName } from "../../base/util/errors.ts";
-import { expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
-import { type Cache, createCache, planCache } from "../../layers/pass/cache.ts";
+import { expectAlive, expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
+import { readOptions } from "../../base/util/other-names.ts";
+import { createCache, planCache } from "../../layers/pass/cache.ts";
 import type { CallTokens } from "../../layers/pass/call.ts";
 import type { LayerCall } from "../../layers/pass/steps.ts";
-import { type CacheOptions, expectFreeFor, expectTruncatable } from "../../layers/state/kv-cache.ts";
+import { type CacheOptions, expectNoHold } from "../../layers/state/kv-cache.ts";
+import { createKvState, type KvState } from "../../layers/state/state.ts";
+import { expectKernels } from "../../wasm/kernels.ts";
 import { LARGEST_MEMORY, type Layout } from "../../wasm/memory.ts";
 import { expectModel, type LoadedModel, type Model, reserve } from "../blocks/model.ts";
 import type { PackedBlock } from "../blocks/places.ts";
@@ -13,7 +16,7 @@ import { expectPositions, mostTokens } from "../spec/read-spec.ts";
 
 /**
  * A sequence of tokens that a model has read: the caches of all layers. The memory of `maxSeqLen` tokens is allocated when it
- * is made, and freed by `release()`.
+ * is made, and freed by `release()`; pages that forks share are freed with the last of them.
  */
 export interface Session extends Releasable, Handle {
   /** The model that reads the tokens: a `Model` of `createSession`, a `Seq2Seq` of `readSource`. */
@@ -22,17 +25,47 @@ export interface Session extends Releasable, Handle {
   readonly maxSeqLen: number;
   /** Tokens that were read. */
   readonly length: number;
-  /** Bytes of linear memory. */
+  /** Bytes of linear memory that were allocated for it. */
   readonly bytes: number;
   /** Whether `release()` was called. */
   readonly released: boolean;
   /**
    * Forgets the tokens from `length` on. Reading them again gives the same bits.
-   * @throws What `truncate` of a cache throws; then no layer's cache has changed.
+   * @throws What `truncate` of a cache throws; then no layer's cache has changed. A fork that is cut to tokens that it shares
+   * takes memory to read them again: HeadwiseError `OUT_OF_MEMORY`.
    */
   truncate(length: number): void;
-  /** @internal One for each layer. */
-  readonly caches: readonly Cache[];
+  /**
+   * A second session with the same tokens, at the cost of none of them: both share the pages of 128 tokens that are full, and a
+   * page that is not is copied when one of them adds to it. Each goes on alone, with the bits of a session that has read all by
+   * itself, and is released alone.
+   *
+   * The memory that the fork may come to need is allocated now, so that no call of either lacks any: the pages from that of the
+   * next token to `maxSeqLen`, as its `bytes` says. Where tokens are dropped behind a window it is that of a whole session, which
+   * is small, and where they age also the pages of all stages but the last.
+   * @throws HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE` while an asynchronous call or a step of a generation runs on the
+   * session. Nothing is allocated then.
+   * @example
+   * import { loadKernels } from "headwise";
+   * import { createSession, forward, loadModel, models } from "headwise/models";
+   * const kernels = await loadKernels({ models });
+   * const session = createSession(await loadModel(kernels, "model"), { maxSeqLen: 96 });
+   * forward(session, [81, 90, 23, 0]); // what all answers begin with, read once
+   * const [one, other] = [session.fork(), session.fork()];
+   * forward(one, [81]);
+   * forward(other, [90, 23]);
+   * console.log(session.length, one.length, other.length); // 4 5 6
+   * kernels.release();
+   */
+  fork(): Session;
+  /** @internal */
+  readonly states: readonly KvState[];
+  /** @internal What a layer keeps. */
+  stateOf(layer: number): KvState;
+  /** @internal The formats of the pages of each layer. */
+  readonly formats: readonly number[];
+  /** @internal How many unfinished calls rely on the session as it is. */
+  readonly holds: { count: number };
   /** @internal The tokens that were read. */
   readonly tokens: number[];
   /** @internal How often tokens were added or forgotten: its length may be as before, and its tokens others. */
@@ -43,8 +76,11 @@ export interface Session extends Releasable, Handle {
 
 /** The outputs of an encoder as keys and values of each layer, and how a decoder attends to them. */
 export interface Source {
-  /** One for each layer. */
-  readonly caches: readonly Cache[];
+  /** Bytes of linear memory. */
+  readonly bytes: number;
+  /** Sessions that have it: the last one that is released frees it. */
+  readonly holds: { count: number };
+  release(): void;
   /** Plans a layer of the decoder. */
   plan(model: LoadedModel, block: PackedBlock, layout: Layout, rows: number, formats: number): LayerRun;
   /** The queries of a call on the keys of a layer. */
@@ -71,7 +107,7 @@ export const SESSION_OPTIONS = ["maxSeqLen", "format", "truncatable"] as const;
 export function createSession(model: Model, options: SessionOptions = {}): Session {
   const where = "createSession";
   expectModel(where, model);
-  return makeSession(where, model, readFields(where, "options", options, SESSION_OPTIONS));
+  return makeSession(where, model, readOptions(where, options, SESSION_OPTIONS));
 }
 
 /** Checks the options of a session. Returns its length, and the bytes of its caches. */
@@ -99,35 +135,85 @@ export function checkSession(
 /** Makes a session under the name of the public function `where`. `source` is what a decoder attends to besides. */
 export function makeSession(where: string, model: Session["model"], options: SessionOptions, source?: Source): Session {
   const { maxSeqLen, bytes } = checkSession(where, model, options);
-  const caches: Cache[] = [];
-  reserve(where, model.kernels.memory, bytes);
+  const { blocks } = model.weights;
+  const states = openStates(where, model, bytes, blocks, ({ attention }) =>
+    createKvState(createCache(attention, { ...options, maxSeqLen })),
+  );
+  return sessionOf(model, maxSeqLen, states, [], bytes + (source?.bytes ?? 0), source);
+}
+
+/** A state for each of `of`, which take so many bytes together; none if one cannot be made. */
+function openStates<T>(
+  where: string,
+  { kernels }: LoadedModel,
+  bytes: number,
+  of: readonly T[],
+  open: (each: T) => KvState,
+): KvState[] {
+  const states: KvState[] = [];
+  reserve(where, kernels.memory, bytes);
   try {
-    for (const { attention } of model.weights.blocks)
-      caches.push(underName(where, () => createCache(attention, { ...options, maxSeqLen })));
+    for (const each of of) states.push(underName(where, () => open(each)));
+    return states;
   } catch (error) {
-    for (const cache of caches) cache.release();
+    for (const state of states) state.release();
     throw error;
   }
+}
+
+/** A session with these states, which have read these tokens. */
+function sessionOf(
+  model: Session["model"],
+  maxSeqLen: number,
+  states: readonly KvState[],
+  tokens: number[],
+  bytes: number,
+  source: Source | undefined,
+): Session {
+  let released = false;
+  if (source) source.holds.count++;
   const release = () => {
-    for (const cache of [...caches, ...(source?.caches ?? [])]) cache.release();
+    released = true;
+    for (const state of states) state.release();
+    if (source && --source.holds.count === 0) source.release();
   };
-  const tokens: number[] = [];
   const changes = { count: 0 };
+  const holds = { count: 0 };
+  // No function may refer to the handle, which could not be collected then.
   const parts = {
-    ...{ model, maxSeqLen, caches, tokens, changes, source },
-    bytes: bytes + (source?.caches ?? []).reduce((sum, cache) => sum + cache.bytes, 0),
+    ...{ model, maxSeqLen, bytes, states, tokens, changes, holds, source },
+    formats: states.map(({ pages }) => pages.layout.formats),
+    stateOf: (layer: number) => states[layer] as KvState,
     get length() {
-      return caches[0]?.length ?? 0;
+      return tokens.length;
     },
     truncate(length: number) {
-      for (const { pages, length: held } of caches) expectTruncatable(pages, held, length);
-      for (const cache of caches) cache.truncate(length);
+      const where = "truncate";
+      expectAlive(where, "cache", { released });
+      expectKernels(where, model.kernels, "cache.kernels");
+      expectNoHold(where, holds.count);
+      for (const state of states) state.expectTruncatable(length);
+      for (const state of states) state.truncate(length);
       if (length < tokens.length) changes.count++;
       tokens.length = length;
     },
+    fork() {
+      const where = "fork";
+      expectAlive(where, "session", { released });
+      expectModel(where, model, source ? "loadSeq2Seq" : "loadModel");
+      expectNoHold(where, holds.count);
+      const own = states.reduce((sum, state) => sum + state.forkBytes, 0);
+      const forks = openStates(where, model, own, states, (state) => state.fork(where));
+      return sessionOf(model, maxSeqLen, forks, [...tokens], own, source);
+    },
   };
-  const hidden = ["model", "caches", "tokens", "changes", "source"] as const;
+  const hidden = ["model", "states", "formats", "tokens", "changes", "holds", "source"] as const;
   return makeHandle<Session>("Session", "createSession", parts, hidden, release);
+}
+
+/** The longest length up to `length` that a session can be cut to once it holds `held` tokens. */
+export function nearestLength({ states }: Session, length: number, held: number): number {
+  return states.reduce((nearest, state) => state.nearest(nearest, held), length);
 }
 
 /** Throws unless `session` came from createSession and neither it nor its model was released. */
@@ -137,6 +223,6 @@ export function expectSession(where: string, session: Session): void {
 }
 
 /** Throws IN_USE if an unfinished call is using the session. */
-export function expectUnused(where: string, { caches }: Session): void {
-  for (const cache of caches) expectFreeFor(where, cache, true);
+export function expectUnused(where: string, { holds }: Session): void {
+  expectNoHold(where, holds.count);
 }

@@ -2,10 +2,8 @@
 // the same addresses, and only their position differs. So the calls are recorded once and repeated: a product pushes what the
 // host works with out of the processor's caches, and with less of it a token of a small model takes a tenth less time.
 
-import { PAGE } from "../../../assembly/layout.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import type { Rotary } from "../../layers/attention/rope.ts";
-import type { Pages } from "../../layers/state/pages.ts";
 import {
   ACTIVATION_SHAPE_BYTES,
   ATTENTION_SHAPE_AT,
@@ -96,7 +94,7 @@ export function* runToken(
   const { blocks } = session.model.weights;
   const last = LAST.get(session);
   const known = last?.plan === plan && last.base === base && last.stepFlops === stepFlops ? last : undefined;
-  if (known?.calls === "none" || !session.caches.every(({ pages }) => isSettled(pages, past)))
+  if (known?.calls === "none" || !session.states.every((state) => state.settle(past)))
     yield* runLayers(blocks.length, layer);
   else if (known?.calls) yield* repeatCalls(kernels, known.calls, past);
   else {
@@ -108,12 +106,6 @@ export function* runToken(
 
 function* runLayers(count: number, layer: (index: number) => Steps): Steps<undefined> {
   for (let i = 0; i < count; i++) yield* layer(i);
-}
-
-/** Whether no page changes for a token behind `past` others. */
-function isSettled({ aging }: Pages, past: number): boolean {
-  const page = Math.floor(past / PAGE);
-  return !aging || ((aging.at[0] as number) >= page && (aging.end[0] as number) > page);
 }
 
 /** Runs the layers, and returns the calls of their kernels. */

@@ -4,6 +4,7 @@ import { shapeText } from "../../base/tensor/dtypes.ts";
 import { createFloats, LARGEST_LENGTH, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectFlag, expectInt, expectOneOf, readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
+import { readOptions } from "../../base/util/other-names.ts";
 import { copyRows } from "../../base/util/rows.ts";
 import { finish } from "../../base/util/steps.ts";
 import type { Rows } from "../../layers/linear/products.ts";
@@ -244,7 +245,7 @@ const OPTIONS = [...BATCH_OPTIONS, "pooling", "normalize"] as const;
  */
 export function embed(model: Encoder | Seq2Seq, batch: Batch, options: EmbedOptions = {}): Float32Array[] {
   const where = "embed";
-  const { pooling, normalize, ...rest } = readFields(where, "options", options, OPTIONS);
+  const { pooling, normalize, ...rest } = readOptions(where, options, OPTIONS);
   const pool = checkPool(where, pooling, normalize);
   const sequences = readBatch(where, model, batch, rest);
   const { output, vectors } = pool(model, sequences);
@@ -270,7 +271,7 @@ export async function embedAsync(
   options: EmbedOptions & SliceOptions = {},
 ): Promise<Float32Array[]> {
   const where = "embedAsync";
-  const { pooling, normalize, tokenTypes, tokenizer, ...slices } = readFields(where, "options", options, [
+  const { pooling, normalize, tokenTypes, tokenizer, ...slices } = readOptions(where, options, [
     ...OPTIONS,
     ...SLICE_OPTIONS,
   ]);

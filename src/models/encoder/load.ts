@@ -6,6 +6,7 @@ import { toFloats } from "../../base/tensor/to-floats.ts";
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { expectMade } from "../../base/util/lifetime.ts";
+import { readOptions } from "../../base/util/other-names.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import {
   type ModelFiles,
@@ -15,9 +16,10 @@ import {
   readTexts,
 } from "../../files/model-files.ts";
 import { checkConfig } from "../../layers/attention/config.ts";
-import { type WeightFormat, wholePanels } from "../../layers/linear/formats.ts";
-import type { LinearPlace, PackedLinear } from "../../layers/linear/products.ts";
-import { createPageLayout, type PageLayout, pagesBytes } from "../../layers/state/pages.ts";
+import { type PackedLinear, type WeightFormat, wholePanels } from "../../layers/linear/formats/format.ts";
+import type { LinearPlace } from "../../layers/linear/products.ts";
+import { createPageLayout, type PageLayout } from "../../layers/state/pages.ts";
+import { pagesBytes } from "../../layers/state/table.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
 import type { LoadedModel } from "../blocks/model.ts";
@@ -245,7 +247,7 @@ export async function loadEncoder(
 ): Promise<Encoder> {
   const where = "loadEncoder";
   expectKernels(where, kernels);
-  const given = readFields(where, "options", options, ENCODER_OPTIONS);
+  const given = readOptions(where, options, ENCODER_OPTIONS);
   const kind = { read: readFiles, open: openEncoderFiles, loadMore, plan: planEncoderFit };
   return loadWith(where, kernels, source, given, kind) as Promise<Encoder>;
 }
@@ -341,7 +343,7 @@ export async function loadSeq2Seq(
   options: LoadSeq2SeqOptions = {},
 ): Promise<Seq2Seq> {
   const where = "loadSeq2Seq";
-  const given = readFields(where, "options", options, SEQ2SEQ_OPTIONS);
+  const given = readOptions(where, options, SEQ2SEQ_OPTIONS);
   return loadWith(where, kernels, source, given, {
     read: async (where, files, maxSeqLen) => {
       const found = readHalves(where, files, maxSeqLen);

@@ -118,7 +118,7 @@ function* projectStates(where: string, model: Seq2Seq, states: Float32Array, cac
         memory.f32(base, (end - begin) * dModel).set(states.subarray(begin * dModel, end * dModel));
         yield* (layers[i] as BothWays["keys"])(base, stepFlopsOf(kernels), list.runs(begin, end), x);
       }
-      cache.advance(length);
+      cache.commit(length);
     }
   } finally {
     if (!kernels.released) memory.free(base);
@@ -128,7 +128,11 @@ function* projectStates(where: string, model: Seq2Seq, states: Float32Array, cac
 /** How the decoder attends to a source of `length` rows. */
 function sourceOf(where: string, model: Seq2Seq, caches: readonly Cache[], length: number): Source {
   return {
-    caches,
+    bytes: caches.reduce((sum, { bytes }) => sum + bytes, 0),
+    holds: { count: 0 },
+    release: () => {
+      for (const cache of caches) cache.release();
+    },
     plan({ weights }, block, layout, rows, formats) {
       const { whole } = planBothWays(block.attention, layout, rows, formats)(weights.relativeBias);
       const { queries } = planBothWays(

@@ -1,7 +1,8 @@
 // Tokens of one session, as they are generated.
 
 import { yieldToEventLoop } from "../../base/platform/host.ts";
-import { expectInt, readFields } from "../../base/util/arguments.ts";
+import { expectInt } from "../../base/util/arguments.ts";
+import { readOptions } from "../../base/util/other-names.ts";
 import { withEnd } from "../../base/util/with-end.ts";
 import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/slices.ts";
 import { checkModelCall, readIds, type TokenIds } from "../decoder/forward.ts";
@@ -154,7 +155,7 @@ export async function* generateTokens(
   promptLength?: number,
 ): AsyncGenerator<GeneratedToken, GenerationEnd, void> {
   expectSession(where, session);
-  const given = readFields(where, "options", options, GENERATE_OPTIONS);
+  const given = readOptions(where, options, GENERATE_OPTIONS);
   begun.signal = given.signal;
   const { sampling: asked, maxTokens, stops, seeded } = checkGeneration(where, given, session.model.vocabSize);
   begun.seeded = seeded;

@@ -3,10 +3,9 @@
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import type { Slices } from "../../layers/pass/slices.ts";
-import { leastLength } from "../../layers/state/aging.ts";
 import { checkModelCall } from "../decoder/forward.ts";
 import { runCalls } from "../decoder/pass.ts";
-import { expectSession, type Session } from "../decoder/session.ts";
+import { expectSession, nearestLength, type Session } from "../decoder/session.ts";
 
 /** Where guesses come from: a smaller model with the same ids, or the sequence itself. */
 export type DraftOptions =
@@ -78,7 +77,7 @@ function ofSession(where: string, session: Session): Pick<Drafter, "guess"> {
       let shared = 0;
       while (shared < session.length && shared < ids.length - 1 && session.tokens[shared] === ids[shared]) shared++;
       // What cannot be cut there, since older tokens aged or were dropped, is read again.
-      if (!canTruncate(session, session.length, shared)) shared = 0;
+      shared = nearestLength(session, shared, session.length);
       session.truncate(shared);
       const count = forgettable(session, ids.length, Math.min(most, session.maxSeqLen - ids.length));
       const guessed: number[] = [];
@@ -95,17 +94,12 @@ function ofSession(where: string, session: Session): Pick<Drafter, "guess"> {
   };
 }
 
-/** Whether a session with `length` tokens can be cut to `to`. */
-function canTruncate({ caches }: Session, length: number, to: number): boolean {
-  return to === 0 || caches.every(({ pages }) => leastLength(pages, length).least <= to);
-}
-
 /**
  * How many of `count` tokens behind the first `length` a session can read and then be truncated by: all, unless its caches drop
  * what is behind a window, or change the formats of pages.
  */
 export function forgettable(session: Session, length: number, count: number): number {
   let most = count;
-  while (most > 0 && !canTruncate(session, length + most, length)) most--;
+  while (most > 0 && nearestLength(session, length, length + most) < length) most--;
   return most;
 }

@@ -3,7 +3,8 @@
 import { readFields } from "../../base/util/arguments.ts";
 import type { LayerFormats } from "../../layers/attention/weights.ts";
 import type { LatentFormats } from "../../layers/latent/weights.ts";
-import { expectFormat, isInteger, type PackedFormat, type WeightFormat } from "../../layers/linear/formats.ts";
+import type { PackedFormat, WeightFormat } from "../../layers/linear/formats/format.ts";
+import { expectFormat, FORMATS } from "../../layers/linear/formats/formats.ts";
 import type { EndFormats, MlpFormats } from "../blocks/places.ts";
 import { findRoot } from "../spec/check-tensors.ts";
 import type { Decoder } from "../spec/read-spec.ts";
@@ -129,6 +130,6 @@ function latentFormats(
   const dtypes = new Set(rest.map((name) => reader.tensors.get(name)?.dtype));
   const isKept = rest.length === 1 || (dtypes.size === 1 && (dtypes.has("F16") || dtypes.has("BF16")));
   const v = own ?? (isKept ? formatOf(rest[0]) : "f32");
-  const k = own ?? (isInteger(v) ? "f32" : v);
+  const k = own ?? (FORMATS[v].integers ? "f32" : v);
   return { qDown, q: formatOf(q), kvDown: formatOf(kvDown), k, v, o: formatOf(o) };
 }

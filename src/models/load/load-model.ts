@@ -5,9 +5,11 @@ import { expectFlag, expectFunction, expectInt, expectSignal, readFields } from 
 import { describe, HeadwiseError, throwUnder } from "../../base/util/errors.ts";
 import type { Global } from "../../base/util/global.ts";
 import { makeHandle } from "../../base/util/lifetime.ts";
+import { readOptions } from "../../base/util/other-names.ts";
 import { type ModelFiles, type ModelSource, openModelFiles } from "../../files/model-files.ts";
 import type { ModelStore } from "../../files/store.ts";
-import { expectActivations, expectFormatLoaded, type WeightFormat } from "../../layers/linear/formats.ts";
+import type { WeightFormat } from "../../layers/linear/formats/format.ts";
+import { expectActivations, expectFormatLoaded } from "../../layers/linear/formats/formats.ts";
 import { modeOf } from "../../layers/linear/products.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { type LoadedModel, type Model, type ModelHalf, type ModelWeights, reserve } from "../blocks/model.ts";
@@ -134,7 +136,7 @@ export async function loadWith(
   { read, open = openModelFiles, loadMore, plan = planDecoder }: ModelKind,
 ): Promise<LoadedModel> {
   expectKernels(where, kernels);
-  const given = readFields(where, "options", options, LOAD_OPTIONS);
+  const given = readOptions(where, options, LOAD_OPTIONS);
   const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store, integrity } = given;
   if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
   if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);

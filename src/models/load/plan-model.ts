@@ -9,7 +9,7 @@ import { checkLatentConfig } from "../../layers/latent/config.ts";
 import { latentLayout, latentPageShape } from "../../layers/latent/packed.ts";
 import { placeLatentRows } from "../../layers/latent/pass.ts";
 import { latentChunkRows } from "../../layers/latent/steps.ts";
-import type { WeightFormat } from "../../layers/linear/formats.ts";
+import type { WeightFormat } from "../../layers/linear/formats/format.ts";
 import { planCache } from "../../layers/pass/cache.ts";
 import { placeLayerRows } from "../../layers/pass/row-pass.ts";
 import type { PageShape } from "../../layers/state/pages.ts";

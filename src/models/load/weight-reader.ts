@@ -7,17 +7,10 @@ import { toFloats } from "../../base/tensor/to-floats.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import type { TensorReader } from "../../files/read-ahead.ts";
-import {
-  expectFormatLoaded,
-  formatOf,
-  minBytes,
-  type PackedFormat,
-  panelBytes,
-  sumBytes,
-  type WeightFormat,
-} from "../../layers/linear/formats.ts";
+import type { PackedFormat, PackedLinear, WeightFormat } from "../../layers/linear/formats/format.ts";
+import { expectFormatLoaded, FORMATS, formatOf } from "../../layers/linear/formats/formats.ts";
 import { packMatrix, stagedFloats } from "../../layers/linear/pack.ts";
-import { type LinearPlace, type PackedLinear, storeLinear } from "../../layers/linear/products.ts";
+import { type LinearPlace, storeLinear } from "../../layers/linear/products.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { pointer } from "../../wasm/memory.ts";
 import type { TensorFacts } from "../spec/check-tensors.ts";
@@ -234,8 +227,11 @@ function packRows(
     const piece = rowsOf(matrix, begin, end);
     const panel = (first + begin) / PANEL;
     const to = {
-      ...{ format, w: base + w + panel * panelBytes(format, k) },
-      ...{ sums: base + sums + panel * sumBytes(format, k), mins: base + mins + panel * minBytes(format, k) },
+      ...{ format, w: base + w + panel * FORMATS[format].panelBytes(k) },
+      ...{
+        sums: base + sums + panel * FORMATS[format].sumBytes(k),
+        mins: base + mins + panel * FORMATS[format].minBytes(k),
+      },
     };
     packMatrix(kernels, isWidened ? widen(kernels, piece, staging) : piece, "out-in", to, staging);
   }

@@ -10,7 +10,7 @@ import type { RopeWithDim } from "../../layers/attention/rope.ts";
 import { type AttentionWeights, type CheckedWeights, checkWeights } from "../../layers/attention/weights.ts";
 import type { LatentConfig } from "../../layers/latent/config.ts";
 import type { LatentWeights } from "../../layers/latent/weights.ts";
-import type { CheckedLinear } from "../../layers/linear/formats.ts";
+import type { CheckedLinear } from "../../layers/linear/formats/formats.ts";
 import { expectFiniteFloats, readRows, squaredNorm, writeRows } from "./matrix-rows.ts";
 
 /** Options of `convertToMla`. */

@@ -4,7 +4,7 @@ import { type AttentionConfig, checkConfig } from "../../layers/attention/config
 import { PROJECTIONS, projectionSizes, vectorSizes } from "../../layers/attention/weights.ts";
 import { checkLatentConfig, type LatentConfig } from "../../layers/latent/config.ts";
 import { latentMatrixSizes } from "../../layers/latent/weights.ts";
-import type { LinearSize } from "../../layers/linear/formats.ts";
+import type { LinearSize } from "../../layers/linear/formats/format.ts";
 
 /** A bias of the weights of `createAttention` or `createLatentAttention`. */
 export type BiasName = "bq" | "bk" | "bv" | "bo" | "bqDown" | "bkvDown";

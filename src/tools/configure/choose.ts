@@ -4,7 +4,7 @@ import { expectEven, expectInt, expectOneOf, expectRecord } from "../../base/uti
 import { ln, pow } from "../../base/util/math.ts";
 import type { AttentionConfig } from "../../layers/attention/config.ts";
 import type { LatentConfig } from "../../layers/latent/config.ts";
-import type { WeightFormat } from "../../layers/linear/formats.ts";
+import type { WeightFormat } from "../../layers/linear/formats/format.ts";
 import type { CacheFormat } from "../../layers/state/pages.ts";
 import { fieldsOf } from "../../models/families/fields.ts";
 import { readFormats, uniformFormats } from "../../models/load/formats.ts";

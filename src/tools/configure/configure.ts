@@ -1,7 +1,8 @@
 // A decoder for a budget of parameters, a length of sequences and a place to run: each choice with its reason.
 
 import { expectEven, expectInt, expectOneOf, readFields } from "../../base/util/arguments.ts";
-import { WEIGHT_FORMATS, type WeightFormat } from "../../layers/linear/formats.ts";
+import type { WeightFormat } from "../../layers/linear/formats/format.ts";
+import { WEIGHT_FORMATS } from "../../layers/linear/formats/formats.ts";
 import { CACHE_FORMATS, type CacheFormat } from "../../layers/state/pages.ts";
 import type { ModelPlan } from "../../models/load/plan-model.ts";
 import { LARGEST_MEMORY } from "../../wasm/memory.ts";

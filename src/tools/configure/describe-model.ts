@@ -8,7 +8,8 @@ import { nearestNames, parseJson } from "../../base/util/strings.ts";
 import { type GgufFile, openGgufParts } from "../../files/gguf/gguf.ts";
 import { type ModelFiles, type ModelSource, openModelFiles } from "../../files/model-files.ts";
 import type { ModelStore } from "../../files/store.ts";
-import { panelBytes, sumBytes, type WeightFormat } from "../../layers/linear/formats.ts";
+import type { WeightFormat } from "../../layers/linear/formats/format.ts";
+import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import { checkCacheFormat } from "../../layers/state/formats.ts";
 import { checkTruncatable } from "../../layers/state/kv-cache.ts";
 import type { CacheFormat } from "../../layers/state/pages.ts";
@@ -186,7 +187,7 @@ function stateOf(keys: Keys, shapeOf: (name: string) => readonly number[] | unde
 }
 
 /** The formats whose bytes are given. */
-const FORMATS: readonly CacheFormat[] = ["f32", "f16", "q8", "q4"];
+const NAMED: readonly CacheFormat[] = ["f32", "f16", "q8", "q4"];
 
 /** For what to describe a model: lengths, formats, sessions, as `planModel` takes them. */
 export interface DescribeOptions extends Omit<ModelPlanSizes, "maxSeqLen"> {
@@ -428,11 +429,11 @@ function costOf(facts: ModelFacts, { seqLen: given, ...sizes }: DescribeOptions)
   const { type, parameters, active, layers, storedBytes, storedAs } = facts;
   const seqLen = given ?? Math.min(facts.length ?? SESSION_LENGTH, SESSION_LENGTH);
   const { cached, state } = countMemory(layers, seqLen);
-  const panel = (format: WeightFormat) => panelBytes(format, BLOCK) + sumBytes(format, BLOCK);
+  const panel = (format: WeightFormat) => FORMATS[format].panelBytes(BLOCK) + FORMATS[format].sumBytes(BLOCK);
   const weights = facts.weights ?? ((format) => Math.ceil((parameters * panel(format)) / (PANEL * BLOCK)));
   return {
     ...{ type, parameters, activeParameters: active, storedBytes, storedAs, layers, maxSeqLen: facts.length, seqLen },
-    weightBytes: Object.fromEntries(FORMATS.map((format) => [format, weights(format)])) as ModelCost["weightBytes"],
+    weightBytes: Object.fromEntries(NAMED.map((format) => [format, weights(format)])) as ModelCost["weightBytes"],
     tokenBytes: 2 * countMemory(layers, 1).cached,
     ...{ cacheBytes: 2 * cached, stateBytes: 4 * state },
     ...planOrRefuse(facts, { ...sizes, maxSeqLen: seqLen }),

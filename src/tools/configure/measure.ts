@@ -7,7 +7,8 @@ import { expectEven, expectInt, expectOneOf, expectRecord, readFields } from "..
 import { HeadwiseError } from "../../base/util/errors.ts";
 import { writeSafetensors } from "../../files/safetensors/safetensors.ts";
 import { createLinear } from "../../layers/linear/create-linear.ts";
-import { panelBytes, sumBytes, WEIGHT_FORMATS, type WeightFormat, wholePanels } from "../../layers/linear/formats.ts";
+import { type WeightFormat, wholePanels } from "../../layers/linear/formats/format.ts";
+import { FORMATS, WEIGHT_FORMATS } from "../../layers/linear/formats/formats.ts";
 import { multiply, placeLinearScratch, prepareInput, type Rows } from "../../layers/linear/products.ts";
 import { CACHE_FORMATS, type CacheFormat } from "../../layers/state/pages.ts";
 import type { Model } from "../../models/blocks/model.ts";
@@ -288,7 +289,7 @@ function readingOf(
   inputs: number,
   size: number,
 ): Load {
-  const panel = panelBytes(weights, inputs) + sumBytes(weights, inputs);
+  const panel = FORMATS[weights].panelBytes(inputs) + FORMATS[weights].sumBytes(inputs);
   const panels = Math.max(1, Math.round(size / panel));
   const count = Math.ceil((panels * PANEL * inputs) / MOST_WEIGHTS);
   const each = Math.ceil(panels / count);

@@ -4,7 +4,8 @@ import { PAGE } from "../../../assembly/layout.ts";
 import { expectFinite, expectOneOf, expectRecord, readList } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import { ln } from "../../base/util/math.ts";
-import { panelBytes, sumBytes, WEIGHT_FORMATS, type WeightFormat, wholePanels } from "../../layers/linear/formats.ts";
+import { type WeightFormat, wholePanels } from "../../layers/linear/formats/format.ts";
+import { FORMATS, WEIGHT_FORMATS } from "../../layers/linear/formats/formats.ts";
 import type { Candidate, Shape } from "./choose.ts";
 
 // What a token costs in a decoder, counted from its layers.
@@ -13,7 +14,8 @@ import type { Candidate, Shape } from "./choose.ts";
 export function workOf({ shape, weights, parameters, memory }: Candidate, seqLen: number): TokenWork {
   const head = shape.vocabSize * shape.dModel;
   const block = 1024;
-  const weightBytes = (panelBytes(weights, block) + sumBytes(weights, block)) / (wholePanels(1) * block);
+  const weightBytes =
+    (FORMATS[weights].panelBytes(block) + FORMATS[weights].sumBytes(block)) / (wholePanels(1) * block);
   const pages = Math.ceil(seqLen / PAGE) * PAGE;
   return {
     ...{ weights, layers: shape.layers, weightBytes, head },

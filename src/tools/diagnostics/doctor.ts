@@ -156,7 +156,7 @@ function findFeatures(): EngineFeatures {
  * @example
  * import * as headwise from "headwise/threads";
  * import { diagnose } from "headwise/doctor";
- * const report = await diagnose(headwise, { version: "0.4.0", engine: "this one" }, { threads: 1 });
+ * const report = await diagnose(headwise, { version: "0.5.0", engine: "this one" }, { threads: 1 });
  * console.log(report.ok, report.works?.length); // true 2
  */
 export async function diagnose(
@@ -346,8 +346,8 @@ function isList(shape: Exclude<Shape, string>): shape is readonly [Shape] {
  * @example
  * import * as headwise from "headwise";
  * import { diagnose, diagnosisText } from "headwise/doctor";
- * const report = await diagnose(headwise, { version: "0.4.0", engine: "this one" }, { deterministic: true });
- * console.log(diagnosisText(report).split("\n")[0]); // headwise 0.4.0: ok
+ * const report = await diagnose(headwise, { version: "0.5.0", engine: "this one" }, { deterministic: true });
+ * console.log(diagnosisText(report).split("\n")[0]); // headwise 0.5.0: ok
  */
 export function diagnosisText(diagnosis: Diagnosis): string {
   expectDiagnosis("diagnosisText", diagnosis);

@@ -22,8 +22,8 @@ import {
   WEIGHT_OPTIONS,
   type WeightOptions,
 } from "../../layers/attention/weights.ts";
-import { type CheckedLinear, WEIGHT_FORMATS } from "../../layers/linear/formats.ts";
-import type { PackedLinear } from "../../layers/linear/products.ts";
+import type { PackedLinear } from "../../layers/linear/formats/format.ts";
+import { type CheckedLinear, WEIGHT_FORMATS } from "../../layers/linear/formats/formats.ts";
 import { createCache } from "../../layers/pass/cache.ts";
 import { checkAttend } from "../../layers/pass/call.ts";
 import { forward } from "../../layers/pass/forward.ts";

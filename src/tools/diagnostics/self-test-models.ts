@@ -1,6 +1,6 @@
 import { joinBytes } from "../../base/util/bytes.ts";
 import { finish } from "../../base/util/steps.ts";
-import type { WeightFormat } from "../../layers/linear/formats.ts";
+import type { WeightFormat } from "../../layers/linear/formats/format.ts";
 import type { Model } from "../../models/blocks/model.ts";
 import { checkModelCall, forward } from "../../models/decoder/forward.ts";
 import { commitCalls, runModel } from "../../models/decoder/pass.ts";

@@ -3,7 +3,7 @@
 import type { Tensor } from "../../base/tensor/tensor.ts";
 import { exp } from "../../base/util/math.ts";
 import type { scaledDotProductAttention } from "../../layers/api/sdpa.ts";
-import { linearShape, packedFloats, panelsOf } from "../../layers/linear/formats.ts";
+import { packedFloats, panelsOf } from "../../layers/linear/formats/format.ts";
 import { type F32Ptr, LINEAR_SHAPE_BYTES, storeLinearShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
@@ -99,8 +99,8 @@ export function createLinearWork(kernels: Kernels, m: number, n: number, k: numb
   memory.f32(at("y"), w.length).set(w);
   table.pack_rows_f32(at("w"), at("y"), n, k, 0, panelsOf(n));
   const shape = pointer.linearShape(base + place.shape);
-  const sizes = { panels: panelsOf(n), k, outStride: n, xStride: k };
-  storeLinearShape(memory.view(), shape, linearShape("f32", sizes));
+  const integers = { bf16: 0, block: 0, mode: 0, zero: 0 };
+  storeLinearShape(memory.view(), shape, { panels: panelsOf(n), k, outStride: n, xStride: k, ...integers });
   return {
     name: "linear",
     shape: `[${m}, ${k}] x [${k}, ${n}]`,

@@ -7,7 +7,7 @@ import type { LatentAttention } from "../../layers/api/latent.ts";
 import type { Attention, HeadNorm } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import type { Rotary } from "../../layers/attention/rope.ts";
-import type { PackedLinear } from "../../layers/linear/products.ts";
+import type { PackedLinear } from "../../layers/linear/formats/format.ts";
 import type { LoadedModel } from "../../models/blocks/model.ts";
 import type { PackedBlock, PackedNorm } from "../../models/blocks/places.ts";
 import type { NormRole } from "../../models/spec/spec.ts";

@@ -8,8 +8,8 @@ import type { LatentAttention } from "../../layers/api/latent.ts";
 import type { Attention, HeadNorm } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
-import { minBytes, type PackedFormat, panelBytes, panelsOf } from "../../layers/linear/formats.ts";
-import type { PackedLinear } from "../../layers/linear/products.ts";
+import { type PackedFormat, type PackedLinear, panelsOf } from "../../layers/linear/formats/format.ts";
+import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
 import type { PackedBlock, PackedMlp, PackedNorm } from "../../models/blocks/places.ts";
 import { widthOfRows } from "../../models/spec/spec.ts";
@@ -174,8 +174,8 @@ function* linear(given: PackedLinear | undefined): Generator<Part, void> {
 }
 
 function* matrix({ format, k, w, mins, panels }: Omit<PackedLinear, "sums" | "bias">): Generator<Part, void> {
-  yield { kind: format, at: w, bytes: panels * panelBytes(format, k) };
-  yield { kind: format, at: mins, bytes: panels * minBytes(format, k) };
+  yield { kind: format, at: w, bytes: panels * FORMATS[format].panelBytes(k) };
+  yield { kind: format, at: mins, bytes: panels * FORMATS[format].minBytes(k) };
 }
 
 const vector = (at: number, length: number): Part => ({ kind: "vector", at, bytes: 4 * length });

@@ -155,7 +155,7 @@ function measureLayers(
   expectStatistics(where, kernels);
   const calls = layers.map((layer): MeasuredCall => {
     const { attention } = weights.blocks[layer] as PackedBlock;
-    const { pages } = session.caches[layer] as (typeof session.caches)[number];
+    const { pages } = session.stateOf(layer);
     const target = { batch: 1, numHeads: attention.config.numHeads, qLen: ids.length, kvLen: past + ids.length };
     const layout = measuredPages(attention, pages.layout);
     return { target, tokens: Math.min(ids.length, CHUNK_ROWS), rules: attention.config, layout };

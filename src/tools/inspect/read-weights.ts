@@ -5,7 +5,7 @@ import { chunksOf } from "../../base/util/rows.ts";
 import type { LatentAttention } from "../../layers/api/latent.ts";
 import type { Attention } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
-import type { PackedLinear } from "../../layers/linear/products.ts";
+import type { PackedLinear } from "../../layers/linear/formats/format.ts";
 import { embedRows } from "../../models/blocks/rows.ts";
 import { EMBED_SHAPE_BYTES } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";

@@ -10,7 +10,7 @@ import { embed, gguf, loadEncoder, models } from "../../../dist/models.js";
 import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
 import { writeSafetensors } from "../../../dist/weights.js";
-import { clustersAt, joinLines } from "../../../site/src/clusters.ts";
+import { clustersAt, joinLines } from "../../../site/worker/clusters.ts";
 import { FloatDigest } from "../../../src/tools/diagnostics/self-test.ts";
 import { expect } from "../../examples/given.mjs";
 import { textOf, visit } from "../../examples/pages.mjs";

@@ -16,7 +16,7 @@ import {
   writeSafetensors,
 } from "../../../src/entries/weights.ts";
 import { createRandom } from "../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../kernels/harness.ts";
+import { floats } from "../../support/harness.ts";
 
 let folder: string;
 beforeAll(() => {

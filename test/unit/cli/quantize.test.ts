@@ -30,8 +30,8 @@ import {
   writeSafetensors,
 } from "../../../src/entries/weights.ts";
 import { createRandom } from "../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../kernels/harness.ts";
 import { cli, runCli, spawnCli } from "../../support/cli.ts";
+import { floats } from "../../support/harness.ts";
 import { firstDifference, kernelsOf } from "../../support/layers.ts";
 
 /** Runs `headwise ...args`. */

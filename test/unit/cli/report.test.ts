@@ -18,9 +18,9 @@ import {
 } from "../../../src/entries/weights.ts";
 import { DeviationSum, divergence } from "../../../src/tools/diagnostics/quantize-report.ts";
 import { createRandom } from "../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../kernels/harness.ts";
 import { runCli } from "../../support/cli.ts";
 import { V2 } from "../../support/deepseek-layers.ts";
+import { floats } from "../../support/harness.ts";
 import { kernelsOf } from "../../support/layers.ts";
 
 /** Runs `headwise ...args`. */

@@ -16,10 +16,10 @@ import {
 } from "../../../src/entries/weights.ts";
 import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { FloatDigest } from "../../../src/tools/diagnostics/self-test.ts";
-import { floats } from "../../kernels/harness.ts";
 import { runCli } from "../../support/cli.ts";
 import { deepseekTensors, under, V2, V3 } from "../../support/deepseek-layers.ts";
 import { bytesOf, text, u32, writeGguf } from "../../support/gguf-writer.ts";
+import { floats } from "../../support/harness.ts";
 import { kernelsOf } from "../../support/layers.ts";
 
 /** Runs `headwise run ...args`. */

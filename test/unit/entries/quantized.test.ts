@@ -18,7 +18,7 @@ import { loadKernels as loadThreads } from "../../../src/entries/threads.ts";
 import { quantizeTensor, toFloats } from "../../../src/entries/weights.ts";
 import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import type { QuantizedKernels } from "../../../src/wasm/modules.ts";
-import { floats } from "../../kernels/harness.ts";
+import { floats } from "../../support/harness.ts";
 import { firstDifference, matrix, quantized, randomWeights, shippedBuilds } from "../../support/layers.ts";
 import { modulesOf, quantizedOf, wasmOf } from "../../support/modules.ts";
 

@@ -138,7 +138,11 @@ describe("urlSource", () => {
       (answer, asked) => asked === 1 && Object.assign(answer, { status: 200, headers: { "Content-Length": "7" } }),
       "206 for a range, got 200 and all 7 bytes",
     ],
-    ["has no such file", (answer) => Object.assign(answer, { status: 404 }), "206 for a range, got 404"],
+    [
+      "has no such file",
+      (answer) => Object.assign(answer, { status: 404 }),
+      "a file that may be read, got 404 (not found)",
+    ],
     ["has an empty one", (answer) => Object.assign(answer, { status: 416 }), EMPTY],
     [
       "has an empty one and sends all of it",

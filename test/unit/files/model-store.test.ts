@@ -163,7 +163,7 @@ describe("a source of a store", () => {
       expect((await (await open(store, server)).read(0, 1000)).length).toBe(1000);
     }
     server.status = 404;
-    await expect(open(store, server)).rejects.toThrow("expected 206 for a range, got 404");
+    await expect(open(store, server)).rejects.toThrow("expected a file that may be read, got 404 (not found)");
     server.status = 206;
     const before = server.sent;
     expect((await (await open(store, server)).read(0, 1000)).length).toBe(1000);

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { CheckedConfig } from "../../../src/layers/attention/config.ts";
 import { attendReference, type ReferenceOptions, type ReferenceWeights } from "../../../src/reference/attend.ts";
 import { createRandom, type Random } from "../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../kernels/harness.ts";
+import { floats } from "../../support/harness.ts";
 
 const FAR = Number.POSITIVE_INFINITY;
 

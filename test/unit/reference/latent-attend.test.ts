@@ -3,7 +3,7 @@ import { checkLatentConfig, type LatentConfig } from "../../../src/layers/latent
 import { attendReference } from "../../../src/reference/attend.ts";
 import { attendLatentReference } from "../../../src/reference/latent-attend.ts";
 import { createRandom } from "../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../kernels/harness.ts";
+import { floats } from "../../support/harness.ts";
 import { latentWeights, plainOf, randomLatentConfig } from "../../support/latent-layers.ts";
 
 const largestDifference = (got: ArrayLike<number>, want: ArrayLike<number>) => {

@@ -7,7 +7,7 @@ import { attendReference, type ReferenceWeights } from "../../../src/reference/a
 import { reference } from "../../../src/reference/index.ts";
 import { createRandom, type Random } from "../../../src/tools/diagnostics/random.ts";
 import type { AttentionShape, Plain } from "../../../src/wasm/abi.ts";
-import { floats } from "../../kernels/harness.ts";
+import { floats } from "../../support/harness.ts";
 
 const FAR = Number.POSITIVE_INFINITY;
 

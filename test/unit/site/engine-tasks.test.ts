@@ -2,6 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { expect, test, vi } from "vitest";
+import type { Call } from "../../../site/worker/call.ts";
 import { patternsTask } from "../../../site/worker/gallery.ts";
 import { attendTask, shownReading, studyTask } from "../../../site/worker/inspect.ts";
 import { type Changes, PLAIN } from "../../../site/worker/inspect-runs.ts";
@@ -10,7 +11,6 @@ import { measureTask } from "../../../site/worker/inspect-statistics.ts";
 import { whyTask } from "../../../site/worker/inspect-why.ts";
 import { loadedModel, loadTask, modelAs } from "../../../site/worker/load.ts";
 import { lookTask } from "../../../site/worker/look.ts";
-import type { Call } from "../../../site/worker/main.ts";
 import { restoreTask, writeTask } from "../../../site/worker/write.ts";
 import { traceAttention } from "../../../src/entries/inspect.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";

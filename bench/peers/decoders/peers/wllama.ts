@@ -2,7 +2,7 @@
 
 import * as library from "@wllama/wllama/esm/index.js";
 import type { LoadDecoder } from "../decoder.ts";
-import { WASM } from "./wllama-paths.ts";
+import { WASM } from "../wllama-paths.ts";
 
 /** The part of the library that is used here; its own types import files without extensions, which are not found. */
 interface Library {

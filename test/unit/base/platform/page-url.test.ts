@@ -100,10 +100,12 @@ describe("in a page", () => {
     const at = "https://example.com/app/some-one/a.model";
     await expect(openModelFiles("loadModel", source, undefined)).rejects.toThrow(
       hint === undefined
-        ? `loadModel: url "${at}/config.json" expected 206 for a range, got 404`
+        ? `loadModel: url "${at}/config.json" expected a file that may be read, got 404 (not found)`
         : `loadModel: source expected a file "config.json" in "${at}", got none${hint}`,
     );
     vi.stubGlobal("fetch", async () => new Response("", { status: 410 }));
-    await expect(openModelFiles("loadModel", source, undefined)).rejects.toThrow(/206 for a range, got 410$/);
+    await expect(openModelFiles("loadModel", source, undefined)).rejects.toThrow(
+      /a file that may be read, got 410 \(gone\)$/,
+    );
   });
 });

@@ -5,7 +5,7 @@ import type { StoredTensor } from "../../../../src/entries/core.ts";
 import { quantizeTensor, toFloats } from "../../../../src/entries/weights.ts";
 import { narrowBf16, narrowF16, widenF16 } from "../../../../src/reference/half.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../support/harness.ts";
 
 const KINDS = ["normal", "outlier", "equal", "tiny"] as const;
 const halvesOf = ({ bytes }: StoredTensor) => new Uint16Array(bytes.buffer);

@@ -5,7 +5,6 @@ import { describe, expect, test } from "vitest";
 import { HeadwiseError } from "../../../../src/entries/core.ts";
 import { type ByteSource, openGguf, toFloats } from "../../../../src/entries/weights.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
 import {
   Bytes,
   bool,
@@ -29,6 +28,7 @@ import {
   type Written,
   writeGguf,
 } from "../../../support/gguf-writer.ts";
+import { floats } from "../../../support/harness.ts";
 import { randomCases } from "../../../support/random-cases.ts";
 import { calls } from "../../../support/sampled.ts";
 

@@ -20,7 +20,7 @@ import {
 } from "../../../../src/entries/weights.ts";
 import { asBytes } from "../../../../src/files/safetensors/quantization.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../support/harness.ts";
 import { firstDifference, kernelsOf, matrix, randomWeights } from "../../../support/layers.ts";
 
 const LAYER = { dModel: 64, numHeads: 2, numKvHeads: 1, causal: true } as const;

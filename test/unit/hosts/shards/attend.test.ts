@@ -23,7 +23,7 @@ import {
 import { createSharded } from "../../../../src/hosts/shards/attention.ts";
 import { arraysIn } from "../../../../src/hosts/shards/partition.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../support/harness.ts";
 import { firstDifference, randomWeights } from "../../../support/layers.ts";
 import { errorOf, shardBuilds, small, withShards } from "../../../support/shards.ts";
 

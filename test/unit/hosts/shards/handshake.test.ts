@@ -7,7 +7,7 @@ import type { AttentionConfig } from "../../../../src/entries/index.ts";
 import { attendSharded, createShardedAttention, createShardedCache } from "../../../../src/entries/shards.ts";
 import { SCRIPT, type ShardMessage, type ShardReply } from "../../../../src/hosts/shards/shard.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../support/harness.ts";
 import { randomWeights } from "../../../support/layers.ts";
 import { changedWorker, errorOf, shardSource, small } from "../../../support/shards.ts";
 import { fakeWorker, NO_WORKERS } from "../../../support/worker-faults.ts";

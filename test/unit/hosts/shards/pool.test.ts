@@ -22,7 +22,7 @@ import { createShard, type StartRequest } from "../../../../src/hosts/shards/sha
 import { checkConfig } from "../../../../src/layers/attention/config.ts";
 import { checkWeights } from "../../../../src/layers/attention/weights.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../support/harness.ts";
 import { firstDifference, randomWeights } from "../../../support/layers.ts";
 import { wasmOf } from "../../../support/modules.ts";
 import { errorOf, shardSource, small, withShards } from "../../../support/shards.ts";

@@ -4,13 +4,8 @@
 import { expect, test } from "vitest";
 import { SHARES, shareKernels } from "../../../../src/hosts/threads/parallel-kernels.ts";
 import { KERNEL_NAMES, type ThreadPool, TILES } from "../../../../src/hosts/threads/pool.ts";
-import {
-  linearShape,
-  panelBytes,
-  sumBytes,
-  WEIGHT_FORMATS,
-  type WeightFormat,
-} from "../../../../src/layers/linear/formats.ts";
+import { linearShape, type WeightFormat } from "../../../../src/layers/linear/formats/format.ts";
+import { FORMATS, WEIGHT_FORMATS } from "../../../../src/layers/linear/formats/formats.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 
 import {
@@ -92,7 +87,7 @@ test("the tiles of a projection are each panel of each row once", () => {
     const rows = trial % 3 === 0 ? random.int(1, 12) : random.int(1, 256);
     const [out, x, w, bias] = [1e9, 5e6, 2e9, trial % 2 === 0 ? NULL : pointer.f32(4096)].map(Number) as number[];
     const p = pointer.f32;
-    const shape = linearShape("f32", { panels, k, outStride: 8 * panels, xStride: k });
+    const shape = linearShape(FORMATS.f32, { panels, k, outStride: 8 * panels, xStride: k });
     kernels.linear_f32(p(out!), p(x!), p(w!), p(bias!), place(shape), begin, begin + rows);
     const tiles = last();
     if (!tiles) {
@@ -124,7 +119,7 @@ test("the tiles of projections of other formats are each panel of each row once,
     const stride = 8 * panels;
     const format = WEIGHT_FORMATS[1 + (trial % 5)] as WeightFormat;
     const beside = 7;
-    const shape = linearShape(format, { panels, k, outStride: stride, xStride: k, mode: trial % 6 });
+    const shape = linearShape(FORMATS[format], { panels, k, outStride: stride, xStride: k, mode: trial % 6 });
     const at = place(shape);
     if (format === "f16" || format === "bf16")
       kernels.linear_f16(f32(out), f32(x), u16(w), f32(beside), f32(bias), at, begin, end);
@@ -142,14 +137,14 @@ test("the tiles of projections of other formats are each panel of each row once,
       const panel = (to - out) / 32;
       const { panels: count } = shapeAt(placed);
       // noting() gives scratch at 64.
-      const expected = format === "q8" || format === "q8-row" ? beside + panel * sumBytes(format, k) : 64;
+      const expected = format === "q8" || format === "q8-row" ? beside + panel * FORMATS[format].sumBytes(k) : 64;
       expect([from, own, start, shapeAt(placed)]).toEqual([
         x,
         expected,
         bias + 32 * panel,
         { ...shape, panels: count },
       ]);
-      expect(weights - w).toBe(panel * panelBytes(format, k));
+      expect(weights - w).toBe(panel * FORMATS[format].panelBytes(k));
       for (let r = tile.at(-2)! - begin; r < tile.at(-1)! - begin; r++)
         for (let c = panel; c < panel + count; c++) seen[r * panels + c]! += 1;
     }
@@ -254,14 +249,14 @@ test("rows of a decoder's kernels are each in one tile, with scratch of their ow
 test("what is small stays on the calling thread", () => {
   const { kernels, last, place } = noting(8);
   const p = pointer.f32;
-  const small = place(linearShape("f32", { panels: 8, k: 64, outStride: 64, xStride: 64 }));
+  const small = place(linearShape(FORMATS.f32, { panels: 8, k: 64, outStride: 64, xStride: 64 }));
   const linear = (rows: number) => kernels.linear_f32(p(64), p(64), p(64), p(64), small, 0, rows);
   linear(255);
   expect(last()).toBe(undefined);
   linear(256);
   expect(last()?.length).toBeGreaterThan(1);
   const alone = noting(1);
-  const large = alone.place(linearShape("f32", { panels: 800, k: 640, outStride: 6400, xStride: 640 }));
+  const large = alone.place(linearShape(FORMATS.f32, { panels: 800, k: 640, outStride: 6400, xStride: 640 }));
   alone.kernels.linear_f32(p(64), p(64), p(64), p(64), large, 0, 256);
   expect(alone.last()).toBe(undefined);
 });

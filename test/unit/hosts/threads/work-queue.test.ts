@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 import { type F32Ptr, ROPE_SHAPE_BYTES, storeRopeShape } from "../../../../src/wasm/abi.ts";
 import { pointer } from "../../../../src/wasm/memory.ts";
-import { floats, load } from "../../../kernels/harness.ts";
+import { floats, load } from "../../../support/harness.ts";
 import { firstDifference, threadedKernels } from "../../../support/layers.ts";
 
 test("thousands of jobs of a few tiny tiles: each tile once", async () => {

@@ -4,9 +4,9 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { CODED_BLOCKS, type CodedDtype, decodeFloats, type StoredTensor } from "../../../../src/base/tensor/dtypes.ts";
 import { attend, createLinear, type Kernels, linear, type Tensor } from "../../../../src/entries/core.ts";
 import { createLatentAttention } from "../../../../src/entries/latent.ts";
-import { formatOf, kernelScratchBytes, WEIGHT_FORMATS } from "../../../../src/layers/linear/formats.ts";
+import { FORMATS, formatOf, WEIGHT_FORMATS } from "../../../../src/layers/linear/formats/formats.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../support/harness.ts";
 import { latentWeights } from "../../../support/latent-layers.ts";
 import { kernelsOf } from "../../../support/layers.ts";
 
@@ -78,7 +78,7 @@ describe.each(DTYPES)("%s", (dtype) => {
 
 test("only kernels that work in scratch are given any", () => {
   const formats = [...WEIGHT_FORMATS, "q8-16", "q8-min", "q8-16-min", "q4-min"] as const;
-  expect(formats.filter((format) => kernelScratchBytes(format) > 0)).toEqual([
+  expect(formats.filter((format) => FORMATS[format].work > 0)).toEqual([
     "f16",
     "bf16",
     "q4",

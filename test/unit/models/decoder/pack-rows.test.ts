@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import type { StoredTensor } from "../../../../src/base/tensor/dtypes.ts";
 import { toFloats } from "../../../../src/base/tensor/to-floats.ts";
 import { writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
-import { WEIGHT_FORMATS } from "../../../../src/layers/linear/formats.ts";
+import { WEIGHT_FORMATS } from "../../../../src/layers/linear/formats/formats.ts";
 import { forward } from "../../../../src/models/decoder/forward.ts";
 import { createSession } from "../../../../src/models/decoder/session.ts";
 import { loadModel } from "../../../../src/models/load/load-model.ts";

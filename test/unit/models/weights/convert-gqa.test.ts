@@ -8,7 +8,7 @@ import type { RopeConfig } from "../../../../src/layers/attention/rope.ts";
 import { type ConvertedToGqa, convertToGqa } from "../../../../src/models/weights/convert-gqa.ts";
 import { DeviationSum } from "../../../../src/tools/diagnostics/quantize-report.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../support/harness.ts";
 import { kernelsOf, matrix as randomMatrix, randomWeights } from "../../../support/layers.ts";
 
 /** [outputs, inputs] with element f(output, input), or its transpose. */

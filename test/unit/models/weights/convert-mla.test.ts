@@ -16,7 +16,7 @@ import {
 } from "../../../../src/entries/weights.ts";
 import { DeviationSum } from "../../../../src/tools/diagnostics/quantize-report.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../support/harness.ts";
 import { kernelsOf, matrix, randomWeights } from "../../../support/layers.ts";
 
 let kernels: Kernels;

@@ -14,7 +14,7 @@ import {
 import { type QuantizeTrial, quantizeReport } from "../../../../src/entries/quantized.ts";
 import { fromHfConfig, readAttentionWeights, readSafetensors, toFloats } from "../../../../src/entries/weights.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../support/harness.ts";
 import { kernelsOf, randomLayer, randomWeights, shippedBuilds } from "../../../support/layers.ts";
 
 const CONFIG: AttentionConfig = {

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { createLinear, linear, loadKernels } from "../../../../src/entries/index.ts";
 import { models } from "../../../../src/entries/models.ts";
 import { quantized } from "../../../../src/entries/quantized.ts";
-import { WEIGHT_FORMATS } from "../../../../src/layers/linear/formats.ts";
+import { WEIGHT_FORMATS } from "../../../../src/layers/linear/formats/formats.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 import { readMatrix } from "../../../../src/tools/inspect/read-weights.ts";
 

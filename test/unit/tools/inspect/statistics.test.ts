@@ -18,7 +18,7 @@ import {
   scaledDotProductAttentionWithStatistics,
 } from "../../../../src/entries/inspect.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../support/harness.ts";
 import { randomLatentLayer } from "../../../support/latent-layers.ts";
 import {
   firstDifference,

@@ -10,7 +10,7 @@ import {
 import { type TraceOptions, traceAttention } from "../../../../src/entries/inspect.ts";
 import { createLatentAttention, type LatentConfig, latent } from "../../../../src/entries/latent.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../support/harness.ts";
 import { latentWeights } from "../../../support/latent-layers.ts";
 
 const kernels = await loadKernels({ latent });

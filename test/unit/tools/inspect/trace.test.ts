@@ -20,7 +20,7 @@ import { latent } from "../../../../src/entries/latent.ts";
 import { createSession, loadModel, models } from "../../../../src/entries/models.ts";
 import { quantized } from "../../../../src/entries/quantized.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../kernels/harness.ts";
+import { floats } from "../../../support/harness.ts";
 import { randomWeights } from "../../../support/layers.ts";
 import { TINY, tinyFolder } from "../../../support/tiny-models.ts";
 

@@ -13,7 +13,6 @@ import { ropeTables } from "../../../../../src/entries/index.ts";
 import { type GgufWeights, openGguf, readGgufLayer, toFloats } from "../../../../../src/entries/weights.ts";
 import { ARCHITECTURES } from "../../../../../src/models/families/gguf.ts";
 import { createRandom } from "../../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../../kernels/harness.ts";
 import {
   bool,
   bytesOf,
@@ -30,6 +29,7 @@ import {
   type Written,
   writeGguf,
 } from "../../../../support/gguf-writer.ts";
+import { floats } from "../../../../support/harness.ts";
 import { kernelsOf } from "../../../../support/layers.ts";
 
 const ENCODERS: Record<string, readonly [type: number, encode: (data: Float32Array) => Uint8Array]> = {

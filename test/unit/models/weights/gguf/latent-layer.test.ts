@@ -12,7 +12,6 @@ import {
   toFloats,
   writeSafetensors,
 } from "../../../../../src/entries/weights.ts";
-import { createRandom } from "../../../../kernels/harness.ts";
 import { deepseekTensors, V2, V3 } from "../../../../support/deepseek-layers.ts";
 import type { DeepseekJson } from "../../../../support/deepseek-oracle.ts";
 import {
@@ -27,6 +26,7 @@ import {
   type Written,
   writeGguf,
 } from "../../../../support/gguf-writer.ts";
+import { createRandom } from "../../../../support/harness.ts";
 import { kernelsOf } from "../../../../support/layers.ts";
 
 const ENCODERS = {

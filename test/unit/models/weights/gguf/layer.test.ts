@@ -20,7 +20,6 @@ import {
   writeSafetensors,
 } from "../../../../../src/entries/weights.ts";
 import { createRandom } from "../../../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../../../kernels/harness.ts";
 import {
   bytesOf,
   type Typed,
@@ -32,6 +31,7 @@ import {
   type Written,
   writeGguf,
 } from "../../../../support/gguf-writer.ts";
+import { floats } from "../../../../support/harness.ts";
 import { firstDifference, kernelsOf, matrix } from "../../../../support/layers.ts";
 
 const ENCODERS: Record<string, readonly [type: number, encode: (data: Float32Array) => Uint8Array]> = {

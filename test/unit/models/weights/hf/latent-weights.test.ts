@@ -12,10 +12,10 @@ import {
   writeSafetensors,
 } from "../../../../../src/entries/weights.ts";
 import { openGguf } from "../../../../../src/files/gguf/gguf.ts";
-import { createRandom } from "../../../../kernels/harness.ts";
 import { deepseekTensors, under, V2, V3 } from "../../../../support/deepseek-layers.ts";
 import { deepseekAttention } from "../../../../support/deepseek-oracle.ts";
 import { bytesOf, writeGguf } from "../../../../support/gguf-writer.ts";
+import { createRandom } from "../../../../support/harness.ts";
 import { kernelsOf } from "../../../../support/layers.ts";
 
 const PREFIX = "model.layers.1.self_attn.";

@@ -1,0 +1,247 @@
+// Sequences that are forked share pages. A page that several have is copied when one of them is about to write it; until then it
+// is counted. No call may lack a slot, so what a fork may come to need is reserved when it is made:
+//
+//   slots in all blocks >= slots that each sequence may have at once - pages that are fixed, counted once less than shared
+//
+// A page is fixed if those who share it cannot write or move it: it is in the last stage, is never dropped, and is full of tokens
+// that they hold. Only a cut below its end makes it writable again, and reserves the slot for that before anything changes.
+
+import { PAGE } from "../../../assembly/layout.ts";
+import type { Kernels } from "../../wasm/kernels.ts";
+import { addressIn, codeIn, entryOf, type PageCode, pageBytes } from "./pages.ts";
+import {
+  dropEntry,
+  emptyPages,
+  hasRoom,
+  type Pages,
+  placePages,
+  roomFor,
+  type Sharing,
+  type SlotRun,
+  slotRuns,
+  slotsOf,
+  stageOf,
+  tableOf,
+  takeSlot,
+} from "./table.ts";
+
+/** A block with slots, and whose tables lie in it: undefined if none do, or no longer. */
+interface Block {
+  readonly at: number;
+  readonly slots: Pages["slots"];
+  owner: Pages | undefined;
+}
+
+/** What is known of pages that share. */
+interface Member {
+  /** Pages before this one are fixed. */
+  fixed: number;
+  /** For each sequence, the page after the last one that others may have. */
+  readonly shared: number[];
+}
+
+/** Sequences that share pages. */
+class Family implements Sharing {
+  readonly #members = new Map<Pages, Member>();
+  readonly #blocks: Block[];
+  /** How many have the page at an address, if more than one. */
+  readonly #holders = new Map<number, number>();
+  /** What the members save of the slots of the last stage, of each sequence, because fixed pages are shared. */
+  #saved = 0;
+
+  constructor(first: Pages) {
+    this.#blocks = [{ at: first.at, slots: first.slots, owner: first }];
+    this.#members.set(first, { fixed: 0, shared: first.end.map(() => 0) });
+  }
+
+  /** Slots of each stage and sequence that blocks lack for `members`, of which `saved` are saved. */
+  missing(pages: Pages, members: number, saved: number): number[] {
+    return slotsOf(pages).map((count, stage, { length }) => {
+      const wanted = count * members - (stage === length - 1 ? saved : 0);
+      const has = this.#blocks.reduce((sum, { slots: [runs] }) => sum + countOf(runs?.[stage]), 0);
+      return Math.max(0, wanted - has);
+    });
+  }
+
+  /** What a fork of these pages would lack, and how many of its pages would be fixed. */
+  planFork(pages: Pages): { readonly fixed: number; readonly counts: readonly number[] } {
+    const fixed = fixedPages(pages);
+    return { fixed, counts: this.missing(pages, this.#members.size + 1, this.#saved + fixed) };
+  }
+
+  fork(where: string, kernels: Kernels, pages: Pages): Pages {
+    const { layout, batch, pagesPerRow, limits, retention, age, end, length, start } = pages;
+    const { fixed, counts } = this.planFork(pages);
+    const at = kernels.memory.allocate(where, placePages(layout, batch, pagesPerRow, counts).bytes);
+    const empty = emptyPages(kernels, at, layout, batch, { pagesPerRow, limits, retention }, counts);
+    const fork: Pages = { ...empty, age: [...age], end: [...end], length, start, sharing: this };
+    for (let b = 0; b < batch; b++) {
+      const table = tableOf(kernels, pages, b);
+      tableOf(kernels, fork, b).set(table);
+      for (const entry of table) if (entry) this.#holders.set(addressIn(entry), this.#holdersOf(entry) + 1);
+    }
+    this.#blocks.push({ at, slots: fork.slots, owner: fork });
+    for (const each of [pages, fork]) this.#members.set(each, { fixed, shared: [...end] });
+    this.#saved += fixed;
+    return fork;
+  }
+
+  roomOf(batchRow: number, stage: number): SlotRun | undefined {
+    for (const { slots } of this.#blocks) {
+      const run = slots[batchRow]?.[stage];
+      if (run && hasRoom(run)) return run;
+    }
+    return undefined;
+  }
+
+  drop(batchRow: number, stage: number, at: number): SlotRun | undefined {
+    const holders = this.#holdersOf(at);
+    if (holders > 2) this.#holders.set(at, holders - 1);
+    else this.#holders.delete(at);
+    if (holders > 1) return undefined;
+    for (const { slots } of this.#blocks) {
+      const run = slots[batchRow]?.[stage];
+      if (run && at >= run.at && at < run.end) return run;
+    }
+    return undefined;
+  }
+
+  copyShared(kernels: Kernels, pages: Pages, batchRow: number, first: number, after: number): void {
+    const { shared } = this.#members.get(pages) as Member;
+    const end = shared[batchRow] as number;
+    for (let page = first; page < Math.min(after, end); page++) this.#copyPage(kernels, pages, batchRow, page);
+    if (after >= end) shared[batchRow] = Math.min(first, end);
+  }
+
+  reserveCut(where: string, kernels: Kernels, pages: Pages, length: number): void {
+    const { layout, batch, limits } = pages;
+    const counts = this.missing(pages, this.#members.size, this.#saved - this.#sharedBehind(kernels, pages, length));
+    const count = counts[limits.length - 1] as number;
+    if (count === 0) return;
+    const own = counts.map((_, stage) => (stage === limits.length - 1 ? count : 0));
+    const bytes = batch * count * pageBytes(layout, layout.stages.at(-1)?.code as PageCode);
+    const at = kernels.memory.allocate(where, bytes);
+    this.#blocks.push({
+      at,
+      slots: slotRuns(
+        layout,
+        batch,
+        own,
+        at,
+        own.map(() => 0),
+      ),
+      owner: undefined,
+    });
+  }
+
+  cut(kernels: Kernels, pages: Pages, length: number): void {
+    this.#saved -= this.#sharedBehind(kernels, pages, length);
+    const member = this.#members.get(pages) as Member;
+    const page = Math.floor(length / PAGE);
+    // A fixed page that is cut is no longer full. Those who share it must all be able to write it, or none.
+    if (page < member.fixed && length % PAGE > 0)
+      for (let b = 0; b < pages.batch; b++) this.#copyPage(kernels, pages, b, page);
+    member.fixed = Math.min(member.fixed, page);
+  }
+
+  release(kernels: Kernels, pages: Pages): void {
+    this.#saved -= this.#sharedBehind(kernels, pages, 0);
+    for (let b = 0; b < pages.batch; b++)
+      for (const entry of tableOf(kernels, pages, b)) if (entry) dropEntry(pages, b, entry);
+    this.#members.delete(pages);
+    for (const block of this.#blocks) if (block.owner === pages) block.owner = undefined;
+    this.#freeBlocks(kernels, pages);
+  }
+
+  #holdersOf(entry: number): number {
+    return this.#holders.get(addressIn(entry)) ?? 1;
+  }
+
+  /** How many fixed pages of a sequence, from the one of token `length` on, others have too. */
+  #sharedBehind(kernels: Kernels, pages: Pages, length: number): number {
+    const { fixed } = this.#members.get(pages) as Member;
+    const table = tableOf(kernels, pages, 0);
+    let count = 0;
+    for (let page = Math.floor(length / PAGE); page < fixed; page++)
+      if (this.#holdersOf(table[page] as number) > 1) count++;
+    return count;
+  }
+
+  /** Gives a sequence a copy of a page, if others have it. */
+  #copyPage(kernels: Kernels, pages: Pages, batchRow: number, page: number): void {
+    const table = tableOf(kernels, pages, batchRow);
+    const entry = table[page] as number;
+    if (this.#holdersOf(entry) < 2) return;
+    table[page] = this.#copyTo(kernels, pages, batchRow, entry);
+    dropEntry(pages, batchRow, entry);
+  }
+
+  /** Frees blocks in which nobody's tables lie, as far as the others have what is reserved; pages in them are moved there. */
+  #freeBlocks(kernels: Kernels, of: Pages): void {
+    for (const block of this.#blocks.filter(({ owner }) => !owner)) {
+      const others = this.#blocks.filter((each) => each !== block);
+      const all = this.#blocks.splice(0, this.#blocks.length, ...others);
+      if (this.missing(of, this.#members.size, this.#saved).some((count) => count > 0)) {
+        this.#blocks.splice(0, others.length, ...all);
+        continue;
+      }
+      for (let b = 0; b < of.batch; b++) this.#movePages(kernels, b, block);
+      kernels.memory.free(block.at);
+    }
+  }
+
+  /** Moves the pages of a sequence and its forks that lie in a block to slots of others. */
+  #movePages(kernels: Kernels, batchRow: number, { slots }: Block): void {
+    const moved = new Map<number, number>();
+    for (const pages of this.#members.keys()) {
+      const table = tableOf(kernels, pages, batchRow);
+      for (const [page, entry] of table.entries()) {
+        const at = addressIn(entry);
+        if (!slots[batchRow]?.some((run) => at >= run.at && at < run.end)) continue;
+        const to = moved.get(entry) ?? this.#copyTo(kernels, pages, batchRow, entry);
+        moved.set(entry, to);
+        table[page] = to;
+      }
+    }
+    for (const [from, to] of moved) {
+      const holders = this.#holdersOf(from);
+      this.#holders.delete(addressIn(from));
+      if (holders > 1) this.#holders.set(addressIn(to), holders);
+    }
+  }
+
+  /** Copies a page to a slot of its own. Returns the entry. */
+  #copyTo({ memory }: Kernels, pages: Pages, batchRow: number, entry: number): number {
+    const code = codeIn(entry);
+    const slot = takeSlot(roomFor(pages, batchRow, stageOf(pages, code)));
+    const bytes = pageBytes(pages.layout, code);
+    memory.u8(slot, bytes).set(memory.u8(addressIn(entry), bytes));
+    return entryOf(slot, code);
+  }
+}
+
+const countOf = (run: SlotRun | undefined) => (run ? (run.end - run.at) / run.bytes : 0);
+
+/** How many of the first pages are full, are in the last stage and are never dropped. */
+function fixedPages({ limits, span, age, length }: Pages): number {
+  if (span < Number.POSITIVE_INFINITY) return 0;
+  const full = Math.floor(length / PAGE);
+  const moved = limits.at(-2);
+  return moved === undefined ? full : Math.max(0, Math.min(full, (age[0] as number) - moved + 1));
+}
+
+/** Bytes that `forkPages` allocates: the tables, and slots for the pages that the fork may come to write. */
+export function forkBytes(pages: Pages): number {
+  const { counts } = familyOf(pages).planFork(pages);
+  return placePages(pages.layout, pages.batch, pages.pagesPerRow, counts).bytes;
+}
+
+/** Pages with the committed tokens of others, which both then share. No call may be running on these. */
+export function forkPages(where: string, kernels: Kernels, pages: Pages): Pages {
+  return familyOf(pages).fork(where, kernels, pages);
+}
+
+function familyOf(pages: Pages): Family {
+  pages.sharing ??= new Family(pages);
+  return pages.sharing as Family;
+}
