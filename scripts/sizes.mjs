@@ -55,8 +55,8 @@ const imports = [
     entries: ["headwise"],
     names: ["loadKernels, scaledDotProductAttention"],
   },
-  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 109.2 },
-  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 87.3 },
+  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 110.5 },
+  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 89.2 },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
   {
     what: "headwise + models, without gguf",
@@ -71,7 +71,7 @@ const imports = [
     what: "headwise + models, decoders alone",
     entries: ["headwise", "headwise/models"],
     names: [undefined, DECODERS],
-    budget: 138,
+    budget: 138.5,
   },
   { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 152 },
   {

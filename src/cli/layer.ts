@@ -3,7 +3,6 @@
 import { type FileHandle, readdir, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { HeadwiseError } from "../base/util/errors.ts";
-import { parseJson } from "../base/util/strings.ts";
 import { fileSource, readRange } from "../files/byte-source.ts";
 import { type GgufFile, openGguf } from "../files/gguf/gguf.ts";
 import { openSafetensorsIndex } from "../files/safetensors/model-index.ts";
@@ -18,14 +17,19 @@ import type { LatentWeights } from "../layers/latent/weights.ts";
 import type { PackedFormat, WeightFormat } from "../layers/linear/formats/format.ts";
 import { type Cache, createCache } from "../layers/pass/cache.ts";
 import type { CacheFormat } from "../layers/state/pages.ts";
-import { fieldsOf, type HfPart, layerOfPrefix, partOfPrefix } from "../models/families/fields.ts";
-import { LATENT_ARCHITECTURE } from "../models/families/gguf.ts";
-import { findLatents, latentRulesOf } from "../models/families/hf-models.ts";
+import { type HfPart, layerOfPrefix, partOfPrefix } from "../models/families/facts.ts";
+import { GGUF_LATENTS } from "../models/families/index.ts";
 import { FAMILIES, findFamily } from "../models/families/tensor-names.ts";
 import { readGgufLatentLayer } from "../models/weights/gguf-latent.ts";
 import { readGgufLayer } from "../models/weights/gguf-layer.ts";
 import { fromHfConfig, type HfConfigOptions } from "../models/weights/hf-config.ts";
-import { findLatentNames, fromHfLatentConfig, latentRoots, readLatentWeights } from "../models/weights/hf-latent.ts";
+import {
+  findLatentNames,
+  fromHfLatentConfig,
+  hasLatents,
+  latentRoots,
+  readLatentWeights,
+} from "../models/weights/hf-latent.ts";
 import { readAttentionWeights } from "../models/weights/hf-weights.ts";
 import { FloatDigest } from "../tools/diagnostics/self-test.ts";
 import { median } from "../tools/diagnostics/timing.ts";
@@ -48,9 +52,7 @@ type Layer =
 
 /** Reads the rules of a layer from config.json, by its model_type. */
 function readRulesOf(command: string, json: string, options: HfConfigOptions): LayerRules {
-  const file = findLatents(fieldsOf("config.json", parseJson(command, "json", json)));
-  if (latentRulesOf(file.raw("model_type")) === undefined)
-    return { ofLatents: false, config: fromHfConfig(json, options) };
+  if (!hasLatents(command, json)) return { ofLatents: false, config: fromHfConfig(json, options) };
   const { layer, part = "decoder" } = options;
   if (part !== "decoder") throw new UsageError(`${command}: --part expected decoder for latent attention, got ${part}`);
   return { ofLatents: true, config: fromHfLatentConfig(json, { layer }) };
@@ -147,7 +149,7 @@ export async function readLayer(command: string, given: string, choice: LayerCho
 
 /** A layer of a GGUF file, by its architecture. */
 async function readGguf(file: GgufFile, layer: number): Promise<Layer> {
-  if (file.metadata.get("general.architecture") === LATENT_ARCHITECTURE)
+  if (GGUF_LATENTS.has(file.metadata.get("general.architecture")))
     return { ofLatents: true, ...(await readGgufLatentLayer(file, layer)) };
   return { ofLatents: false, ...(await readGgufLayer(file, layer)) };
 }

@@ -11,8 +11,7 @@ import { readTexts } from "../files/model-files.ts";
 import { hubHint } from "../files/model-folder.ts";
 import { createFolderStore, type ModelStore } from "../files/store.ts";
 import type { Model } from "../models/blocks/model.ts";
-import { ENCODER_FAMILIES } from "../models/families/encoders.ts";
-import { GGUF_ENCODERS } from "../models/families/gguf.ts";
+import { ENCODERS, GGUF_ENCODERS } from "../models/families/index.ts";
 import { gguf } from "../models/load/gguf.ts";
 import { type LoadModelOptions, loadModel } from "../models/load/load-model.ts";
 import type { Kernels } from "../wasm/kernels.ts";
@@ -96,7 +95,6 @@ export function storeFolder(env: Readonly<Record<string, string | undefined>>, p
 // What is wrong with the MODEL of a command, before anything is started.
 
 const URL_OF_HOST = /^https?:/;
-const ENCODERS = new Set([ENCODER_FAMILIES, GGUF_ENCODERS].flatMap((types) => Object.keys(types)));
 
 /** Throws unless `model` is a folder or a GGUF file that exists, or a URL. */
 export async function expectModelPath(command: string, model: string): Promise<void> {
@@ -132,7 +130,7 @@ export async function refuseEncoder(
   } catch (error) {
     throw aboutFile(command, model, error);
   }
-  if (typeof type === "string" && ENCODERS.has(type))
+  if (ENCODERS.has(type) || GGUF_ENCODERS.has(type))
     throw new FileError(`${command}: MODEL expected a decoder, got ${model}, an encoder (${type})${remedy}`);
 }
 

@@ -6,7 +6,7 @@ import { loadKernels } from "../entries/index.ts";
 import { quantized } from "../entries/quantized.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import { createAttention } from "../layers/attention/attention.ts";
-import { PARTS } from "../models/families/fields.ts";
+import { PARTS } from "../models/families/facts.ts";
 import { readAttentionWeights } from "../models/weights/hf-weights.ts";
 import { type QuantizeResult, type QuantizeTrial, quantizeReport } from "../tools/diagnostics/quantize-report.ts";
 import { FileError, readArguments, readChoice, readCount, UsageError } from "./args.ts";

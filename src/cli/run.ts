@@ -9,7 +9,7 @@ import type { CacheFormat } from "../layers/state/pages.ts";
 import type { Model } from "../models/blocks/model.ts";
 import { forward } from "../models/decoder/forward.ts";
 import { createSession } from "../models/decoder/session.ts";
-import { PARTS } from "../models/families/fields.ts";
+import { PARTS } from "../models/families/facts.ts";
 import { createRandom } from "../tools/diagnostics/random.ts";
 import { FloatDigest } from "../tools/diagnostics/self-test.ts";
 import { median } from "../tools/diagnostics/timing.ts";

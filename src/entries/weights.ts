@@ -36,8 +36,8 @@ export type { AttentionConfig } from "../layers/attention/config.ts";
 export type { AttentionWeights } from "../layers/attention/weights.ts";
 export type { LatentConfig } from "../layers/latent/config.ts";
 export type { LatentWeights } from "../layers/latent/weights.ts";
-export type { HfPart } from "../models/families/fields.ts";
-export type { HfAttentionConfig } from "../models/families/hf-rules.ts";
+export type { HfAttentionConfig } from "../models/families/attention-rules.ts";
+export type { HfPart } from "../models/families/facts.ts";
 export {
   type ConvertedToGqa,
   type ConvertibleConfig,

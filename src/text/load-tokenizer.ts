@@ -7,7 +7,7 @@ import { type GgufFile, readGgufMetadata } from "../files/gguf/gguf.ts";
 import { type ModelSource, readTexts } from "../files/model-files.ts";
 import { hubHint } from "../files/model-folder.ts";
 import type { ModelStore } from "../files/store.ts";
-import { GENERATION } from "../models/families/fields.ts";
+import { GENERATION } from "../models/families/facts.ts";
 import { readVocabulary, toTokenizerFiles } from "./gguf/tokenizer-json.ts";
 import { findTokenizers, type TokenizersLibrary } from "./libraries.ts";
 import { makeTokenizer, type Tokenizer } from "./tokenizer.ts";

@@ -3,7 +3,7 @@
 import { expect, test } from "vitest";
 import { checkConfig } from "../../src/layers/attention/config.ts";
 import { checkLatentConfig } from "../../src/layers/latent/config.ts";
-import { latentModelTypes, modelTypes, rulesOf } from "../../src/models/families/hf-models.ts";
+import { LATENTS, LAYERS } from "../../src/models/families/index.ts";
 import { fromHfConfig } from "../../src/models/weights/hf-config.ts";
 import { fromHfLatentConfig } from "../../src/models/weights/hf-latent.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
@@ -55,7 +55,7 @@ function fileOf(type: string): Record<string, unknown> & { model_type: string } 
 test("over 10 000 random files, fromHfConfig gives what createAttention accepts, or names the field", () => {
   const random = createRandom(12);
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random.next() * list.length)]!;
-  const types = modelTypes();
+  const types = [...LAYERS.keys()] as string[];
   let accepted = 0;
   for (let i = 0; i < 10_000; i++) {
     const json = fileOf(types[i % types.length]!);
@@ -70,7 +70,7 @@ test("over 10 000 random files, fromHfConfig gives what createAttention accepts,
       if (inside && random.next() < 0.7)
         (json[field] as { rope_type: unknown }).rope_type = pick(["yarn", "linear", "llama3"]);
     }
-    const sided = rulesOf(json.model_type)!.sides !== undefined;
+    const sided = LAYERS.get(json.model_type)!.sides !== undefined;
     const options = {
       ...{ layer: Math.floor(random.next() * 4), relativeBias: true },
       ...(sided && { part: pick(["encoder", "decoder", "cross"] as const) }),
@@ -100,7 +100,7 @@ const LATENT_FIELDS = [
 test("over 5 000 random files, fromHfLatentConfig gives what createLatentAttention accepts, or names the field", () => {
   const random = createRandom(13);
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random.next() * list.length)]!;
-  const types = latentModelTypes();
+  const types = [...LATENTS.keys()] as string[];
   let accepted = 0;
   for (let i = 0; i < 5000; i++) {
     const json: Record<string, unknown> = {

@@ -13,6 +13,7 @@ sys.dont_write_bytecode = True
 
 from cases.decoder import decoder_cases
 from cases.files import file_cases
+from cases.models import model_cases
 from cases.onnx import onnx_cases
 from cases.quantised import quantised_cases
 from cases.store import CASES, HERE
@@ -21,7 +22,7 @@ from cases.tutorials import tutorial_cases
 
 for old in HERE.glob("*/*.safetensors"):
     old.unlink()
-for make in (onnx_cases, torch_cases, tutorial_cases, decoder_cases, quantised_cases, file_cases):
+for make in (onnx_cases, torch_cases, tutorial_cases, decoder_cases, model_cases, quantised_cases, file_cases):
     make()
 lines = ",\n".join(json.dumps(entry, sort_keys=True, ensure_ascii=True) for entry in CASES)
 (HERE / "index.json").write_text(f'{{"format":1,"cases":[\n{lines}\n]}}\n')

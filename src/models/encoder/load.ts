@@ -24,11 +24,9 @@ import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
 import type { LoadedModel } from "../blocks/model.ts";
 import { packRelative } from "../blocks/relative.ts";
-import { FAMILIES } from "../families/decoders.ts";
-import { ENCODER_FAMILIES, TWO_HALVES } from "../families/encoders.ts";
-import { GENERATION } from "../families/fields.ts";
-import { GGUF_ENCODERS } from "../families/gguf.ts";
-import type { HfAttentionConfig } from "../families/hf-rules.ts";
+import type { HfAttentionConfig } from "../families/attention-rules.ts";
+import { GENERATION } from "../families/facts.ts";
+import { DECODERS, ENCODERS, GGUF_ENCODERS, HALVES } from "../families/index.ts";
 import { type ModelFormats, type PackedFormats, readFormats, uniformFormats } from "../load/formats.ts";
 import type { GgufReader } from "../load/gguf.ts";
 import { asTable, type BlockContext, type LoadMore, loadNorm } from "../load/load-layers.ts";
@@ -265,7 +263,7 @@ async function readFiles(
 
 /** Reads config.json of an encoder. */
 export function readEncoder(where: string, config: string | object): Decoder {
-  const found = readDecoder(where, config, undefined, { ...FAMILIES, ...ENCODER_FAMILIES });
+  const found = readDecoder(where, config, undefined, new Map([...DECODERS, ...ENCODERS]));
   return asEncoder(where, found, "model_type");
 }
 
@@ -370,7 +368,7 @@ function readHalves(where: string, files: ModelFiles, maxSeqLen?: number): Decod
 
 /** Reads config.json of a model with two halves. */
 export function readSeq2Seq(where: string, config: string | object, maxSeqLen?: number): Decoder {
-  return readDecoder(where, config, maxSeqLen, TWO_HALVES);
+  return readDecoder(where, config, maxSeqLen, HALVES);
 }
 
 /** What to plan an encoder's memory for. */

@@ -2,7 +2,7 @@
 // forced_decoder_ids of generation_config.json, or without that file of config.json.
 
 import { parseJson } from "../../base/util/strings.ts";
-import { type Fields, fieldsOf } from "../families/fields.ts";
+import { type Fields, fieldsOf } from "../families/facts.ts";
 import type { TokenRules } from "../spec/spec.ts";
 
 /** Reads the rules of a model with `vocabSize` tokens from the text of a file of this name; undefined for one without any. */

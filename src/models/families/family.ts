@@ -1,9 +1,17 @@
-// How a family of models differs from Llama around its attention, as data: the type of the rows of decoders.ts and encoders.ts.
+// How a family of whole models differs from Llama, as data: the type of what each file of a family states.
 
-import type { EmbedSpec, HeadSpec, MlpSpec, MoeSpec, NormRole, NormSpec, RelativeBias } from "../spec/spec.ts";
-import type { Fields, HfPart } from "./fields.ts";
-
-// How a family of decoders differs from Llama around its attention, as data: what families.ts has a row of for each.
+import type {
+  ActivationSpec,
+  EmbedSpec,
+  HeadSpec,
+  MlpSpec,
+  MoeSpec,
+  NormRole,
+  NormSpec,
+  RelativeBias,
+} from "../spec/spec.ts";
+import type { AttentionRules, LatentRules } from "./attention-rules.ts";
+import type { Facts, Fields, HfPart } from "./facts.ts";
 
 /** Names of the tensors of an MLP below its prefix, without ".weight" and ".bias". */
 export interface MlpNames {
@@ -18,6 +26,8 @@ export interface MoeNames {
   readonly router: string;
   /** The whole name of the vector that is added to scores for the choice. */
   readonly correction?: string;
+  /** That vector is a matrix of one row. */
+  readonly correctionRow?: true;
   /**
    * The prefix of an expert's MLP, and its names; or "stacked": tensors [experts, outputs, inputs] of the same names; or
    * "interleaved": one tensor [experts, inputs, outputs] each of gates and factors in turns, and of the last projections.
@@ -66,46 +76,13 @@ export interface Names {
   readonly transform?: { readonly dense: string; readonly norm: string };
 }
 
-/** What differs from Llama. Functions read further fields of config.json. */
-export interface Family {
-  readonly names?: Partial<Names>;
-  /** Names that depend on the file. */
-  readonly namesOf?: (file: Fields) => Partial<Names>;
-  /** Which half of a model with two, and the family of the encoder where this is the decoder. */
+/** How the tensors of a file differ from Llama's besides their names. */
+export interface TensorForm {
+  /** Which half of a model with two. */
   readonly part?: HfPart;
-  readonly encoder?: Family;
-  /** The fields that the number of layers can have. */
-  readonly layers?: readonly string[];
   /** Matrices are [inputs, outputs]. */
   readonly layout?: "in-out";
-  readonly norm?: Partial<NormSpec> & {
-    /** The field of the epsilon. Default "rms_norm_eps". */
-    readonly field?: string;
-    /** What files without it may have instead. */
-    readonly otherField?: string;
-  };
-  /** The field of the activation, and the word that stands for an absent one. Default "hidden_act", "silu". */
-  readonly activation?: { readonly fields?: readonly string[]; readonly word?: string };
-  /** The word of the activation, and whether the MLP is gated, where one field says both. */
-  readonly mlp?: (file: Fields) => { readonly word: string; readonly gated: boolean };
-  /** Whether the MLP is gated. Default true. */
-  readonly plain?: true;
-  /** Floats between the projections of the MLP. Default the field "intermediate_size". */
-  readonly mlpDim?: (file: Fields, dModel: number) => number;
-  /** A mixture of experts instead of the MLP; undefined for a layer without. */
-  readonly moe?: (file: Fields, layer: number, mlp: (dim: number) => MlpSpec) => MoeSpec | undefined;
   readonly moeNames?: MoeNames;
-  readonly parallel?: (file: Fields) => boolean;
-  readonly addsToNormed?: (file: Fields) => boolean;
-  /** What the outputs of branches are multiplied by. Default 1. */
-  readonly scale?: (file: Fields) => number;
-  readonly embed?: (file: Fields, dModel: number, norm: NormSpec) => Partial<EmbedSpec>;
-  readonly relativeBias?: (file: Fields) => RelativeBias;
-  /** Layers that have weights of their own, where others repeat them: `order` of ModelSpec. */
-  readonly order?: (file: Fields) => readonly number[];
-  /** Norms that a layer lacks. */
-  readonly lacks?: (layer: number) => readonly NormRole[];
-  readonly head?: (file: Fields) => Partial<HeadSpec>;
   /** Layer norms of each head's query and key: the flag, their names, and whether heads have gains of their own. */
   readonly headNorm?: {
     readonly flag: string;
@@ -114,8 +91,75 @@ export interface Family {
     /** "together": one tensor [heads, headDim]; "apart": NAME.norms.N for each head. Default: one for all heads. */
     readonly each?: "together" | "apart";
   };
+  /** Tensors that are not read. */
+  readonly ignoredTensors?: RegExp;
+}
+
+/** Where a bias is. "qkv" is of queries, keys and values, "o" of attention's outputs. */
+export type BiasPart = "qkv" | "o" | "mlp" | "router" | "norm" | "headNorm" | "head";
+
+/**
+ * Which biases the models of these types have, which shapes do not say, where that is not by the flags `attention_bias` and
+ * `mlp_bias`. Parameters are counted by it; what reads files takes those that there are.
+ */
+export type Biases = readonly (readonly [types: string, rule: (facts: Facts) => readonly BiasPart[]])[];
+
+/** How GGUF files of whole models differ from those of Llama besides what config.json states too. */
+export interface GgufForm {
+  /** Of config.json and safetensors, single layers alone are read. */
+  readonly alone?: true;
+  /** Names of norms where they are not those of their role. */
+  readonly norms?: Names["norms"];
+  /** In layers that lack the norm of the MLP, both branches read the residual. */
+  readonly oneNorm?: true;
+  /** Whether the weights of a token's experts are divided by their sum, if the file does not state it. Default true. */
+  readonly renormalise?: false;
+}
+
+/** What differs from Llama: RMS norms before attention and MLP, a gated MLP with SiLU, and a head of its own. */
+export interface Family extends TensorForm {
+  readonly attention: AttentionRules | LatentRules;
+  /** How GGUF files differ, whose whole models are read. */
+  readonly gguf?: GgufForm;
+  readonly names?: Partial<Names>;
+  /** Names that depend on the file. */
+  readonly namesOf?: (facts: Facts) => Partial<Names>;
+  /** The family of the encoder where this is the decoder of a model with two halves. */
+  readonly encoder?: Family;
+  /** The fields that the number of layers can have. */
+  readonly layers?: readonly string[];
+  readonly norm?: Partial<NormSpec> & {
+    /** The field of the epsilon. Default "rms_norm_eps". */
+    readonly field?: string;
+    /** What files without it may have instead. */
+    readonly otherField?: string;
+  };
+  /** The field of the activation, and the word that stands for an absent one. Default "hidden_act", "silu". */
+  readonly activation?: { readonly fields?: readonly string[]; readonly word?: string };
+  /** That of experts, where it is none of those that have a word. */
+  readonly expertActivation?: ActivationSpec;
+  /** The word of the activation, and whether the MLP is gated, where one field says both. */
+  readonly mlp?: (file: Fields) => { readonly word: string; readonly gated: boolean };
+  /** The MLP has no gate. */
+  readonly plain?: true;
+  /** Floats between the projections of the MLP. Default the field "intermediate_size". */
+  readonly mlpDim?: (file: Fields, dModel: number) => number;
+  /** A mixture of experts instead of the MLP; undefined for a layer without. */
+  readonly moe?: (file: Fields, layer: number, mlp: (dim: number) => MlpSpec) => MoeSpec | undefined;
+  /** Both branches read the residual. */
+  readonly parallel?: (facts: Facts) => boolean;
+  readonly addsToNormed?: (file: Fields) => boolean;
+  /** What the outputs of branches are multiplied by. Default 1. */
+  readonly scale?: (facts: Facts) => number;
+  readonly embed?: (facts: Facts, dModel: number, norm: NormSpec) => Partial<EmbedSpec>;
+  readonly relativeBias?: (file: Fields) => RelativeBias;
+  /** Layers that have weights of their own, where others repeat them: `order` of ModelSpec. */
+  readonly order?: (file: Fields) => readonly number[];
+  /** Norms that a layer lacks. */
+  readonly lacks?: (layer: number) => readonly NormRole[];
+  readonly head?: (facts: Facts) => Partial<HeadSpec>;
   /** Whether there is a norm after the last layer. Default true. */
-  readonly finalNorm?: (file: Fields) => boolean;
+  readonly finalNorm?: (facts: Facts) => boolean;
   /** The field of the number of tokens. Default "max_position_embeddings". */
   readonly lengthField?: string;
   /** The head is shared if config.json does not say it. Default: if the file has none of its own; without a file, it is not. */
@@ -124,9 +168,10 @@ export interface Family {
   readonly only?: Readonly<Record<string, readonly unknown[]>>;
   /** Fields that mean nothing for the result. */
   readonly ignored?: readonly string[];
-  /** Tensors that are not read. */
-  readonly ignoredTensors?: RegExp;
 }
+
+/** The tensors of an MLP with a gate. */
+export const GATED_MLP: MlpNames = { gate: "gate_proj", up: "up_proj", down: "down_proj" };
 
 /** Names of tensors in the files of Llama. */
 export const LLAMA_NAMES: Names = {
@@ -141,22 +186,51 @@ export const LLAMA_NAMES: Names = {
   projections: ["q_proj", "k_proj", "v_proj", "o_proj"],
   norms: { attentionPre: "input_layernorm", mlpPre: "post_attention_layernorm" },
   mlpAt: "mlp",
-  mlp: { gate: "gate_proj", up: "up_proj", down: "down_proj" },
+  mlp: GATED_MLP,
   finalNorm: "norm",
   head: "lm_head",
 };
 
-// Norms that several families share.
+// What several families share. Objects have no spread here and in the records of attention, so that bundlers can drop them.
 
 /** Layer norms with the field that most families have for their epsilon. */
 export const LAYER_NORM: NonNullable<Family["norm"]> = { kind: "layer", eps: 1e-5, field: "layer_norm_eps" };
 
 /** The same with the field of GPT-2. */
-export const LAYER_NORM_EPSILON: NonNullable<Family["norm"]> = { ...LAYER_NORM, field: "layer_norm_epsilon" };
+export const LAYER_NORM_EPSILON: NonNullable<Family["norm"]> = {
+  kind: "layer",
+  eps: 1e-5,
+  field: "layer_norm_epsilon",
+};
 
 /** Layer norms of the heads of queries and keys. */
-export const LAYER_NORMS: NonNullable<Family["headNorm"]> = {
-  flag: "qk_layernorm",
-  q: "q_layernorm",
-  k: "k_layernorm",
+export const HEAD_NORMS = { flag: "qk_layernorm", q: "q_layernorm", k: "k_layernorm" } as const;
+
+/** Norms on the outputs of branches as well. */
+export const SANDWICH_NORMS: Names["norms"] = {
+  attentionPre: "input_layernorm",
+  attentionPost: "post_attention_layernorm",
+  mlpPre: "pre_feedforward_layernorm",
+  mlpPost: "post_feedforward_layernorm",
 };
+
+/** One norm for both branches. */
+export const ONE_NORM: Names["norms"] = { attentionPre: "input_layernorm" };
+
+/** The gate and the other factor in one matrix. */
+export const FUSED_MLP: MlpNames = { gate: "gate_up_proj", down: "down_proj" };
+
+/** Four matrices of attention of which the last is out_proj. */
+export const OUT_PROJ: Names["projections"] = ["q_proj", "k_proj", "v_proj", "out_proj"];
+
+/** Models with biases throughout. */
+export const ALL_BIASES = (): readonly BiasPart[] => ["qkv", "o", "mlp", "norm"];
+
+/** Fields of GPT-2 and its relatives that describe a head for classes. */
+export const SUMMARY: readonly string[] = [
+  "summary_activation",
+  "summary_first_dropout",
+  "summary_proj_to_labels",
+  "summary_type",
+  "summary_use_proj",
+];

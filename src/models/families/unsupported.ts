@@ -48,17 +48,6 @@ export const UNSUPPORTED_ARCHITECTURES: Unsupported = {
   "relative positions inside attention": "t5 t5encoder",
 };
 
-/** Values of `model_type` of whole models, by the function that reads them where `loadModel` does not. */
-const READERS: Unsupported = {
-  loadEncoder: "albert bert camembert distilbert modernbert mpnet nomic_bert roberta xlm-roberta",
-  loadSeq2Seq: "bart t5 whisper",
-};
-
-/** That function; undefined if there is none. */
-export function readerOf(type: unknown): string | undefined {
-  return reasonAgainst(READERS, type);
-}
-
 /** The rule for an error. */
 export const UNSUPPORTED_RULE = "attention that this package computes";
 

@@ -29,7 +29,7 @@ import {
   type PackedTable,
   packedNorm,
 } from "../blocks/places.ts";
-import type { Family, MlpNames, Names } from "../families/family.ts";
+import type { MlpNames, Names, TensorForm } from "../families/family.ts";
 import type { AttentionTensors } from "../spec/attention-tensors.ts";
 import type { Decoder } from "../spec/read-spec.ts";
 import type { BlockSpec, NormRole } from "../spec/spec.ts";
@@ -42,7 +42,7 @@ export interface BlockContext {
   readonly kernels: Kernels;
   readonly reader: WeightReader;
   readonly names: Names;
-  readonly family: Family;
+  readonly family: TensorForm;
   readonly attention: AttentionTensors;
   readonly dModel: number;
   /** The requested formats of attention and MLP; undefined for those of the file. */
@@ -215,7 +215,7 @@ async function loadMlp(
 
 async function loadMoe(context: BlockContext, at: string, place: MoePlace, base: number): Promise<PackedMoe> {
   const { kernels, reader, family, staging } = context;
-  const names = family.moeNames as NonNullable<Family["moeNames"]>;
+  const names = family.moeNames as NonNullable<TensorForm["moeNames"]>;
   const { spec } = place;
   const gate = await reader.linear(base, place.gate, `${at}${names.router}`, staging, "out-in");
   const correction = spec.router.correction ? await reader.vector(`${at}${names.correction}`) : undefined;

@@ -3,8 +3,8 @@
 import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import type { AttentionWeights } from "../../layers/attention/weights.ts";
 import type { LatentWeights } from "../../layers/latent/weights.ts";
-import type { Family, Names } from "../families/family.ts";
-import type { HfAttentionConfig } from "../families/hf-rules.ts";
+import type { HfAttentionConfig } from "../families/attention-rules.ts";
+import type { Names, TensorForm } from "../families/family.ts";
 import { latentBiases, latentTensors, readLatentWeights } from "../weights/hf-latent.ts";
 import { readAttentionWeights } from "../weights/hf-weights.ts";
 import type { BlockSpec } from "./spec.ts";
@@ -21,7 +21,7 @@ export interface AttentionTensors {
 }
 
 /** Those of safetensors files. */
-export function hfAttentionTensors(names: Names, family: Family): AttentionTensors {
+export function hfAttentionTensors(names: Names, family: TensorForm): AttentionTensors {
   const file = (tensors: SafetensorsFile["tensors"]): SafetensorsFile => ({ metadata: new Map(), tensors });
   return {
     required: (attention) => requiredTensors(attention, names, family),
@@ -35,7 +35,7 @@ export function hfAttentionTensors(names: Names, family: Family): AttentionTenso
 function requiredTensors(
   attention: BlockSpec["attention"],
   { projections, sinks }: Names,
-  { layout, headNorm }: Family,
+  { layout, headNorm }: TensorForm,
 ): NamedShapes {
   if (attention.kind === "latent") return latentTensors(attention.config);
   const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, qkNorm } = attention.config;
@@ -67,7 +67,7 @@ function requiredTensors(
 }
 
 /** Of each projection, and of norms of heads. */
-function biases(attention: BlockSpec["attention"], names: Names, family: Family): NamedShapes {
+function biases(attention: BlockSpec["attention"], names: Names, family: TensorForm): NamedShapes {
   if (attention.kind === "latent") return latentBiases(attention.config);
   const outputs = (shape: readonly number[]) => (family.layout === "in-out" ? shape.slice(1) : shape.slice(0, 1));
   const isProjection = (name: string) => names.projections.some((own) => name === `${own}.weight`);
@@ -86,7 +86,7 @@ function headNormShapes(
   name: string,
   heads: number,
   headDim: number,
-  each: NonNullable<Family["headNorm"]>["each"],
+  each: NonNullable<TensorForm["headNorm"]>["each"],
 ): NamedShapes {
   if (each === "apart") return Array.from({ length: heads }, (_, head) => [`${name}.norms.${head}.weight`, [headDim]]);
   return [[`${name}.weight`, each === "together" ? [heads, headDim] : [headDim]]];

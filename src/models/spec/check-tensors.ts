@@ -3,8 +3,9 @@
 import { hasShape, shapeText } from "../../base/tensor/dtypes.ts";
 import type { MatrixLayout } from "../../base/tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
-import type { MlpNames } from "../families/family.ts";
-import type { Fields } from "../families/fields.ts";
+import type { Facts } from "../families/facts.ts";
+import type { BiasPart, MlpNames } from "../families/family.ts";
+import { BIASES } from "../families/index.ts";
 import type { Decoder } from "./read-spec.ts";
 import { type BlockSpec, type MlpSpec, type MoeSpec, type NormRole, type NormSpec, widthOfRows } from "./spec.ts";
 
@@ -163,7 +164,8 @@ export function expectedTensors({ spec, names, family, attention }: Decoder, roo
     const own = family.moeNames;
     if (own === undefined) return;
     linear(`${at}${own.router}`, moe.experts, dModel, "out-in");
-    if (own.correction && moe.router.correction) required.set(`${at}${own.correction}`, [moe.experts]);
+    if (own.correction && moe.router.correction)
+      required.set(`${at}${own.correction}`, own.correctionRow ? [1, moe.experts] : [moe.experts]);
     const { dim } = moe.expert;
     if (own.expert === "stacked")
       for (const [name, n, k] of [
@@ -205,42 +207,11 @@ export function expectedTensors({ spec, names, family, attention }: Decoder, roo
 // How many numbers the tensors of a whole decoder hold: its parameters. Which biases a model has, shapes do not say: each type has
 // a rule, from the class of that name in transformers.
 
-/** Where a bias is. "qkv" is of queries, keys and values, "o" of attention's outputs. */
-type BiasPart = "qkv" | "o" | "mlp" | "router" | "norm" | "headNorm" | "head";
-type BiasRule = (file: Fields) => readonly BiasPart[];
-
-const always =
-  (...parts: BiasPart[]): BiasRule =>
-  () =>
-    parts;
-const flagged =
-  (name: string, otherwise: boolean, parts: readonly BiasPart[], more: readonly BiasPart[] = []): BiasRule =>
-  (file) =>
-    file.flag(name, otherwise) ? [...parts, ...more] : more;
-
-const ALL: readonly BiasPart[] = ["qkv", "o", "mlp"];
-const BY_FLAGS: BiasRule = (file) => [
-  ...(file.flag("attention_bias", false) ? (["qkv", "o"] as const) : []),
-  ...(file.flag("mlp_bias", false) ? (["mlp"] as const) : []),
+/** Biases of models that have none of their own rules. */
+const biasesByFlags = (facts: Facts): readonly BiasPart[] => [
+  ...(facts.flag("attention_bias", false) ? (["qkv", "o"] as const) : []),
+  ...(facts.flag("mlp_bias", false) ? (["mlp"] as const) : []),
 ];
-
-const BIASES: Readonly<Record<string, BiasRule>> = {
-  bloom: always(...ALL, "norm"),
-  falcon: flagged("bias", false, ALL, ["norm"]),
-  glm: flagged("attention_bias", false, ["qkv"]),
-  glm4: flagged("attention_bias", false, ["qkv"]),
-  glm4_moe: flagged("attention_bias", false, ["qkv"]),
-  gpt2: always(...ALL, "norm"),
-  gpt_neox: flagged("attention_bias", true, ["qkv", "o"], ["mlp", "norm"]),
-  gpt_oss: flagged("attention_bias", true, ["qkv", "o"], ["router"]),
-  gptj: always("mlp", "norm", "head"),
-  opt: always(...ALL, "norm"),
-  phi: always(...ALL, "norm", "headNorm", "head"),
-  qwen2: always("qkv"),
-  qwen2_moe: always("qkv"),
-  stablelm: flagged("use_qkv_bias", false, ["qkv"], ["norm"]),
-  starcoder2: flagged("use_bias", true, ALL, ["norm"]),
-};
 
 /** The parameters of a decoder. */
 interface DecoderCounts {
@@ -254,10 +225,10 @@ interface DecoderCounts {
 const sizeOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
 
 /** Counts the parameters of a decoder, whose head is resolved (`resolveHead`), and whose config.json is `file`. */
-export function countDecoder(decoder: Decoder, file: Fields): DecoderCounts {
+export function countDecoder(decoder: Decoder, file: Facts): DecoderCounts {
   const { spec } = decoder;
   const { required, optional } = expectedTensors(decoder, "");
-  const parts = (BIASES[spec.type] ?? BY_FLAGS)(file);
+  const parts = (BIASES.get(spec.type)?.[1] ?? biasesByFlags)(file);
   const biases = [...optional].filter(([name]) => parts.includes(partOf(name, decoder)));
   const parameters = [...required, ...biases].reduce((sum, [, shape]) => sum + sizeOf(shape), 0);
   const idle = spec.blocks.reduce((sum, { mlp }) => sum + idleOf(mlp, spec.dModel), 0);

@@ -4,9 +4,9 @@ import { shapeText } from "../../base/tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { nearestNames } from "../../base/util/strings.ts";
 import type { GgufFile } from "../../files/gguf/gguf.ts";
-import type { MoeNames, Names } from "../families/family.ts";
-import { ARCHITECTURES, DECODERS, type DecoderRules, GGUF_ENCODERS, LATENT_ARCHITECTURE } from "../families/gguf.ts";
-import { POSITIVE_RULE } from "../families/numbers.ts";
+import { POSITIVE_RULE } from "../families/facts.ts";
+import { type Family, LLAMA_NAMES, type MoeNames, type Names } from "../families/family.ts";
+import { type Families, GGUF_DECODERS, GGUF_LATENTS, GGUF_LAYERS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../families/unsupported.ts";
 import {
   type AttentionShapes,
@@ -19,12 +19,12 @@ import {
 import { latentWeights, readLatents } from "../weights/gguf-latent.ts";
 import { headWeights, readHeads } from "../weights/gguf-layer.ts";
 import type { AttentionTensors } from "./attention-tensors.ts";
-import { type Decoder, expectPositions, positionsOf, SESSION_LENGTH } from "./read-spec.ts";
-import type { BlockSpec, EmbedSpec, MlpSpec, ModelSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
+import { ACTIVATIONS, type Decoder, expectPositions, positionsOf, SESSION_LENGTH } from "./read-spec.ts";
+import type { ActivationSpec, BlockSpec, EmbedSpec, MlpSpec, ModelSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
 
 // The MLPs and experts of GGUF files.
 
-const MOE_NAMES: Required<MoeNames> = {
+const MOE_NAMES = {
   router: "ffn_gate_inp",
   correction: "exp_probs_b.bias",
   expert: "stacked",
@@ -32,7 +32,7 @@ const MOE_NAMES: Required<MoeNames> = {
   shared: "",
   sharedMlp: { gate: "ffn_gate_shexp", up: "ffn_up_shexp", down: "ffn_down_shexp" },
   sharedGate: "ffn_gate_inp_shexp",
-};
+} as const satisfies MoeNames;
 
 /** How scores of experts become weights, as files number it: softmax of all, sigmoid, or softmax of those chosen. */
 const [SOFTMAX_GATE, SIGMOID_GATE, CHOSEN_GATE] = [1, 2, 3];
@@ -40,9 +40,10 @@ const [SOFTMAX_GATE, SIGMOID_GATE, CHOSEN_GATE] = [1, 2, 3];
 /** The MLP of a layer, or its experts if it has a router. `keys` are those of the layer, and `has` looks for its tensors. */
 function readMlp(
   keys: Keys,
-  { activation = { kind: "swish", alpha: 1 }, plain, renormalise }: DecoderRules,
+  { activation: { word = "silu" } = {}, expertActivation, plain, gguf }: Family,
   has: (tensor: string) => boolean,
 ): MlpSpec | MoeSpec {
+  const activation = expertActivation ?? (ACTIVATIONS[word] as ActivationSpec);
   const mlp = (dim: number): MlpSpec => ({ kind: "mlp", dim, gated: !plain, activation });
   if (!has(`${MOE_NAMES.router}.weight`)) return mlp(keys.count("feed_forward_length"));
   const experts = keys.count("expert_count");
@@ -68,7 +69,7 @@ function readMlp(
     router: {
       score: gating === SIGMOID_GATE ? "sigmoid" : "softmax",
       correction: has(MOE_NAMES.correction),
-      renormalise: gating === CHOSEN_GATE || (keys.flag("expert_weights_norm") ?? renormalise ?? true),
+      renormalise: gating === CHOSEN_GATE || keys.flag("expert_weights_norm", gguf?.renormalise ?? true),
       scale: keys.factor("expert_weights_scale") ?? 1,
       groups,
       keepGroups,
@@ -94,7 +95,14 @@ const NAMES: Names = {
   layers: "blk",
   attention: "attn_",
   projections: [],
-  norms: { attentionPre: "attn_norm", mlpPre: "ffn_norm" },
+  norms: {
+    attentionPre: "attn_norm",
+    attentionPost: "post_attention_norm",
+    attentionAfter: "attn_output_norm",
+    mlpPre: "ffn_norm",
+    mlpPost: "post_ffw_norm",
+    mlpAfter: "layer_output_norm",
+  },
   mlpAt: "",
   mlp: { gate: "ffn_gate", up: "ffn_up", down: "ffn_down" },
   finalNorm: "output_norm",
@@ -111,21 +119,25 @@ export async function readGgufDecoder(
   where: string,
   file: Header,
   maxSeqLen?: number,
-  encoders?: Readonly<Record<string, DecoderRules>>,
+  encoders?: Families,
 ): Promise<Decoder> {
   const { metadata, tensors } = file;
-  const { name, rules } = findRules(where, metadata, encoders);
+  const { name, family } = findFamily(where, metadata, encoders);
   const keyAt = (layer: number) => keysOf(where, metadata, name, layer);
   const keys = keyAt(0);
   const stated = keys.count("context_length");
   const longest = maxSeqLen ?? stated;
   const factors = (await readLongFactors(where, file, name, longest)) ?? (await readRopeFactors(where, file));
   const has = (tensor: string) => tensors.has(`${tensor}.weight`);
-  const norm: NormSpec = { kind: rules.norm ?? "rms", eps: readEps(keys, rules) };
+  const norm: NormSpec = { kind: family.norm?.kind ?? "rms", eps: readEps(keys, family) };
+  const own: Names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(keys) };
+  const roles = Object.keys(own.norms) as NormRole[];
   const names: Names = {
     ...NAMES,
-    norms: has("blk.0.attn_norm_2") ? FALCON_NORMS : (rules.norms ?? NAMES.norms),
-    ...(rules.joinedMlp && { mlp: { gate: "ffn_up", down: "ffn_down" } }),
+    norms: has("blk.0.attn_norm_2")
+      ? FALCON_NORMS
+      : (family.gguf?.norms ?? Object.fromEntries(roles.map((role) => [role, NAMES.norms[role] as string]))),
+    ...(own.mlp.up === undefined && { mlp: { gate: "ffn_up", down: "ffn_down" } }),
   };
   const layers = keys.count("block_count");
   if (layers > MOST_LAYERS) keys.fail("block_count", `at most ${MOST_LAYERS}`, layers);
@@ -133,14 +145,14 @@ export async function readGgufDecoder(
   const blocks = Array.from({ length: layers }, (_, layer): BlockSpec => {
     const [attention, shapes] = readAttention(where, file, name, layer, factors);
     attentionShapes.set(attention, shapes);
-    const roles = Object.entries(names.norms).filter(
-      ([role, tensor]) => role !== "mlpPre" || rules.parallel !== "one-norm" || has(`blk.${layer}.${tensor}`),
+    const there = Object.entries(names.norms).filter(
+      ([role, tensor]) => role !== "mlpPre" || !family.gguf?.oneNorm || has(`blk.${layer}.${tensor}`),
     );
-    const norms = Object.fromEntries(roles.map(([role]) => [role as NormRole, norm]));
+    const norms: BlockSpec["norms"] = Object.fromEntries(there.map(([role]) => [role as NormRole, norm]));
     return {
       ...{ attention, norms },
-      mlp: readMlp(keyAt(layer), rules, (tensor) => tensors.has(`blk.${layer}.${tensor}`)),
-      parallel: isParallel(keys, rules, norms),
+      mlp: readMlp(keyAt(layer), family, (tensor) => tensors.has(`blk.${layer}.${tensor}`)),
+      parallel: family.gguf?.oneNorm ? norms.mlpPre === undefined : (family.parallel?.(keys) ?? false),
       addsToNormed: false,
       scale: keys.factor("residual_scale") ?? 1,
     };
@@ -148,18 +160,18 @@ export async function readGgufDecoder(
   const { dModel } = (blocks[0] as BlockSpec).attention.config;
   // 0 without a table, which is reported with all other tensors that are missing.
   const [vocabSize = 0] = tensors.get(`${NAMES.embed}.weight`)?.shape ?? [];
+  const ownEmbed = family.embed?.(keys, dModel, norm) ?? {};
   const embed: EmbedSpec = {
     dim: dModel,
-    scale: rules.scalesEmbedding ? Math.sqrt(dModel) : (keys.factor("embedding_scale") ?? 1),
-    ...(rules.embedNorm && { norm }),
-    ...(rules.positions && {
+    scale: ownEmbed.scale ?? keys.factor("embedding_scale") ?? 1,
+    ...(ownEmbed.norm && { norm }),
+    ...(ownEmbed.positions && {
       positions: { offset: 0, rows: expectMatrix(where, file, `${NAMES.positions}.weight`)[0] as number },
     }),
     // A single type may be a vector.
     ...(has(TYPES) && encoders && { types: tensors.get(`${TYPES}.weight`)!.shape.at(-2) ?? 1 }),
   };
   if (maxSeqLen !== undefined) expectPositions(where, positionsOf(embed), maxSeqLen);
-  const logitScale = keys.factor("logit_scale") ?? rules.logitScale ?? 1;
   const spec: ModelSpec = {
     type: name,
     dModel,
@@ -168,53 +180,51 @@ export async function readGgufDecoder(
     sessionLength: maxSeqLen ?? Math.min(stated, SESSION_LENGTH, positionsOf(embed)),
     embed,
     blocks,
-    finalNorm: rules.noFinalNorm ? undefined : norm,
+    finalNorm: (family.finalNorm?.(keys) ?? true) ? norm : undefined,
     head: {
-      scale: rules.dividesLogits ? 1 / logitScale : logitScale,
-      softcap: keys.factor("final_logit_softcapping") ?? rules.softcap ?? 0,
+      scale: keys.factor("logit_scale") ?? 1,
+      softcap: keys.factor("final_logit_softcapping") ?? 0,
+      ...family.head?.(keys),
       tied: !has(NAMES.head),
     },
   };
-  const family = { moeNames: MOE_NAMES, ...(encoders && { ignoredTensors: CLASSIFIER }) };
-  return { spec, names, family, attention: attentionTensors(where, attentionShapes) };
+  const form = { moeNames: MOE_NAMES, ...(encoders && { ignoredTensors: CLASSIFIER }) };
+  return { spec, names, family: form, attention: attentionTensors(where, attentionShapes) };
 }
 
 /** Norms side by side, of which the first is that of the MLP. */
 const FALCON_NORMS: Names["norms"] = { attentionPre: "attn_norm_2", mlpPre: "attn_norm" };
 
-function findRules(
+function findFamily(
   where: string,
   metadata: Header["metadata"],
-  encoders: Readonly<Record<string, DecoderRules>> | undefined,
-): { name: string; rules: DecoderRules } {
-  const known: Readonly<Record<string, DecoderRules>> = { ...DECODERS, ...encoders };
+  encoders: Families | undefined,
+): { name: string; family: Family } {
+  const known = new Map([...GGUF_DECODERS, ...(encoders ?? [])]);
   const name = metadata.get("general.architecture");
-  const rules = typeof name === "string" && Object.hasOwn(known, name) ? known[name] : undefined;
-  if (typeof name === "string" && rules !== undefined) return { name, rules };
+  const family = known.get(name);
+  if (typeof name === "string" && family !== undefined) return { name, family };
   const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
-  const isIn = (table: object) => typeof name === "string" && Object.hasOwn(table, name);
-  const [rule, why] = isIn(GGUF_ENCODERS)
-    ? [`one that ${where} reads`, ", which loadEncoder reads"]
-    : reason
-      ? [UNSUPPORTED_RULE, `, which has ${reason}`]
-      : isIn(ARCHITECTURES)
-        ? ["one that is read whole", ", whose layers readGgufLayer reads"]
-        : [`a supported ${encoders ? "one" : "decoder"}${nearestNames(name, Object.keys(known))}`, ""];
+  const [rule, why] =
+    GGUF_LAYERS.get(name)?.reader === "loadEncoder"
+      ? [`one that ${where} reads`, ", which loadEncoder reads"]
+      : reason
+        ? [UNSUPPORTED_RULE, `, which has ${reason}`]
+        : GGUF_LAYERS.has(name)
+          ? ["one that is read whole", ", whose layers readGgufLayer reads"]
+          : [
+              `a supported ${encoders ? "one" : "decoder"}${nearestNames(name, [...(known.keys() as Iterable<string>)])}`,
+              "",
+            ];
   throw new HeadwiseError(
     "BAD_FILE",
     `${where}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
   );
 }
 
-function readEps(keys: Keys, { norm }: DecoderRules): number {
-  const key = norm === "layer" ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+function readEps(keys: Keys, { norm }: Family): number {
+  const key = norm?.kind === "layer" ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
   return keys.number(key) ?? keys.fail(key, POSITIVE_RULE, keys.raw(key));
-}
-
-function isParallel(keys: Keys, { parallel }: DecoderRules, norms: BlockSpec["norms"]): boolean {
-  if (parallel === "one-norm") return norms.mlpPre === undefined;
-  if (parallel === "unless-stated") return keys.flag("use_parallel_residual") ?? true;
-  return parallel === "always";
 }
 
 function readAttention(
@@ -224,7 +234,7 @@ function readAttention(
   layer: number,
   factors: Parameters<typeof readHeads>[4],
 ): [BlockSpec["attention"], AttentionShapes] {
-  if (name === LATENT_ARCHITECTURE) {
+  if (GGUF_LATENTS.has(name)) {
     const { config, ...shapes } = readLatents(where, file, layer);
     return [{ kind: "latent", config }, shapes];
   }

@@ -2,11 +2,11 @@
 
 import { describe, underName } from "../../base/util/errors.ts";
 import { nearestNames, parseJson } from "../../base/util/strings.ts";
-import { FAMILIES } from "../families/decoders.ts";
-import { type Family, LLAMA_NAMES, type Names } from "../families/family.ts";
-import { type Fields, fieldsOf } from "../families/fields.ts";
-import { latentRulesOf, rulesOf } from "../families/hf-models.ts";
-import { readerOf, reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
+import type { AttentionRules } from "../families/attention-rules.ts";
+import { type Fields, fieldsOf } from "../families/facts.ts";
+import { type Family, LLAMA_NAMES, type Names, type TensorForm } from "../families/family.ts";
+import { DECODERS, type Families, LATENTS, LAYERS } from "../families/index.ts";
+import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
 import { readHfLayer } from "../weights/hf-config.ts";
 import { readHfLatents } from "../weights/hf-latent.ts";
 import { type AttentionTensors, hfAttentionTensors } from "./attention-tensors.ts";
@@ -16,14 +16,14 @@ import type { ActivationSpec, BlockSpec, EmbedSpec, MlpSpec, ModelSpec, NormRole
 export interface Decoder {
   readonly spec: ModelSpec;
   readonly names: Names;
-  readonly family: Family;
+  readonly family: TensorForm;
   readonly attention: AttentionTensors;
   /** The encoder of a model with two halves. */
   readonly encoder?: Decoder;
 }
 
 /** Activations by the words of config.json. */
-const ACTIVATIONS: Readonly<Record<string, ActivationSpec>> = {
+export const ACTIVATIONS: Readonly<Record<string, ActivationSpec>> = {
   gelu: { kind: "gelu", alpha: 1 },
   gelu_fast: { kind: "gelu-tanh", alpha: 1 },
   gelu_new: { kind: "gelu-tanh", alpha: 1 },
@@ -63,18 +63,13 @@ export function readDecoder(
   where: string,
   json: string | object,
   maxSeqLen?: number,
-  families: Readonly<Record<string, Family>> = FAMILIES,
+  families: Families = DECODERS,
 ): Decoder {
   const whole = fieldsOf("config.json", parseJson(where, "config", json), where);
   return underName(where, () => readWhole(where, whole, maxSeqLen, families));
 }
 
-function readWhole(
-  where: string,
-  whole: Fields,
-  maxSeqLen: number | undefined,
-  families: Readonly<Record<string, Family>>,
-): Decoder {
+function readWhole(where: string, whole: Fields, maxSeqLen: number | undefined, families: Families): Decoder {
   const { file, family } = findFamily(where, whole, families);
   for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
   const decoder = readHalf(where, file, family, maxSeqLen);
@@ -93,26 +88,24 @@ function readHalf(where: string, file: Fields, family: Family, maxSeqLen: number
 }
 
 /** The family, and the part of the file that describes text. */
-function findFamily(
-  where: string,
-  whole: Fields,
-  families: Readonly<Record<string, Family>>,
-): { file: Fields; family: Family } {
-  const familyOf = (type: unknown) =>
-    typeof type === "string" && Object.hasOwn(families, type) ? families[type] : undefined;
-  const text = familyOf(whole.raw("model_type")) === undefined ? whole.fields("text_config") : undefined;
+function findFamily(where: string, whole: Fields, families: Families): { file: Fields; family: Family } {
+  const text = families.has(whole.raw("model_type")) ? undefined : whole.fields("text_config");
   const file = text ?? whole;
   const type = file.raw("model_type");
-  const family = familyOf(type);
+  const family = families.get(type);
   if (family !== undefined) return { file, family };
   if (type === undefined) throw whole.refusal("model_type", "the type of the model", type);
-  const reader = readerOf(type) ?? (Object.hasOwn(FAMILIES, String(type)) ? "loadModel" : undefined);
+  const reader = LAYERS.get(type)?.reader ?? (DECODERS.has(type) ? "loadModel" : undefined);
   if (reader) throw whole.refusal("model_type", `one that ${where} reads`, type, `, which ${reader} reads`);
   const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
   if (reason) throw whole.refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${reason}`);
-  const layers = rulesOf(type) ? "fromHfConfig" : latentRulesOf(type) && "fromHfLatentConfig";
+  const layers = LAYERS.has(type) ? "fromHfConfig" : LATENTS.has(type) && "fromHfLatentConfig";
   if (layers) throw whole.refusal("model_type", "one that is read whole", type, `, whose attention ${layers} reads`);
-  throw whole.refusal("model_type", `a supported one${nearestNames(type, Object.keys(families))}`, type);
+  throw whole.refusal(
+    "model_type",
+    `a supported one${nearestNames(type, [...(families.keys() as Iterable<string>)])}`,
+    type,
+  );
 }
 
 type LayerAttention = BlockSpec["attention"];
@@ -123,14 +116,14 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
   const stated = file.raw(lengthField) === undefined ? undefined : file.count(lengthField);
   const maxSeqLen = longest ?? stated;
   const norm = readNorm(file, family);
-  const { headNorm: own } = family;
+  const { attention: rules, headNorm: own } = family;
   const headNorm = own && file.flag(own.flag, false) ? { eps: norm.eps, each: own.each !== undefined } : undefined;
   const attentionOf = (layer: number): LayerAttention =>
-    latentRulesOf(type)
-      ? { kind: "latent", config: readHfLatents(file, layer) }
+    "isLatent" in rules
+      ? { kind: "latent", config: readHfLatents(file, rules, layer) }
       : {
           kind: "heads",
-          config: readHfLayer(file, layer, { maxSeqLen, layerNorms: own !== undefined, part: family.part }),
+          config: readHfLayer(file, rules, layer, { maxSeqLen, layerNorms: own !== undefined, part: family.part }),
           ...(headNorm && { headNorm }),
         };
   const order = family.order?.(file);
@@ -154,7 +147,9 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
   const scale = family.scale?.(file) ?? 1;
   const blocks = attentions.map((attention, layer): BlockSpec => {
     const own = family.moe?.(file, layer, mlp) ?? dense();
-    const cross = names.cross !== undefined && { cross: readHfLayer(file, layer, { part: "cross" }) };
+    const cross = names.cross !== undefined && {
+      cross: readHfLayer(file, rules as AttentionRules, layer, { part: "cross" }),
+    };
     return { attention, ...cross, mlp: own, norms: normsOf(own, layer), parallel, addsToNormed, scale };
   });
   expectExperts(file, blocks);

@@ -2,7 +2,7 @@
 // there asks which family a model belongs to.
 
 import type { LatentConfig } from "../../layers/latent/config.ts";
-import type { HfAttentionConfig } from "../families/hf-rules.ts";
+import type { HfAttentionConfig } from "../families/attention-rules.ts";
 
 /** A norm of rows: RMS norm, or layer norm. */
 export interface NormSpec {

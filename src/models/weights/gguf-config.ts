@@ -9,8 +9,9 @@ import type { GgufFile } from "../../files/gguf/gguf.ts";
 import type { GgufValue } from "../../files/gguf/header.ts";
 import { type AttentionConfig, checkConfig } from "../../layers/attention/config.ts";
 import type { RopeConfig, RopeScaling } from "../../layers/attention/rope.ts";
-import { ARCHITECTURES, type Architecture, LATENT_ARCHITECTURE } from "../families/gguf.ts";
-import { FACTOR_RULE, isFactor, isPositive, POSITIVE_RULE } from "../families/numbers.ts";
+import type { AttentionRules, RopeRules } from "../families/attention-rules.ts";
+import { FACTOR_RULE, type Facts, isFactor, isPositive, POSITIVE_RULE } from "../families/facts.ts";
+import { GGUF_LATENTS, GGUF_LAYERS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../families/unsupported.ts";
 import type { NamedShapes } from "../spec/attention-tensors.ts";
 import { checkFileConfig } from "./check-config.ts";
@@ -46,29 +47,34 @@ const OF_LATENTS: readonly Unsupported[] = [
   ["rope.scaling.yarn_log_multiplier", 0],
 ];
 
-/** Typed access to the keys of an architecture. */
-export interface Keys {
+/**
+ * The keys of an architecture, without its name. Those that families read have the names of config.json, too. A count is that of
+ * the layer where the value is an array; numbers and factors that are 0 count as absent.
+ */
+export interface Keys extends Facts {
   raw(key: string): GgufValue | undefined;
-  /** An integer >= 1, from the layer's element if the value is an array; `fallback` if it is absent. */
-  count(key: string, fallback?: number): number;
-  /** The same, but 0 if it is absent. */
+  /** A count, or 0 if it is absent. */
   countOrNone(key: string, fallback?: number): number;
-  /** A number that is finite and > 0 in float32; undefined if it is absent or 0. */
-  number(key: string): number | undefined;
-  /** A factor on rows, scores or logits, or a bound of these; undefined if it is absent or 0. */
-  factor(key: string): number | undefined;
-  flag(key: string): boolean | undefined;
   fail(key: string, rule: string, got: unknown): never;
   /** Throws unless each of these keys is absent or has a number that means "none". */
   expectNone(unsupported: readonly Unsupported[]): void;
 }
 
+/** The keys that have another name in config.json, where families read them. */
+const KEYS_OF_FIELDS: Readonly<Record<string, string>> = {
+  embedding_multiplier: "embedding_scale",
+  logits_scaling: "logit_scale",
+};
+
 /** The keys of the architecture `name` for a layer. `where` names the public function. */
 export function keysOf(where: string, metadata: ReadonlyMap<string, GgufValue>, name: string, layer: number): Keys {
-  const raw = (key: string) => metadata.get(`${name}.${key}`);
+  const nameOf = (key: string) => `${name}.${KEYS_OF_FIELDS[key] ?? key}`;
+  const raw = (key: string) => metadata.get(nameOf(key));
   const orNone = (key: string) => (raw(key) === 0 ? undefined : raw(key));
-  const fail = (key: string, rule: string, got: unknown): never => {
-    throw new HeadwiseError("BAD_FILE", `${where}: key "${name}.${key}" expected ${rule}, got ${describe(got)}`);
+  const wrong: Keys["refusal"] = (key, rule, got, why = "") =>
+    new HeadwiseError("BAD_FILE", `${where}: key "${nameOf(key)}" expected ${rule}, got ${describe(got)}${why}`);
+  const fail: Keys["fail"] = (key, rule, got) => {
+    throw wrong(key, rule, got);
   };
   const whole = (key: string, least: number, fallback?: number): number => {
     const stated = raw(key);
@@ -80,6 +86,9 @@ export function keysOf(where: string, metadata: ReadonlyMap<string, GgufValue>, 
   return {
     raw,
     fail,
+    refusal: wrong,
+    has: (key) => orNone(key) !== undefined,
+    list: (key) => (typeof raw(key) === "object" ? Array.from(raw(key) as Iterable<unknown>) : undefined),
     count: (key, fallback) => whole(key, 1, fallback),
     countOrNone: (key, fallback = 0) => whole(key, 0, fallback),
     number(key) {
@@ -90,9 +99,9 @@ export function keysOf(where: string, metadata: ReadonlyMap<string, GgufValue>, 
       const value = orNone(key);
       return value === undefined || isFactor(value) ? value : fail(key, FACTOR_RULE, value);
     },
-    flag(key) {
-      const value = raw(key);
-      return value === undefined || typeof value === "boolean" ? value : fail(key, "true or false", value);
+    flag(key, fallback) {
+      const value = raw(key) ?? fallback;
+      return typeof value === "boolean" ? value : fail(key, "true or false", value);
     },
     expectNone(unsupported) {
       for (const [key, ...none] of unsupported) {
@@ -273,46 +282,50 @@ export function readGgufConfig(
   factors: RopeFactors | undefined,
 ): StatedConfig {
   const name = metadata.get("general.architecture");
-  const known = typeof name === "string" && Object.hasOwn(ARCHITECTURES, name) ? ARCHITECTURES[name] : undefined;
+  const known = GGUF_LAYERS.get(name);
   const fail = (rule: string, why = ""): never => {
     throw new HeadwiseError(
       "BAD_FILE",
       `${where}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
     );
   };
-  if (name === LATENT_ARCHITECTURE)
+  if (GGUF_LATENTS.has(name))
     return fail("attention that createAttention computes", ", whose latent attention (MLA) readGgufLatentLayer reads");
   const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
   if (reason !== undefined) return fail(UNSUPPORTED_RULE, `, which has ${reason}`);
   if (typeof name !== "string" || (known === undefined && pairing === undefined))
-    return fail(`a supported one${nearestNames(name, Object.keys(ARCHITECTURES))}, or options.pairing`);
-  const architecture: Architecture = { ...(known ?? { rmsNorm: true }), ...(pairing && { pairing }) };
+    return fail(
+      `a supported one${nearestNames(name, [...(GGUF_LAYERS.keys() as Iterable<string>)])}, or options.pairing`,
+    );
+  const rules: AttentionRules = known ?? { qkNorm: { kind: "per-head" } };
   const keys = keysOf(where, metadata, name, layer);
   keys.expectNone(
     factors?.attentionFactor === undefined ? UNSUPPORTED : UNSUPPORTED.filter(([key]) => key !== ATTENTION_FACTOR),
   );
   keys.expectNone(OF_LATENTS);
-  const stated = stateConfig(where, keys, architecture, name, layer, factors);
+  const stated = stateConfig(where, keys, rules, name, layer, pairing ?? pairingOf(rules), factors);
   const check = () => checkConfig(where, stated.config);
   checkFileConfig(where, check, (ours) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`);
   return stated;
 }
 
 /** Our names of fields, and the keys that they come from. */
-const KEYS: Readonly<Record<string, string>> = {
+export const KEYS: Readonly<Record<string, string>> = {
   "rope.scaling.betaFast": "rope.scaling.yarn_beta_fast",
   "rope.scaling.betaSlow": "rope.scaling.yarn_beta_slow",
   "rope.scaling.factor": "rope.scaling.factor",
   "rope.theta": "rope.freq_base",
   numHeads: "attention.head_count",
+  ropeDim: "rope.dimension_count",
 };
 
 function stateConfig(
   where: string,
   keys: Keys,
-  architecture: Architecture,
+  rules: AttentionRules,
   name: string,
   layer: number,
+  pairing: RopeConfig["pairing"] | undefined,
   factors: RopeFactors | undefined,
 ): StatedConfig {
   const blocks = keys.count("block_count");
@@ -331,17 +344,17 @@ function stateConfig(
     ["rope.dimension_count_swa", keys.count("rope.dimension_count", headDim)],
   ]);
 
-  const causal = keys.flag("attention.causal") ?? architecture.causal ?? true;
-  const width = windowOf(keys, architecture, layer);
+  const causal = keys.flag("attention.causal", rules.causal === undefined);
+  const width = windowOf(keys, rules, layer);
   if (width !== undefined && !causal)
     keys.fail("attention.sliding_window", "none in a layer that is not causal", width);
-  const alibi = hasAlibi(keys, architecture, blocks);
+  const alibi = hasAlibi(keys, rules, blocks);
   const rotates = !(
-    alibi || architecture.rotates?.(layer, width !== undefined, windowTokens(keys, architecture) > 0) === false
+    alibi || rules.rotates?.(layer, width !== undefined, windowTokens(keys, rules) > 0, keys) === false
   );
   // In Granite files this states whether heads rotate at all; in others, how the model was trained.
-  const switchedOff = name.startsWith("granite") && keys.flag("rope.scaling.finetuned") === false;
-  const wide = architecture.wideScale === blocks;
+  const switchedOff = name.startsWith("granite") && !keys.flag("rope.scaling.finetuned", true);
+  const wide = rules.gguf?.wideScale === blocks;
   const stated = {
     dModel,
     numHeads,
@@ -351,15 +364,18 @@ function stateConfig(
     causal,
     window: width === undefined ? undefined : { left: width - 1 },
     scale: keys.factor("attention.scale") ?? (wide ? 1 / Math.sqrt(share) : undefined),
-    softcap: keys.factor("attn_logit_softcapping") ?? architecture.softcap,
+    softcap: keys.factor("attn_logit_softcapping") ?? (rules.softcap || undefined),
     alibi: alibi ? "geometric" : undefined,
-    rope: rotates && !switchedOff ? readRope(keys, architecture, headDim, width !== undefined, factors) : undefined,
+    rope:
+      pairing && rotates && !switchedOff
+        ? readRope(keys, rules, pairing, headDim, width !== undefined, factors)
+        : undefined,
   };
   const config = Object.fromEntries(Object.entries(stated).filter(([, value]) => value !== undefined));
   return {
     config: config as unknown as StatedConfig["config"],
     normEps(tensor) {
-      if (!architecture.rmsNorm)
+      if (!rules.qkNorm)
         throw new HeadwiseError(
           "BAD_FILE",
           `${where}: tensor ${describe(tensor)} expected to be absent, since the norm of ${name} is unsupported, got it`,
@@ -379,44 +395,51 @@ function headsOf(keys: Keys, key: string, layer: number, fallback?: number): num
 }
 
 /** Tokens of the model's window, 0 if it has none. */
-function windowTokens(keys: Keys, { window, windowLayers }: Architecture): number {
+function windowTokens(keys: Keys, { window, gguf = {} }: AttentionRules): number {
+  const { windowLayers, assumesWindow } = gguf;
   if (windowLayers !== undefined && windowLayers !== keys.count("block_count")) return 0;
-  return keys.countOrNone("attention.sliding_window", window);
+  return keys.countOrNone("attention.sliding_window", assumesWindow && window?.tokens);
 }
 
 /** Tokens of the layer's window, including the query's own; undefined without a window. */
-function windowOf(keys: Keys, architecture: Architecture, layer: number): number | undefined {
-  const width = windowTokens(keys, architecture);
-  const { period } = architecture;
+function windowOf(keys: Keys, rules: AttentionRules, layer: number): number | undefined {
+  const width = windowTokens(keys, rules);
   if (width === 0) return undefined;
   const key = "attention.sliding_window_pattern";
   const pattern = keys.raw(key);
   if (typeof pattern === "object") return keys.countOrNone(key) > 0 ? width : undefined;
-  const every = pattern === undefined ? (period ?? 0) : keys.countOrNone(key);
+  const every = pattern === undefined ? (rules.window?.period ?? 0) : keys.countOrNone(key);
   return every === 0 || layer % every < every - 1 ? width : undefined;
 }
 
-function hasAlibi(keys: Keys, { alibi, alibiLayers }: Architecture, blocks: number): boolean {
+function hasAlibi(keys: Keys, { alibi, gguf }: AttentionRules, blocks: number): boolean {
   const key = "attention.max_alibi_bias";
   const most = keys.number(key);
   if (most !== undefined && most !== 8) keys.fail(key, "0 or 8, that of the published slopes", most);
-  return most === 8 || alibi === true || alibiLayers === blocks;
+  return most === 8 || alibi === true || gguf?.alibiLayers === blocks;
+}
+
+/** How the file's rows of queries and keys are paired by RoPE; undefined without RoPE. */
+export function pairingOf({ rope = {}, gguf }: AttentionRules): RopeConfig["pairing"] | undefined {
+  if (rope === false) return undefined;
+  return gguf?.permuted ? "interleaved" : (rope.pairing ?? "half");
 }
 
 function readRope(
   keys: Keys,
-  architecture: Architecture,
+  { rope, gguf }: AttentionRules,
+  pairing: RopeConfig["pairing"],
   headDim: number,
   windowed: boolean,
   factors: RopeFactors | undefined,
-): RopeConfig | undefined {
-  const { pairing, localTheta, localUnscaled, smoothRamp } = architecture;
-  if (pairing === undefined) return undefined;
-  const local = windowed ? (keys.number("rope.freq_base_swa") ?? localTheta) : undefined;
+): RopeConfig {
+  const { local: own, localUnscaled }: RopeRules = rope || {};
+  const local = windowed ? (keys.number("rope.freq_base_swa") ?? own?.theta) : undefined;
   const theta = local ?? keys.number("rope.freq_base") ?? 10_000;
   const dim = keys.count("rope.dimension_count", headDim);
   if (dim > headDim || dim % 2 !== 0)
     keys.fail("rope.dimension_count", `an even integer up to the head's ${headDim}`, dim);
-  const scaling = windowed && localUnscaled ? undefined : readScaling(keys, dim, smoothRamp !== true, factors);
+  const isBare = windowed && (localUnscaled || own !== undefined);
+  const scaling = isBare ? undefined : readScaling(keys, dim, !gguf?.smoothRamp, factors);
   return { theta, pairing, ...(dim !== headDim && { dim }), ...(scaling && { scaling }) };
 }

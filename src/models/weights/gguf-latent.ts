@@ -7,7 +7,7 @@ import type { GgufFile } from "../../files/gguf/gguf.ts";
 import type { RopeConfig } from "../../layers/attention/rope.ts";
 import { checkLatentConfig, type LatentConfig } from "../../layers/latent/config.ts";
 import type { LatentWeights } from "../../layers/latent/weights.ts";
-import { LATENT_ARCHITECTURE } from "../families/gguf.ts";
+import { GGUF_LATENTS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../families/unsupported.ts";
 import { checkFileConfig } from "./check-config.ts";
 import {
@@ -16,6 +16,7 @@ import {
   expectNoLongrope,
   expectTensors,
   FACTORS,
+  KEYS,
   type Keys,
   keysOf,
   readScaling,
@@ -144,9 +145,11 @@ function readConfig(
   layer: number,
 ): LatentConfig & { readonly valueDim: number } {
   const name = metadata.get("general.architecture");
-  if (name !== LATENT_ARCHITECTURE) {
+  if (typeof name !== "string" || !GGUF_LATENTS.has(name)) {
     const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
-    const [rule, why] = reason ? [UNSUPPORTED_RULE, `, which has ${reason}`] : [describe(LATENT_ARCHITECTURE), ""];
+    const [rule, why] = reason
+      ? [UNSUPPORTED_RULE, `, which has ${reason}`]
+      : [Array.from(GGUF_LATENTS.keys(), describe).join(" or "), ""];
     throw new HeadwiseError(
       "BAD_FILE",
       `${where}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
@@ -181,16 +184,6 @@ function readConfig(
   checkFileConfig(where, check, (ours) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`);
   return config;
 }
-
-/** Our names of fields, and the keys that they come from. */
-const KEYS: Readonly<Record<string, string>> = {
-  "rope.scaling.betaFast": "rope.scaling.yarn_beta_fast",
-  "rope.scaling.betaSlow": "rope.scaling.yarn_beta_slow",
-  "rope.scaling.factor": "rope.scaling.factor",
-  "rope.theta": "rope.freq_base",
-  numHeads: "attention.head_count",
-  ropeDim: "rope.dimension_count",
-};
 
 /** RoPE, and the scale if yarn has a multiplier: (multiplier·ln(factor) + 1)²/√keyDim. */
 function readRope(keys: Keys, keyDim: number, ropeDim: number): { rope: RopeConfig; scale?: number } {

@@ -4,6 +4,14 @@ import { expectInt, expectOneOf, MOST_HEADS, readFields } from "../../base/util/
 import { describe, tagOf } from "../../base/util/errors.ts";
 import { nearestNames, parseJson } from "../../base/util/strings.ts";
 import { checkConfig } from "../../layers/attention/config.ts";
+import type {
+  AttentionRules,
+  FieldNames,
+  HfAttentionConfig,
+  Reading,
+  Shape,
+  WindowRules,
+} from "../families/attention-rules.ts";
 import {
   type Fields,
   fieldsOf,
@@ -13,17 +21,9 @@ import {
   refusal,
   towerOfPrefix,
   WHERE,
-} from "../families/fields.ts";
-import { COMPOSITES, latentRulesOf, modelTypes, OF_LATENTS, rulesOf } from "../families/hf-models.ts";
-import {
-  type HfAttentionConfig,
-  NAMES,
-  type Names,
-  type Reading,
-  type Rules,
-  type Shape,
-  type WindowRules,
-} from "../families/hf-rules.ts";
+} from "../families/facts.ts";
+import { LATENTS, LAYERS } from "../families/index.ts";
+import { COMPOSITES } from "../families/other-layers.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
 import { checkFileConfig } from "./check-config.ts";
 import { ROPE_FIELDS, readRope } from "./hf-rope.ts";
@@ -38,9 +38,17 @@ const LAYER_KINDS: Readonly<Record<string, string>> = {
   chunked_attention: "attention in chunks is",
 };
 
+const FIELD_NAMES: FieldNames = {
+  dModel: ["hidden_size"],
+  numHeads: ["num_attention_heads"],
+  numKvHeads: ["num_key_value_heads"],
+  headDim: ["head_dim"],
+  layers: ["num_hidden_layers"],
+};
+
 /** The names of a model's sizes on the side of `part`. */
-function namesOf({ names, sides }: Rules, part: HfPart): Names {
-  return { ...NAMES, ...names, ...sides?.[part === "encoder" ? "encoder" : "decoder"] };
+function namesOf({ names, sides }: AttentionRules, part: HfPart): FieldNames {
+  return { ...FIELD_NAMES, ...names, ...sides?.[part === "encoder" ? "encoder" : "decoder"] };
 }
 
 /** Reads the configuration of a layer by the rules of its model. Fields that are undefined are left out later. */
@@ -48,7 +56,7 @@ function readConfig(
   file: Fields,
   layer: number,
   part: HfPart,
-  rules: Rules,
+  rules: AttentionRules,
   { maxSeqLen, layerNorms = false }: Reading,
 ): HfAttentionConfig {
   for (const [name, values] of Object.entries(rules.only ?? {})) file.only(name, ...values);
@@ -57,7 +65,10 @@ function readConfig(
   const width = readWindow(file, layer, rules.window);
   // Of cross-attention, sizes and scale are those of the decoder; it has neither causality nor RoPE nor window.
   const cross = part === "cross";
-  const rotates = rules.rope !== false && !cross && (rules.rotates?.(layer, width !== undefined, file) ?? true);
+  const rotates =
+    rules.rope !== false &&
+    !cross &&
+    (rules.rotates?.(layer, width !== undefined, hasWindows(file, rules.window), file) ?? true);
   const rope =
     rules.rope === false ? undefined : readRope(file, shape.headDim, rules.rope ?? {}, width !== undefined, maxSeqLen);
   const left = width === undefined || cross ? undefined : width - 1;
@@ -70,13 +81,14 @@ function readConfig(
     softcap: readSoftcap(file, rules),
     qkNorm: readNorm(file, rules),
     rope: rotates ? rope : undefined,
+    alibi: rules.alibi && "geometric",
     fused: rules.fused,
     ...rules.more?.(file, shape, layer),
   };
 }
 
 /** Whether self-attention is causal. */
-function isCausal(file: Fields, part: HfPart, { causal, sides }: Rules): boolean {
+function isCausal(file: Fields, part: HfPart, { causal, sides }: AttentionRules): boolean {
   if (sides !== undefined) return part === "decoder";
   if (causal === "is_decoder") return file.flag("is_decoder", false);
   if (causal === undefined && file.flag("use_bidirectional_attention", false))
@@ -84,8 +96,8 @@ function isCausal(file: Fields, part: HfPart, { causal, sides }: Rules): boolean
   return causal === undefined;
 }
 
-function readShape(file: Fields, layer: number, names: Names, defaults: Partial<Shape> = {}): Shape {
-  const nameOf = (size: keyof Names): string =>
+function readShape(file: Fields, layer: number, names: FieldNames, defaults: Partial<Shape> = {}): Shape {
+  const nameOf = (size: keyof FieldNames): string =>
     names[size].find((name) => file.raw(name) !== undefined) ?? names[size][0]!;
   const layers = nameOf("layers");
   if (file.raw(layers) !== undefined) expectInt(WHERE, "layer", layer, 0, file.count(layers) - 1);
@@ -121,19 +133,25 @@ export function readWindow(file: Fields, layer: number, rules: WindowRules | und
   return tokens;
 }
 
+/** Whether any layer may have the window. */
+function hasWindows(file: Fields, { field = "sliding_window", tokens }: WindowRules = {}): boolean {
+  return file.has(field) ? file.raw(field) !== undefined : tokens !== undefined;
+}
+
 /** Whether a layer has the window, if its type is not stated. */
-function slides(file: Fields, layer: number, { period, from, slides }: WindowRules): boolean {
-  if (period !== undefined) return (layer + 1) % file.count("sliding_window_pattern", period) !== 0;
+function slides(file: Fields, layer: number, { period, patterned, from, slides }: WindowRules): boolean {
+  if (period !== undefined)
+    return (layer + 1) % (patterned ? file.count("sliding_window_pattern", period) : period) !== 0;
   if (from !== undefined) return layer >= file.count("max_window_layers", from);
   return slides?.(layer, file) ?? true;
 }
 
-function readSoftcap(file: Fields, { softcap }: Rules): number | undefined {
+function readSoftcap(file: Fields, { softcap }: AttentionRules): number | undefined {
   if (softcap === undefined) return undefined;
   return (file.has("attn_logit_softcapping") ? file.factor("attn_logit_softcapping") : softcap) || undefined;
 }
 
-function readNorm(file: Fields, { qkNorm }: Rules): HfAttentionConfig["qkNorm"] {
+function readNorm(file: Fields, { qkNorm }: AttentionRules): HfAttentionConfig["qkNorm"] {
   if (qkNorm === undefined) return undefined;
   const { epsField = "rms_norm_eps", flag, ...norm } = qkNorm;
   const eps = file.number(epsField) ?? norm.eps ?? 1e-6;
@@ -234,7 +252,7 @@ export function refuseIgnored(
 }
 
 /** Whether a field that nobody has read states what the configuration holds, or concerns what these rules read. */
-function isUnderstood(name: string, value: unknown, config: HfAttentionConfig, rules: Rules): boolean {
+function isUnderstood(name: string, value: unknown, config: HfAttentionConfig, rules: AttentionRules): boolean {
   if (name === "v_head_dim") return value === config.headDim;
   if (rules.window !== undefined && WINDOW.includes(name)) return true;
   if (rules.rope !== false && ROPE.includes(name)) return true;
@@ -325,8 +343,9 @@ export function fromHfConfig(
 }
 
 /** The attention of a layer, by fields that the caller reads too: that of a decoder if the model has two halves. */
-export function readHfLayer(file: Fields, layer: number, reading: Reading): HfAttentionConfig {
-  return readLayer(findModel(file, "", undefined), layer, reading.part ?? "decoder", undefined, reading);
+export function readHfLayer(file: Fields, rules: AttentionRules, layer: number, reading: Reading): HfAttentionConfig {
+  const type = file.raw("model_type") as string;
+  return readLayer({ type, file, rules }, layer, reading.part ?? "decoder", undefined, reading);
 }
 
 function readLayer(
@@ -359,16 +378,21 @@ function readOptions(given: HfConfigOptions, part: HfPart | undefined): HfConfig
   return options;
 }
 
+/** What is said of models with latent attention. */
+const OF_LATENTS = "whose latent attention (MLA) fromHfLatentConfig reads";
+
+const modelTypes = () => [...(LAYERS.keys() as Iterable<string>)];
+
 /** A model's type, its rules, and the part of the file that describes it. */
 interface Model {
   readonly type: string;
   readonly file: Fields;
-  readonly rules: Rules;
+  readonly rules: AttentionRules;
 }
 
 function findModel(file: Fields, prefix: string, as: string | undefined, assumed?: string): Model {
   const type = file.raw("model_type") ?? assumed;
-  const known = rulesOf(type);
+  const known = LAYERS.get(type);
   if (as !== undefined && known !== undefined)
     throw new RangeError(
       `${WHERE}: options.as expected none for ${describe(type)}, which is supported, got ${describe(as)}`,
@@ -377,7 +401,7 @@ function findModel(file: Fields, prefix: string, as: string | undefined, assumed
   // A tower has no towers of its own.
   const whole = assumed === undefined && typeof type === "string" && Object.hasOwn(COMPOSITES, type);
   if (whole) return findTower(file, type, prefix, as);
-  if (latentRulesOf(type) !== undefined)
+  if (LATENTS.has(type))
     throw refusal("model_type", "attention that createAttention computes", type, `, ${OF_LATENTS}`);
   const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
   if (reason !== undefined) throw refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${reason}`);
@@ -389,7 +413,7 @@ function findModel(file: Fields, prefix: string, as: string | undefined, assumed
       `a supported one${nearestNames(type, [...modelTypes(), ...Object.keys(COMPOSITES)])}, or options.as with the one whose rules apply`,
       type,
     );
-  const rules = rulesOf(as);
+  const rules = LAYERS.get(as);
   if (rules === undefined)
     throw new RangeError(
       `${WHERE}: options.as expected a supported model_type${nearestNames(as, modelTypes())}, got ${describe(as)}`,
@@ -406,13 +430,19 @@ function findTower(file: Fields, type: string, prefix: string, as: string | unde
   const inside = file.fields(`${tower}_config`);
   if (inside !== undefined) return findModel(inside, "", as, assumed[tower]);
   // Files of the text model alone may leave the level out.
-  const rules = rulesOf(assumed[tower]);
+  const rules = LAYERS.get(assumed[tower]);
   if (tower === "text" && rules !== undefined) return { type, file, rules };
   throw refusal(`${tower}_config`, "an object", undefined);
 }
 
 /** The part that is asked for. Throws if no part is named, or if the model has no such part. */
-function choosePart(file: Fields, type: string, rules: Rules, given: HfPart | undefined, prefix: string): HfPart {
+function choosePart(
+  file: Fields,
+  type: string,
+  rules: AttentionRules,
+  given: HfPart | undefined,
+  prefix: string,
+): HfPart {
   const fromPrefix = partOfPrefix(prefix);
   const name = given === undefined ? "prefix" : "part";
   const got = given ?? prefix;
@@ -446,7 +476,7 @@ const FIELDS: Readonly<Record<string, string>> = {
 };
 
 /** The name in config.json of a field of ours. */
-function fieldOf(names: Names, ours: string): string | undefined {
+function fieldOf(names: FieldNames, ours: string): string | undefined {
   const sizes: Readonly<Record<string, readonly string[]>> = names;
   return FIELDS[ours] ?? ROPE_FIELDS[ours] ?? sizes[ours]?.[0];
 }

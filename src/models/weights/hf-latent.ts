@@ -9,9 +9,9 @@ import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import type { RopeConfig } from "../../layers/attention/rope.ts";
 import { checkLatentConfig, type LatentConfig } from "../../layers/latent/config.ts";
 import type { LatentWeights } from "../../layers/latent/weights.ts";
-import { type Fields, fieldsOf } from "../families/fields.ts";
-import { findLatents, type LatentRules, latentModelTypes, latentRulesOf } from "../families/hf-models.ts";
-import { POSITIVE_RULE } from "../families/numbers.ts";
+import type { LatentRules } from "../families/attention-rules.ts";
+import { type Fields, fieldsOf, POSITIVE_RULE } from "../families/facts.ts";
+import { LATENTS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
 import { checkFileConfig } from "./check-config.ts";
 import { readWindow, refuseIgnored } from "./hf-config.ts";
@@ -54,12 +54,22 @@ export function fromHfLatentConfig(json: string | object, options: HfLatentOptio
   if (as !== undefined && typeof as !== "string")
     throw new TypeError(`${WHERE}: options.as expected a string, got ${describe(as)}`);
   const file = findLatents(fieldsOf("config.json", parseJson(WHERE, "json", json), WHERE));
-  return readHfLatents(file, layer, as);
+  return readHfLatents(file, findRules(file, as), layer, as);
+}
+
+/** Whether config.json, or the `text_config` of a model of several modalities, describes latent attention. */
+export function hasLatents(where: string, json: string | object): boolean {
+  return LATENTS.has(findLatents(fieldsOf("config.json", parseJson(where, "json", json))).raw("model_type"));
+}
+
+/** The part of a file that describes latent attention: the file, or the `text_config` of a model of several modalities. */
+function findLatents(file: Fields): Fields {
+  const isText = !LATENTS.has(file.raw("model_type")) && file.raw("text_config") !== undefined;
+  return (isText ? file.fields("text_config") : undefined) ?? file;
 }
 
 /** The latent attention of a layer, by fields that the caller may read too. */
-export function readHfLatents(file: Fields, layer: number, as?: string): LatentConfig {
-  const rules = findRules(file, as);
+export function readHfLatents(file: Fields, rules: LatentRules, layer: number, as?: string): LatentConfig {
   const config = readLatents(file, layer, rules);
   const type = as ?? (file.raw("model_type") as string);
   // These models are causal, whatever class default the file repeats.
@@ -71,7 +81,7 @@ export function readHfLatents(file: Fields, layer: number, as?: string): LatentC
 
 function findRules(file: Fields, as: string | undefined): LatentRules {
   const type = file.raw("model_type");
-  const known = latentRulesOf(type);
+  const known = LATENTS.get(type);
   if (known !== undefined) {
     if (as === undefined) return known;
     throw new RangeError(
@@ -80,10 +90,10 @@ function findRules(file: Fields, as: string | undefined): LatentRules {
   }
   const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
   if (reason !== undefined) throw file.refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${reason}`);
-  const names = latentModelTypes().map(describe).join(", ");
+  const names = Array.from(LATENTS.keys(), describe).join(", ");
   if (as === undefined)
     throw file.refusal("model_type", `one of ${names}, or options.as with the one whose rules apply`, type);
-  const rules = latentRulesOf(as);
+  const rules = LATENTS.get(as);
   if (rules === undefined) throw new RangeError(`${WHERE}: options.as expected one of ${names}, got ${describe(as)}`);
   return rules;
 }

@@ -1,8 +1,7 @@
 import { ln, pow } from "../../base/util/math.ts";
 import type { RopeConfig, RopeScaling } from "../../layers/attention/rope.ts";
-import { type Fields, fieldsOf } from "../families/fields.ts";
-import type { RopeRules } from "../families/hf-rules.ts";
-import { POSITIVE_RULE } from "../families/numbers.ts";
+import type { RopeRules } from "../families/attention-rules.ts";
+import { type Fields, fieldsOf, POSITIVE_RULE } from "../families/facts.ts";
 
 /** Our names of fields, and those in config.json. */
 export const ROPE_FIELDS: Readonly<Record<string, string>> = {

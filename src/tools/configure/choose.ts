@@ -6,7 +6,7 @@ import type { AttentionConfig } from "../../layers/attention/config.ts";
 import type { LatentConfig } from "../../layers/latent/config.ts";
 import type { WeightFormat } from "../../layers/linear/formats/format.ts";
 import type { CacheFormat } from "../../layers/state/pages.ts";
-import { fieldsOf } from "../../models/families/fields.ts";
+import { fieldsOf } from "../../models/families/facts.ts";
 import { readFormats, uniformFormats } from "../../models/load/formats.ts";
 import { type ModelPlan, planSpec } from "../../models/load/plan-model.ts";
 import { countDecoder } from "../../models/spec/check-tensors.ts";

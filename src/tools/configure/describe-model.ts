@@ -13,10 +13,8 @@ import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import { checkCacheFormat } from "../../layers/state/formats.ts";
 import { checkTruncatable } from "../../layers/state/kv-cache.ts";
 import type { CacheFormat } from "../../layers/state/pages.ts";
-import { FAMILIES } from "../../models/families/decoders.ts";
-import { type Fields, fieldsOf } from "../../models/families/fields.ts";
-import { DECODERS } from "../../models/families/gguf.ts";
-import { ENCODERS } from "../../models/families/hf-encoders.ts";
+import { type Fields, fieldsOf } from "../../models/families/facts.ts";
+import { DECODERS, GGUF_DECODERS, LAYERS } from "../../models/families/index.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS } from "../../models/families/unsupported.ts";
 import { readFormats, uniformFormats } from "../../models/load/formats.ts";
 import { planDecoderFiles } from "../../models/load/load-model.ts";
@@ -326,7 +324,7 @@ function readConfigFacts(where: string, config: string | object, tensors?: Model
   const json = parseJson(where, "config", config) as object;
   const whole = fieldsOf("config.json", json, where);
   const isKnown = (type: unknown) =>
-    typeof type === "string" && (Object.hasOwn(FAMILIES, type) || Object.hasOwn(OTHER_MODELS, type));
+    typeof type === "string" && (DECODERS.has(type) || Object.hasOwn(OTHER_MODELS, type));
   const file = isKnown(whole.raw("model_type")) ? whole : (whole.fields("text_config") ?? whole);
   const type = file.raw("model_type");
   if (type === undefined)
@@ -335,18 +333,19 @@ function readConfigFacts(where: string, config: string | object, tensors?: Model
       `${where}: config expected the fields of config.json, got none named model_type`,
     );
   if (!isKnown(type)) {
-    const names = [...Object.keys(FAMILIES), ...Object.keys(OTHER_MODELS)];
+    const names = [...(DECODERS.keys() as Iterable<string>), ...Object.keys(OTHER_MODELS)];
     const nearest = `one whose costs are known${nearestNames(type, names)}`;
     throw file.refusal("model_type", nearest, type, whyUnknown(type));
   }
-  return Object.hasOwn(FAMILIES, type as string)
+  return DECODERS.has(type)
     ? factsOfDecoder(where, resolveHead(readDecoder(where, json), tensors), file)
     : factsOfParts(file, type as string);
 }
 
 /** What is known of a type whose costs are not. */
 function whyUnknown(type: unknown): string {
-  if (typeof type === "string" && Object.hasOwn(ENCODERS, type))
+  const { causal, sides, isEncoder } = LAYERS.get(type) ?? {};
+  if (causal !== undefined || sides || isEncoder)
     return ", an encoder or a model with one, of which headwise/models runs some";
   const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
   return reason === undefined ? "" : `, which has ${reason}`;
@@ -412,7 +411,7 @@ async function readGgufFileFacts(
   seqLen: number | undefined,
 ): Promise<ModelFacts> {
   const facts = { ...readGgufFacts(where, file), ...storedIn(files.tensors) };
-  if (!Object.hasOwn(DECODERS, facts.type)) {
+  if (!GGUF_DECODERS.has(facts.type)) {
     const refusal = `the architecture ${describe(facts.type)}, which this package does not run`;
     return { ...facts, refusal };
   }

@@ -1,6 +1,6 @@
 // Models that this package does not run, by `model_type`: what their layers consist of, so that their costs are known.
 
-import type { Fields } from "../../models/families/fields.ts";
+import type { Fields } from "../../models/families/facts.ts";
 
 // What mixes tokens in a layer, as counts: its parameters, the numbers that it keeps of each token, and those of its state, which
 // does not grow. Formulas are those of the classes in transformers. d is the width of the model.

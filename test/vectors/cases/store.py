@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).parent.parent
-DTYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "bool": "BOOL", "uint8": "U8", "int64": "I64"}
+DTYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "bool": "BOOL", "uint8": "U8", "int32": "I32", "int64": "I64"}
 CASES = []
 
 
@@ -31,15 +31,15 @@ def container(tensors, metadata=None):
 
 
 def write(entry, content):
-    entry["file"] = f"{entry['set']}/{entry['name']}.safetensors"
+    entry["file"] = f"{entry['folder']}/case.safetensors" if "folder" in entry else f"{entry['set']}/{entry['name']}.safetensors"
     entry["sha256"] = hashlib.sha256(content).hexdigest()
-    (HERE / entry["set"]).mkdir(exist_ok=True)
+    (HERE / entry["file"]).parent.mkdir(exist_ok=True, parents=True)
     (HERE / entry["file"]).write_bytes(content)
     CASES.append(entry)
 
 
-def case(set_, op, name, attributes, inputs, outputs, opset=None, tolerance=1e-5, copies=(), notes=None):
-    """Adds a case. `copies` are outputs that must be the input's own bits."""
+def case(set_, op, name, attributes, inputs, outputs, opset=None, tolerance=1e-5, copies=(), notes=None, folder=None):
+    """Adds a case. `copies` are outputs that must be exact; `folder` holds the files of a whole model."""
     rounded = {k: np.round(v, 12) + 0.0 if v.dtype == np.float64 else v for k, v in outputs.items()}
     bounds = {"default": {"atol": tolerance, "rtol": tolerance}}
     bounds |= {name: {"atol": 0.0, "rtol": 0.0} for name in copies}
@@ -50,6 +50,8 @@ def case(set_, op, name, attributes, inputs, outputs, opset=None, tolerance=1e-5
         entry["opset"] = opset
     if notes:
         entry["notes"] = notes
+    if folder:
+        entry["folder"] = folder
     write(entry, container(inputs | rounded))
 
 

@@ -7,7 +7,7 @@ import type { ModelSource } from "../../../../src/entries/models.ts";
 import { loadTokenizer } from "../../../../src/entries/text.ts";
 import { embed, encode, maskedLogits } from "../../../../src/models/encoder/encode.ts";
 import { loadEncoder, readEncoder } from "../../../../src/models/encoder/load.ts";
-import { GGUF_ENCODERS } from "../../../../src/models/families/gguf.ts";
+import { GGUF_ENCODERS } from "../../../../src/models/families/index.ts";
 import { gguf } from "../../../../src/models/load/gguf.ts";
 import { text, u32, type Written, writeGguf } from "../../../support/gguf-writer.ts";
 import { kernelsOf } from "../../../support/layers.ts";
@@ -81,7 +81,7 @@ test("a table of one type, which some programs store as a vector, is read the sa
 
 test("every architecture is among them", () => {
   const found = new Set(NAMES.map((name) => name.split(/[ ,]/)[0] as string));
-  expect([...found].filter((name) => name in GGUF_ENCODERS).sort()).toEqual(Object.keys(GGUF_ENCODERS).sort());
+  expect([...found].filter((name) => GGUF_ENCODERS.has(name)).sort()).toEqual([...GGUF_ENCODERS.keys()].sort());
 });
 
 test("types of tokens, and the last of the positions, are those of the file", async () => {

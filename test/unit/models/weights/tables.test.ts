@@ -1,15 +1,28 @@
-// docs/guide/models.md lists what the code knows.
+// docs/guide/models.md and docs/guide/decoders.md list what the code knows, and the index what the files of families have.
 
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { ARCHITECTURES, DECODERS } from "../../../../src/models/families/gguf.ts";
-import { COMPOSITES, latentModelTypes, modelTypes } from "../../../../src/models/families/hf-models.ts";
+import {
+  BIASES,
+  DECODERS,
+  ENCODERS,
+  GGUF_DECODERS,
+  GGUF_LAYERS,
+  HALVES,
+  LATENTS,
+  LAYERS,
+} from "../../../../src/models/families/index.ts";
+import { COMPOSITES } from "../../../../src/models/families/other-layers.ts";
 import { UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_MODELS } from "../../../../src/models/families/unsupported.ts";
+import { pairingOf } from "../../../../src/models/weights/gguf-config.ts";
 
 const page = readFileSync(new URL("../../../../docs/guide/models.md", import.meta.url), "utf8");
 
 const namesIn = (table: Readonly<Record<string, string>>): string[] =>
   Object.values(table).flatMap((names) => names.split(" "));
+
+const modelTypes = [...LAYERS.keys()] as string[];
+const architectures = [...GGUF_LAYERS.keys()] as string[];
 
 /** The names in the first column of the tables whose head begins with `title`; `row`: of those rows alone. */
 function listed(title: string, row = /./): string[] {
@@ -25,11 +38,11 @@ function listed(title: string, row = /./): string[] {
 }
 
 test.each<[what: string, names: string[], known: Iterable<string>]>([
-  ["models", listed("`model_type` | what is read"), [...modelTypes(), ...Object.keys(COMPOSITES)]],
-  ["models with latents", listed("`model_type` with latents"), latentModelTypes()],
+  ["models", listed("`model_type` | what is read"), [...modelTypes, ...Object.keys(COMPOSITES)]],
+  ["models with latents", listed("`model_type` with latents"), [...LATENTS.keys()] as string[]],
   ["refused models", listed("`model_type` | because of"), namesIn(UNSUPPORTED_MODELS)],
-  ["architectures", listed("`general.architecture`"), Object.keys(ARCHITECTURES)],
-  ["architectures of decoders", listed("`general.architecture` of decoders"), Object.keys(DECODERS)],
+  ["architectures", listed("`general.architecture`"), architectures],
+  ["architectures of decoders", listed("`general.architecture` of decoders"), [...GGUF_DECODERS.keys()] as string[]],
   ["refused architectures", listed("refused architecture"), namesIn(UNSUPPORTED_ARCHITECTURES)],
 ])("the tables list all %s once", (_, names, known) => {
   expect(names.length).toBeGreaterThan(4);
@@ -43,10 +56,41 @@ test.each([
 ])("the architectures under %s have that pairing", (title, pairing) => {
   const names = listed("`general.architecture`", new RegExp(`\\| ${title} \\|$`));
   expect(names.length).toBeGreaterThan(0);
-  expect(names.filter((name) => ARCHITECTURES[name]?.pairing !== pairing)).toEqual([]);
+  expect(names.filter((name) => pairingOf(GGUF_LAYERS.get(name) ?? {}) !== pairing)).toEqual([]);
 });
 
 test("no name is both supported and refused", () => {
-  expect(modelTypes().filter((name) => namesIn(UNSUPPORTED_MODELS).includes(name) || name in COMPOSITES)).toEqual([]);
-  expect(Object.keys(ARCHITECTURES).filter((name) => namesIn(UNSUPPORTED_ARCHITECTURES).includes(name))).toEqual([]);
+  expect(modelTypes.filter((name) => namesIn(UNSUPPORTED_MODELS).includes(name) || name in COMPOSITES)).toEqual([]);
+  expect(architectures.filter((name) => namesIn(UNSUPPORTED_ARCHITECTURES).includes(name))).toEqual([]);
+});
+
+test("docs/guide/decoders.md lists the types of whole decoders", () => {
+  const guide = readFileSync(new URL("../../../../docs/guide/decoders.md", import.meta.url), "utf8");
+  const [, list = ""] = /^By `model_type`: (.*?)\. /m.exec(guide) ?? [];
+  const names = list.replace(/ \([^)]*\)/g, "").split(", ");
+  expect(names.sort()).toEqual([...DECODERS.keys()].sort());
+});
+
+test("the index has what each file of a family states", async () => {
+  const folder = new URL("../../../../src/models/families/", import.meta.url);
+  const known: Readonly<Record<string, readonly unknown[]>> = {
+    layers: [...LAYERS.values(), ...GGUF_LAYERS.values()],
+    latents: [...LATENTS.values()],
+    decoders: [...DECODERS.values(), ...GGUF_DECODERS.values()].map(({ attention }) => attention),
+    encoders: [...ENCODERS.values()].map(({ attention }) => attention),
+    halves: [...HALVES.values()].map(({ attention }) => attention),
+    biases: [...BIASES.values()],
+  };
+  let found = 0;
+  for (const file of readdirSync(folder)) {
+    const stated: Readonly<Record<string, unknown>> = await import(new URL(file, folder).href);
+    for (const [kind, list] of Object.entries(known)) {
+      const records = typeof stated[kind] === "function" ? stated[kind]() : stated[kind];
+      for (const record of (records ?? []) as readonly { readonly attention?: unknown }[]) {
+        expect(list, `${kind} of ${file}`).toContain(record.attention ?? record);
+        found++;
+      }
+    }
+  }
+  expect(found).toBeGreaterThan(100);
 });

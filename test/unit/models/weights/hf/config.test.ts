@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import { HeadwiseError } from "../../../../../src/base/util/errors.ts";
 import { alibiSlopes } from "../../../../../src/layers/attention/config.ts";
-import { latentModelTypes } from "../../../../../src/models/families/hf-models.ts";
-import type { HfAttentionConfig } from "../../../../../src/models/families/hf-rules.ts";
+import type { HfAttentionConfig } from "../../../../../src/models/families/attention-rules.ts";
+import { LATENTS } from "../../../../../src/models/families/index.ts";
 import { fromHfConfig, type HfConfigOptions } from "../../../../../src/models/weights/hf-config.ts";
 
 const half = "half" as const;
@@ -679,7 +679,7 @@ test.each<[type: string, what: string]>([
   expect(() => fromHfConfig({ ...llama, model_type: type }, { as: "llama" })).toThrow(message);
 });
 
-test.each(latentModelTypes())("%s is refused with the name of the function that reads it", (type) => {
+test.each([...LATENTS.keys()])("%s is refused with the name of the function that reads it", (type) => {
   const message = `fromHfConfig: model_type expected attention that createAttention computes, got "${type}", whose latent attention (MLA) fromHfLatentConfig reads`;
   expect(() => fromHfConfig({ ...llama, model_type: type })).toThrow(message);
   expect(() => fromHfConfig({ ...llama, model_type: type }, { as: "llama" })).toThrow(message);

@@ -1,8 +1,8 @@
 // What each supported model differs in, on small files. The first families are in config.test.ts.
 
 import { expect, test } from "vitest";
-import { modelTypes } from "../../../../../src/models/families/hf-models.ts";
-import type { HfAttentionConfig } from "../../../../../src/models/families/hf-rules.ts";
+import type { HfAttentionConfig } from "../../../../../src/models/families/attention-rules.ts";
+import { LAYERS } from "../../../../../src/models/families/index.ts";
 import { fromHfConfig } from "../../../../../src/models/weights/hf-config.ts";
 
 /** GQA with heads of 16 floats. */
@@ -269,5 +269,5 @@ const ELSEWHERE = [
 
 test("every supported model has a case", () => {
   const tested = new Set([...CASES.map(([type]) => type), ...SIDED, ...BIASED, "mpnet", ...ELSEWHERE]);
-  expect(modelTypes().filter((type) => !tested.has(type))).toEqual([]);
+  expect(([...LAYERS.keys()] as string[]).filter((type) => !tested.has(type))).toEqual([]);
 });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { HeadwiseError } from "../../../../../src/base/util/errors.ts";
 import { checkLatentConfig } from "../../../../../src/layers/latent/config.ts";
-import { latentModelTypes } from "../../../../../src/models/families/hf-models.ts";
+import { LATENTS } from "../../../../../src/models/families/index.ts";
 import { fromHfLatentConfig, type HfLatentOptions } from "../../../../../src/models/weights/hf-latent.ts";
 
 const mscale = 707 / 1000;
@@ -80,7 +80,7 @@ test("Kimi K2 and GLM-4.7-Flash have the rules of DeepSeek-V3", () => {
 
 test("pairs are interleaved, unless rope_interleave is false in a model that reads it", () => {
   const pairingOf = (fields: object) => fromHfLatentConfig({ ...glm, ...fields }).rope?.pairing;
-  expect(latentModelTypes()).toEqual(["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "youtu"]);
+  expect([...LATENTS.keys()]).toEqual(["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "youtu"]);
   for (const type of ["deepseek_v3", "glm4_moe_lite", "youtu"]) {
     expect(pairingOf({ model_type: type })).toBe("interleaved");
     expect(pairingOf({ model_type: type, rope_interleave: null })).toBe("interleaved");

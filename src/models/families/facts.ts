@@ -1,8 +1,29 @@
-// The fields of a config.json, read by name and kind, and the part of a model that a prefix names.
+// What a file states of a model, read by name and kind, and the part of a model that a prefix names.
 
 import { LARGEST_INT } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
-import { FACTOR_RULE, isFactor, isPositive, POSITIVE_RULE } from "./numbers.ts";
+
+// The numbers that files state. Kernels take them as float32.
+
+export const POSITIVE_RULE = "a finite float32 number > 0";
+
+/** Whether `value` rounds to a finite float32 above 0. */
+export function isPositive(value: unknown): value is number {
+  return typeof value === "number" && Math.fround(value) > 0 && Math.fround(value) < Infinity;
+}
+
+/**
+ * The most that a file may multiply or divide rows, scores or logits by. Known models have 0.001 to 256. Activations reach some
+ * thousands, and scores are products of two rows and at most three such factors: float32, up to 3e38, holds them.
+ */
+const MOST_FACTOR = 1e6;
+
+export const FACTOR_RULE = "a number from 1e-6 to 1e6";
+
+/** Whether `value` is such a factor. */
+export function isFactor(value: unknown): value is number {
+  return typeof value === "number" && value >= 1 / MOST_FACTOR && value <= MOST_FACTOR;
+}
 
 /** The public function, for messages. */
 export const WHERE = "fromHfConfig";
@@ -15,10 +36,10 @@ export function refusal(name: string, rule: string, got: unknown, why = "", wher
   return new HeadwiseError("BAD_FILE", `${where}: ${name} expected ${rule}, got ${describe(got)}${why}`);
 }
 
-/** Typed access to an object of the file. Null counts as absent, as in the library that writes these files. */
-export interface Fields {
+/** What a file states: the fields of config.json, or the keys of a GGUF file that mean the same. Names are those of config.json. */
+export interface Facts {
   raw(name: string): unknown;
-  /** Whether the field is present, even if null. */
+  /** Whether the file states it, be it null (config.json), which counts as absent everywhere else. */
   has(name: string): boolean;
   /** An integer from 1 to `most`; `fallback` if it is absent; throws if that is absent, too. */
   count(name: string, fallback?: number, most?: number): number;
@@ -28,9 +49,13 @@ export interface Fields {
   factor(name: string): number | undefined;
   flag(name: string, fallback: boolean): boolean;
   list(name: string): readonly unknown[] | undefined;
-  fields(name: string): Fields | undefined;
-  /** What is wrong with a field, in the words of the function that reads the file. */
+  /** What is wrong with a fact, in the words of the function that reads the file. */
   refusal(name: string, rule: string, got: unknown, why?: string): HeadwiseError;
+}
+
+/** The fields of an object of config.json. Null counts as absent, as in the library that writes these files. */
+export interface Fields extends Facts {
+  fields(name: string): Fields | undefined;
   /** Throws unless the field is absent, null or one of `values`. */
   only(name: string, ...values: readonly unknown[]): void;
   /** The fields that nobody has asked for, with values other than null. */

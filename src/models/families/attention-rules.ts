@@ -1,7 +1,8 @@
-// The rules by which config.json describes the attention of a model, as data: a row of a table for each `model_type`.
+// How the attention of a family differs from that of Llama, as data: the type of the records that single layers are read by, of
+// config.json and of GGUF files.
 
 import type { AttentionConfig, QkNormConfig } from "../../layers/attention/config.ts";
-import type { Fields, HfPart } from "./fields.ts";
+import type { Facts, Fields, HfPart } from "./facts.ts";
 
 /** An AttentionConfig, and what `readAttentionWeights` cannot derive from the shapes of the tensors. */
 export type HfAttentionConfig = AttentionConfig & {
@@ -13,15 +14,7 @@ export type HfAttentionConfig = AttentionConfig & {
 export type Shape = Required<Pick<AttentionConfig, "dModel" | "numHeads" | "numKvHeads" | "headDim">>;
 
 /** The fields that hold the sizes and the number of layers: of several names, the first that is present. */
-export type Names = Readonly<Record<keyof Shape | "layers", readonly string[]>>;
-
-export const NAMES: Names = {
-  dModel: ["hidden_size"],
-  numHeads: ["num_attention_heads"],
-  numKvHeads: ["num_key_value_heads"],
-  headDim: ["head_dim"],
-  layers: ["num_hidden_layers"],
-};
+export type FieldNames = Readonly<Record<keyof Shape | "layers", readonly string[]>>;
 
 export interface WindowRules {
   /** Tokens of the window if the file does not state it; null in a file means no window. Default none. */
@@ -29,11 +22,12 @@ export interface WindowRules {
   /** Whether the window applies only if the file's `use_sliding_window` is true, whatever `layer_types` states. */
   readonly optIn?: true;
   /**
-   * Which layers have the window, if the file has no `layer_types`: all but the last of each period, where
-   * `sliding_window_pattern` of the file takes precedence; those from a layer on, where `max_window_layers` does; or what
-   * `slides` says. Default: every layer.
+   * Which layers have the window, if the file has no list of them: all but the last of each period, or with `patterned` of
+   * `sliding_window_pattern` of the file; those from a layer on, where `max_window_layers` does; or what `slides` says. Default: every
+   * layer. A GGUF file has its own pattern or the period.
    */
   readonly period?: number;
+  readonly patterned?: true;
   readonly from?: number;
   readonly slides?: (layer: number, file: Fields) => boolean;
   /** The field of the tokens. Default "sliding_window". */
@@ -45,7 +39,7 @@ export interface WindowRules {
 export interface RopeRules {
   /** Default "half". */
   readonly pairing?: "interleaved";
-  /** Default 10 000. */
+  /** Default 10 000, as in all GGUF files that do not state it. */
   readonly theta?: number;
   readonly thetaField?: string;
   /** The share of a head that rotates, if the file does not state it. Default 1. */
@@ -70,26 +64,59 @@ export interface NormRules extends QkNormConfig {
   readonly flag?: string;
 }
 
+/** What GGUF files call a model, and what they do not state. */
+export interface GgufRules {
+  /** Values of `general.architecture`, separated by spaces. Default those of `model_type`. */
+  readonly names?: string;
+  /** The rows of queries and keys were permuted when the file was made, so that pairs of RoPE are interleaved. */
+  readonly permuted?: true;
+  /** The tokens of the window stand for an absent key. Default: no window then. */
+  readonly assumesWindow?: true;
+  /** Only models of this many layers have the window. */
+  readonly windowLayers?: number;
+  /** In models of this many layers, scores are scaled by (dModel / numHeads)^-½ instead of headDim^-½. */
+  readonly wideScale?: number;
+  /** In models of this many layers, ALiBi replaces RoPE. */
+  readonly alibiLayers?: number;
+  /** The bounds of yarn's ramp are not rounded to whole pairs. */
+  readonly smoothRamp?: true;
+}
+
+/** What files call a model. */
+interface Named {
+  /** Values of `model_type`, separated by spaces; none of a model that is read of GGUF files alone. */
+  readonly types?: string;
+  /** Undefined where GGUF files are not read. Those of a model with relatives may stand in the record of one of them. */
+  readonly gguf?: GgufRules;
+}
+
 /** How the attention of a model differs from that of Llama. */
-export interface Rules {
-  readonly names?: Partial<Names>;
+export interface AttentionRules extends Named {
+  /** What reads whole models, where that is not `loadModel`. */
+  readonly reader?: "loadEncoder" | "loadSeq2Seq";
+  readonly names?: Partial<FieldNames>;
   /** Names of the sizes on each side of an encoder-decoder model. */
-  readonly sides?: { readonly encoder: Partial<Names>; readonly decoder: Partial<Names> };
+  readonly sides?: { readonly encoder: Partial<FieldNames>; readonly decoder: Partial<FieldNames> };
   /** Defaults of its class for fields that a file lacks. */
   readonly defaults?: Partial<Shape>;
-  /** Default true. "is_decoder": the file's field of this name. */
+  /** Default true. "is_decoder": the file's field of this name, false in GGUF files. */
   readonly causal?: false | "is_decoder";
+  /** An encoder although it is causal. */
+  readonly isEncoder?: true;
   readonly rope?: RopeRules | false;
-  /** Whether a layer rotates. Default: every layer does. */
-  readonly rotates?: (layer: number, windowed: boolean, file: Fields) => boolean;
+  /** Whether a layer rotates: `windowed` if it has the window, `windows` if the model has any. Default: every layer does. */
+  readonly rotates?: (layer: number, windowed: boolean, windows: boolean, facts: Facts) => boolean;
   readonly window?: WindowRules;
+  /** RMS norms of queries and keys before RoPE. Other norms of GGUF files are refused. */
   readonly qkNorm?: NormRules;
   /** The flag of layer norms of queries and keys, which whole decoders compute and single layers of attention do not. */
   readonly layerNormFlag?: string;
-  /** The factor on scores. Default: 1/√headDim. */
+  /** The factor on scores. Default: 1/√headDim. GGUF files state it. */
   readonly scale?: (file: Fields) => number | undefined;
   /** The softcap if the file does not state it, 0 for none; null in a file means none. Default: the field is unknown. */
   readonly softcap?: number;
+  /** Scores have the published slopes of ALiBi. */
+  readonly alibi?: true;
   readonly fused?: HfAttentionConfig["fused"];
   /** Fields, and the values besides null with which this package can compute the model. */
   readonly only?: Readonly<Record<string, readonly unknown[]>>;
@@ -97,6 +124,15 @@ export interface Rules {
   readonly relativeBias?: true;
   /** What only this model has, such as slopes, on top of the rest. */
   readonly more?: (file: Fields, shape: Shape, layer: number) => Partial<HfAttentionConfig>;
+}
+
+/** How the latent attention (MLA) of a model differs from that of DeepSeek-V2. */
+export interface LatentRules extends Named {
+  readonly isLatent: true;
+  /** The file's `rope_interleave` says how components are paired: false for halves. Default: they are interleaved. */
+  readonly statesPairing?: true;
+  /** Base of RoPE where the file states none. Default: it must. */
+  readonly theta?: number;
 }
 
 /** What the reader of a layer knows beyond config.json. */

@@ -1,0 +1,157 @@
+// The families of models: one line in each list that a family has a part in. Lists are apart, so that a bundler leaves whole models
+// out of programs that read single layers, and encoders out of those that read decoders.
+
+import * as arcee from "./arcee.ts";
+import type { AttentionRules, LatentRules } from "./attention-rules.ts";
+import * as bart from "./bart.ts";
+import * as bert from "./bert.ts";
+import * as bloom from "./bloom.ts";
+import * as cohere from "./cohere.ts";
+import * as deepseek from "./deepseek.ts";
+import * as ernie from "./ernie.ts";
+import * as falcon from "./falcon.ts";
+import type { Biases, Family } from "./family.ts";
+import * as gemma from "./gemma.ts";
+import * as glm from "./glm.ts";
+import * as gptNeox from "./gpt-neox.ts";
+import * as gptOss from "./gpt-oss.ts";
+import * as gpt2 from "./gpt2.ts";
+import * as granite from "./granite.ts";
+import * as llama from "./llama.ts";
+import * as minimax from "./minimax.ts";
+import * as mistral from "./mistral.ts";
+import * as modernbert from "./modernbert.ts";
+import * as mpt from "./mpt.ts";
+import * as nomicBert from "./nomic-bert.ts";
+import * as olmo from "./olmo.ts";
+import * as opt from "./opt.ts";
+import * as otherLayers from "./other-layers.ts";
+import * as phi from "./phi.ts";
+import * as qwen from "./qwen.ts";
+import * as smollm3 from "./smollm3.ts";
+import * as stablelm from "./stablelm.ts";
+import * as starcoder2 from "./starcoder2.ts";
+import * as t5 from "./t5.ts";
+
+/** Attention with keys and values of heads. */
+const layerLists = (): (readonly AttentionRules[])[] => [
+  arcee.layers,
+  bart.layers,
+  bert.layers,
+  bloom.layers,
+  cohere.layers,
+  ernie.layers,
+  falcon.layers,
+  gemma.layers,
+  glm.layers,
+  gptNeox.layers,
+  gptOss.layers,
+  gpt2.layers,
+  granite.layers,
+  llama.layers,
+  minimax.layers,
+  mistral.layers,
+  modernbert.layers,
+  mpt.layers,
+  nomicBert.layers,
+  olmo.layers,
+  opt.layers,
+  otherLayers.layers,
+  phi.layers,
+  qwen.layers,
+  smollm3.layers,
+  stablelm.layers,
+  starcoder2.layers,
+  t5.layers,
+];
+
+/** Latent attention. */
+const latentLists = (): (readonly LatentRules[])[] => [deepseek.latents, glm.latents, otherLayers.latents];
+
+/** Whole decoders. */
+const decoderLists = (): (readonly Family[])[] => [
+  arcee.decoders(),
+  bloom.decoders(),
+  cohere.decoders(),
+  deepseek.decoders(),
+  ernie.decoders(),
+  falcon.decoders(),
+  gemma.decoders(),
+  glm.decoders(),
+  gptNeox.decoders(),
+  gptOss.decoders(),
+  gpt2.decoders(),
+  granite.decoders(),
+  llama.decoders(),
+  minimax.decoders(),
+  mistral.decoders(),
+  mpt.decoders(),
+  olmo.decoders(),
+  opt.decoders(),
+  phi.decoders(),
+  qwen.decoders(),
+  smollm3.decoders(),
+  stablelm.decoders(),
+  starcoder2.decoders(),
+];
+
+/** Whole encoders. */
+const encoderLists = (): (readonly Family[])[] => [bert.encoders(), modernbert.encoders(), nomicBert.encoders()];
+
+/** Models with two halves. */
+const halvesLists = (): (readonly Family[])[] => [bart.halves(), t5.halves()];
+
+/** Biases of decoders. */
+const biasLists = (): Biases[] => [
+  bloom.biases,
+  ernie.biases,
+  falcon.biases,
+  glm.biases,
+  gptNeox.biases,
+  gptOss.biases,
+  gpt2.biases,
+  opt.biases,
+  phi.biases,
+  qwen.biases,
+  stablelm.biases,
+  starcoder2.biases,
+];
+
+/** Records by name. */
+type Table<Entry> = ReadonlyMap<unknown, Entry>;
+
+/** What stands in lists, by each of its names, in their order. */
+function tableOf<Entry>(
+  lists: () => readonly (readonly Entry[])[],
+  namesOf: (entry: Entry) => string | undefined,
+): Table<Entry> {
+  const named = lists().flatMap((list) =>
+    list.flatMap((entry) => (namesOf(entry)?.split(" ") ?? []).map((name): [string, Entry] => [name, entry])),
+  );
+  return new Map(named.sort(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+type Named = AttentionRules | LatentRules;
+const typesOf = ({ types }: Named) => types;
+const architecturesOf = ({ types, gguf }: Named) => gguf && (gguf.names ?? types);
+const typesOfWhole = ({ attention, gguf }: Family) => (gguf?.alone ? undefined : attention.types);
+const architecturesOfWhole = ({ attention, gguf }: Family) => gguf && architecturesOf(attention);
+
+/** The attention of single layers by `model_type`, and by `general.architecture` of GGUF files. */
+export const LAYERS: Table<AttentionRules> = /* @__PURE__ */ tableOf(layerLists, typesOf);
+export const GGUF_LAYERS: Table<AttentionRules> = /* @__PURE__ */ tableOf(layerLists, architecturesOf);
+export const LATENTS: Table<LatentRules> = /* @__PURE__ */ tableOf(latentLists, typesOf);
+export const GGUF_LATENTS: Table<LatentRules> = /* @__PURE__ */ tableOf(latentLists, architecturesOf);
+
+/** Whole models by name. */
+export type Families = Table<Family>;
+
+/** Whole models by `model_type`, and by `general.architecture`. */
+export const DECODERS: Families = /* @__PURE__ */ tableOf(decoderLists, typesOfWhole);
+export const ENCODERS: Families = /* @__PURE__ */ tableOf(encoderLists, typesOfWhole);
+export const HALVES: Families = /* @__PURE__ */ tableOf(halvesLists, typesOfWhole);
+export const GGUF_DECODERS: Families = /* @__PURE__ */ tableOf(decoderLists, architecturesOfWhole);
+export const GGUF_ENCODERS: Families = /* @__PURE__ */ tableOf(encoderLists, architecturesOfWhole);
+
+/** Which biases a decoder has, by `model_type`. */
+export const BIASES: Table<Biases[number]> = /* @__PURE__ */ tableOf(biasLists, ([types]) => types);

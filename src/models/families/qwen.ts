@@ -1,0 +1,92 @@
+// Qwen 2 and 3: biases of queries, keys and values, then norms of heads instead; windows that a file must ask for; experts.
+
+import type { AttentionRules } from "./attention-rules.ts";
+import { countExperts, expertsOf, type ReadExperts, SOFTMAX } from "./experts.ts";
+import type { Fields } from "./facts.ts";
+import { type Biases, type Family, GATED_MLP, type MoeNames } from "./family.ts";
+
+const attention2: AttentionRules = {
+  types: "qwen2",
+  gguf: {},
+  window: { tokens: 4096, optIn: true, from: 28 },
+};
+const attention2Moe: AttentionRules = {
+  types: "qwen2_moe",
+  gguf: { names: "qwen2moe" },
+  window: {
+    tokens: 4096,
+    optIn: true,
+    slides: (layer, file) => layer % 2 === 0 && layer < file.count("max_window_layers", 28),
+  },
+};
+const attention3: AttentionRules = {
+  types: "qwen3",
+  gguf: {},
+  defaults: { headDim: 128 },
+  window: { tokens: 4096, optIn: true, from: 28 },
+  qkNorm: { kind: "per-head" },
+};
+const attention3Moe: AttentionRules = {
+  types: "qwen3_moe",
+  gguf: { names: "qwen3moe" },
+  window: { tokens: 4096, optIn: true },
+  qkNorm: { kind: "per-head" },
+};
+
+export const layers: readonly AttentionRules[] = [attention2, attention2Moe, attention3, attention3Moe];
+
+/** Whether a layer has experts: not those of a list, and else every n-th. */
+function isSparse(file: Fields, layer: number): boolean {
+  const step = file.count("decoder_sparse_step", 1);
+  return !(file.list("mlp_only_layers") ?? []).includes(layer) && (layer + 1) % step === 0;
+}
+
+/** Reads experts: what absent fields stand for, the field of their width, and with `shared` that of the one every token takes. */
+export function readQwen(absent: {
+  readonly experts: number;
+  readonly topK: number;
+  readonly dim: number;
+  readonly field?: string;
+  readonly shared?: number;
+}): ReadExperts {
+  return (file, layer, mlp) => {
+    const experts = countExperts(file, ["num_experts", "num_local_experts"], absent.experts);
+    const sharedDim = absent.shared && file.count("shared_expert_intermediate_size", absent.shared);
+    const spec = {
+      kind: "moe",
+      experts,
+      topK: file.count("num_experts_per_tok", absent.topK, experts),
+      expert: mlp(file.count(absent.field ?? "moe_intermediate_size", absent.dim)),
+      ...(sharedDim && { shared: { mlp: mlp(sharedDim), gated: true } }),
+      router: { ...SOFTMAX, renormalise: file.flag("norm_topk_prob", false) },
+    } as const;
+    return isSparse(file, layer) ? spec : undefined;
+  };
+}
+
+export const QWEN_EXPERTS: MoeNames = {
+  router: "mlp.gate",
+  expert: /* @__PURE__ */ expertsOf("mlp.experts"),
+  mlp: GATED_MLP,
+};
+
+export const biases: Biases = [["qwen2 qwen2_moe", () => ["qkv"]]];
+
+export const decoders = (): Family[] => [
+  { attention: attention2, gguf: {} },
+  {
+    attention: attention2Moe,
+    gguf: { renormalise: false },
+    moe: readQwen({ experts: 60, topK: 4, dim: 1408, shared: 5632 }),
+    moeNames: { ...QWEN_EXPERTS, shared: "mlp.shared_expert", sharedGate: "mlp.shared_expert_gate" },
+    ignored: ["intermediate_size"],
+  },
+  { attention: attention3, gguf: {} },
+  {
+    attention: attention3Moe,
+    gguf: {},
+    moe: readQwen({ experts: 128, topK: 8, dim: 768 }),
+    moeNames: QWEN_EXPERTS,
+    ignored: ["intermediate_size"],
+  },
+];
