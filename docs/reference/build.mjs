@@ -25,6 +25,7 @@ const HELPER_TYPES = [
     "Global",
     "KernelTable",
     "PlainDtype",
+    "PlannedBytes",
     "RangeFetch",
     "Twin",
     "WasmAddress",
