@@ -1,17 +1,19 @@
-// The API reference of every entry in scripts/entries.mjs: pages in out/, from the doc comments in src/ (typedoc), and one
-// report per entry in report/, from the declarations in dist/ (API Extractor). A report is the public surface as text: each
-// declaration stands in that of the first entry that has it, and later ones name it. It is committed, so that a diff shows every
-// change of the API. Warnings are errors: each export and each of its members has a comment. `--check` compares the reports with
-// those that are committed and writes none.
+// The API reference of every entry in scripts/entries.mjs: pages in out/, from the doc comments in src/ (typedoc), and
+// report.md, every public declaration once with the entries that export it, from the declarations in dist/ (API Extractor).
+// The report is committed, so that a diff shows every change of the API. Warnings are errors: each export and each of its
+// members has a comment. `--check` compares the report with the one that is committed and does not write it.
 
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Extractor, ExtractorConfig } from "@microsoft/api-extractor";
 import { Application } from "typedoc";
-import { ENTRIES, importName } from "../../scripts/entries.mjs";
+import { ENTRIES } from "../../scripts/entries.mjs";
 
 const root = join(import.meta.dirname, "../..");
-const [out, reports] = ["out", "report"].map((name) => join(import.meta.dirname, name));
+const out = join(import.meta.dirname, "out");
+const report = join(import.meta.dirname, "report.md");
+/** What API Extractor writes: a report for each entry. */
+const reports = join(root, "build/report");
 const tsconfig = join(import.meta.dirname, "tsconfig.json");
 const check = process.argv.includes("--check");
 /** A worker's script has nothing to import. */
@@ -25,7 +27,6 @@ const HELPER_TYPES = [
     "Global",
     "KernelTable",
     "PlainDtype",
-    "PlannedBytes",
     "RangeFetch",
     "Twin",
     "WasmAddress",
@@ -60,10 +61,7 @@ async function writePages() {
   return !app.logger.hasErrors() && !app.logger.hasWarnings();
 }
 
-/** Where API Extractor writes whole reports. */
-const whole = join(root, "build/report");
-
-/** Writes the whole report of one entry. Returns whether there was nothing to report. */
+/** Writes the report of one entry to `reports`. Returns whether there was nothing to report. */
 function extract(name) {
   const config = ExtractorConfig.prepare({
     packageJsonFullPath: join(root, "package.json"),
@@ -75,8 +73,8 @@ function extract(name) {
       apiReport: {
         enabled: true,
         reportFileName: name,
-        reportFolder: whole,
-        reportTempFolder: join(whole, "temp"),
+        reportFolder: reports,
+        reportTempFolder: join(reports, "temp"),
         includeForgottenExports: true,
       },
       docModel: { enabled: false },
@@ -97,78 +95,65 @@ function extract(name) {
   const { succeeded } = Extractor.invoke(config, {
     localBuild: true,
     messageCallback(message) {
-      if (/^console-(preamble|api-report-(created|copied))$/.test(message.messageId)) message.logLevel = "none";
+      if (message.messageId.startsWith("console-")) message.logLevel = "none";
     },
   });
   return succeeded;
 }
 
-/** The fence around the declarations of a report. */
-const FENCE = /(?<=```ts\n)[\s\S]*(?=\n```)/;
-/** The name that a declaration of a report declares. */
-const NAME =
-  /^(?:export )?(?:declare )?(?:abstract )?(?:async )?(?:interface|type|class|const|function|namespace) ([\w$]+)/m;
-
-/** The reports without what stands in one before: entry -> text. */
-function shorten() {
-  const [first, owners] = [new Map(), new Map()];
-  const read = entries.map(({ name, subpath }) => {
-    const text = readFileSync(join(whole, `${name}.api.md`), "utf8");
-    const pieces = FENCE.exec(text)[0]
-      .split("\n\n")
-      .map((piece) => piece.trim());
-    return { name, subpath, text, pieces };
+/** The declarations of a report: text and name, and whether it is exported. Types that others spell out are declared, too. */
+function declarationsOf(name) {
+  const text = readFileSync(join(reports, `${name}.api.md`), "utf8");
+  let [, code] = /```ts\n([\s\S]*?)\n```/.exec(text);
+  // API Extractor numbers names that exist as globals, or in two files of dist/.
+  for (const [, numbered, own] of code.matchAll(/^(?:export )?(?:interface|type|class|function|const) ((\w+)_\d)\b/gm))
+    code = code.replaceAll(new RegExp(`\\b${numbered}\\b`, "g"), own);
+  return code.split(/^(?=\/\/ @public)/m).flatMap((part) => {
+    const lines = part.split("\n").filter((line) => line !== "" && !line.trimStart().startsWith("//"));
+    const declared = lines.filter((line) => !line.startsWith("export {"));
+    const [first = ""] = declared;
+    const [, id] = /(?:class|function|const|let|interface|type|enum) (\w+)/.exec(first) ?? [];
+    if (id === undefined) return [];
+    const isExported = first.startsWith("export ") || declared.length < lines.length;
+    return [{ id, text: declared.join("\n").replace(/^export /, ""), isExported }];
   });
-  const plain = (piece) => piece.replace(/^export /m, "");
-  // A type that one entry only refers to belongs to the one that exports it.
-  for (const exported of [true, false])
-    for (const { subpath, pieces } of read)
-      for (const piece of pieces)
-        if (/^export /m.test(piece) === exported && !owners.has(plain(piece))) owners.set(plain(piece), subpath);
-  for (const { name, subpath, text, pieces } of read) {
-    const isOwn = (piece) => owners.get(plain(piece)) === subpath || !NAME.test(piece);
-    const others = new Map();
-    for (const piece of pieces) {
-      if (isOwn(piece) || !/^export /m.test(piece)) continue;
-      const owner = owners.get(plain(piece));
-      others.set(owner, [...(others.get(owner) ?? []), NAME.exec(piece)[1].replace(/_\d+$/, "")]);
-    }
-    const passed = Array.from(others, ([owner, names]) => `// As in ${importName(owner)}: ${names.join(", ")}`);
-    const kept = [...passed, ...pieces.filter(isOwn)].filter(Boolean);
-    first.set(
-      name,
-      text.replace(FENCE, () => `\n${kept.join("\n\n")}\n`),
-    );
-  }
-  return first;
 }
 
-/** Writes or compares the reports. Returns whether there was nothing to report. */
-function writeReports() {
-  let same = true;
-  for (const [name, text] of shorten()) {
-    const file = join(reports, `${name}.api.md`);
-    if (!check) writeFileSync(file, text);
-    else if (readFileSync(file, "utf8") !== text) {
-      console.error(`report/${name}.api.md: expected what \`npm run docs\` writes, got something else`);
-      same = false;
+/** Every declaration once, by name, behind the entries that export it. */
+function merged() {
+  const all = new Map();
+  for (const { name, subpath } of entries)
+    for (const { id, text, isExported } of declarationsOf(name)) {
+      const found = all.get(text) ?? { id, text, users: [] };
+      if (isExported) found.users.push(subpath.replace(".", "headwise"));
+      all.set(text, found);
     }
-  }
-  return same;
+  const sorted = [...all.values()].sort((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : a.text < b.text ? -1 : 1));
+  return sorted.map(({ text, users }) => `// ${users.length > 0 ? users.join(", ") : "part of others"}\n${text}\n`);
 }
 
-mkdirSync(reports, { recursive: true });
-mkdirSync(whole, { recursive: true });
-const names = entries.map(({ name }) => `${name}.api.md`);
-const left = readdirSync(reports).filter((file) => !names.includes(file));
-if (!check) for (const file of left) rmSync(join(reports, file));
-else if (left.length > 0) console.error(`report/: expected one file for each entry, got ${left.join(", ")} too`);
+const HEAD = `# The API
 
-const ok = [
-  await writePages(),
-  ...entries.map(({ name }) => extract(name)),
-  writeReports(),
-  !check || left.length === 0,
-];
+Every public declaration once, behind the entries that export it. \`npm run docs\` writes this file: do not edit it.
+
+`;
+
+mkdirSync(join(reports, "temp"), { recursive: true });
+const ok = [await writePages(), ...entries.map(({ name }) => extract(name))];
 if (!ok.every(Boolean)) process.exit(1);
-console.log(`docs/reference/out/index.html, ${entries.length} reports in docs/reference/report/`);
+const declarations = merged();
+const text = `${HEAD}\`\`\`ts\n${declarations.join("\n")}\`\`\`\n`;
+if (!check) writeFileSync(report, text);
+else if (text !== readFileSync(report, "utf8")) {
+  const committed = readFileSync(report, "utf8")
+    .slice(HEAD.length)
+    .replace(/^```(?:ts)?\n/gm, "")
+    .split(/\n(?=\/\/ )/);
+  const trimmed = declarations.map((each) => each.trimEnd());
+  const old = committed.map((each) => each.trimEnd());
+  for (const each of old.filter((each) => !trimmed.includes(each))) console.error(`- ${each}\n`);
+  for (const each of trimmed.filter((each) => !old.includes(each))) console.error(`+ ${each}\n`);
+  console.error("docs/reference/report.md: expected what `npm run docs` writes, got something else");
+  process.exit(1);
+}
+console.log(`docs/reference/out/index.html, ${declarations.length} declarations in docs/reference/report.md`);

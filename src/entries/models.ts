@@ -74,10 +74,9 @@ export {
 } from "../models/generate/generate-many.ts";
 export type { LogitsProcessor, LogitsTensor, SamplingOptions } from "../models/generate/sampling.ts";
 export type { DraftOptions } from "../models/generate/speculate.ts";
-export type { ModelFormats } from "../models/load/formats.ts";
 export { type GgufReader, gguf } from "../models/load/gguf.ts";
 export { type FilesPlanOptions, type LoadModelOptions, loadModel, planModelFiles } from "../models/load/load-model.ts";
-export { type ModelPlan, type ModelPlanSizes, planModel } from "../models/load/plan-model.ts";
+export { type ModelFormats, type ModelPlan, type ModelPlanSizes, planModel } from "../models/load/plan-model.ts";
 export { type ModelSelfTest, selfTestModels } from "../tools/diagnostics/self-test-models.ts";
 export type { DecoderModules, ModelKernels } from "../wasm/modules.ts";
 

@@ -75,6 +75,7 @@ export class LinearMemory {
   #buffer: ArrayBufferLike;
   #view: DataView | undefined;
   #floats: Float32Array | undefined;
+  #words: Int32Array | undefined;
   /** Sorted by address, never adjacent. */
   readonly #free: Block[] = [];
   readonly #sizes: Map<number, number> = new Map();
@@ -188,6 +189,23 @@ export class LinearMemory {
     return this.#floats;
   }
 
+  /** The whole memory as words: that at address `at` is element `at / 4`. */
+  words(): Int32Array {
+    this.#words ??= new Int32Array(this.#buffer);
+    return this.#words;
+  }
+
+  /** From now on, `written` is given the address of each word that is stored through `view()`; nobody if it is undefined. */
+  watch(written?: (at: number) => void): void {
+    const view = new DataView(this.#buffer);
+    const watched = (name: "setInt32" | "setUint32" | "setFloat32") => (at: number, value: number) => {
+      DataView.prototype[name].call(view, at, value, true);
+      written?.(at);
+    };
+    const [setInt32, setUint32, setFloat32] = [watched("setInt32"), watched("setUint32"), watched("setFloat32")];
+    this.#view = written && Object.assign(view, { setInt32, setUint32, setFloat32 });
+  }
+
   /** Grows the memory up to address `end`. Callers change their own state only after this succeeded. */
   #reach(where: string, end: number, asked: number): void {
     const missing = end - this.#buffer.byteLength;
@@ -196,7 +214,7 @@ export class LinearMemory {
       if (end > LARGEST_MEMORY) throw new RangeError("beyond 32-bit addresses");
       this.#memory.grow(Math.ceil(missing / WASM_PAGE));
       this.#buffer = this.#memory.buffer;
-      this.#view = this.#floats = undefined;
+      this.#view = this.#floats = this.#words = undefined;
     } catch (cause) {
       const text = `${where}: ${asked} more bytes do not fit: ${this.#used} in use of ${this.byteLength}, growth refused`;
       throw new HeadwiseError("OUT_OF_MEMORY", text, { cause });

@@ -7,6 +7,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, wri
 import { dirname, join } from "node:path";
 import { format } from "node:util";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { DECODERS, GGUF_DECODERS } from "../../src/models/families/index.ts";
 import { fasterClock } from "../support/clock.ts";
 
 const root = join(import.meta.dirname, "../..");
@@ -156,6 +157,12 @@ test("every error code has a row in docs/api.md", () => {
   );
   expect(codes.length).toBeGreaterThan(5);
   expect(codes.filter((code) => !read("docs/api.md").includes(`| \`${code}\` |`))).toEqual([]);
+});
+
+test("the README says how many types of decoders and architectures of GGUF are read", () => {
+  const [types, architectures] = [DECODERS.size, GGUF_DECODERS.size];
+  expect(read("README.md")).toContain(`| ${types} types of decoders: `);
+  expect(read("README.md")).toContain(`| ${architectures} architectures of GGUF |`);
 });
 
 test("the README takes at most 10 KB", () => {

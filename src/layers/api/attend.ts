@@ -18,8 +18,8 @@ import {
   type GivenCall,
   readCall,
 } from "../pass/call.ts";
-import { prepareSteps, runStep } from "../pass/decode-step.ts";
 import { forward, passFlops } from "../pass/forward.ts";
+import { attendNext, prepareNext } from "../pass/next-token.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/slices.ts";
 
 /**
@@ -46,12 +46,12 @@ import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf }
  */
 export function attend(attention: Attention, x: Float32Array, options: AttendOptions = {}): Float32Array {
   const given = readCall("attend", x, options, ATTEND_OPTIONS);
-  const step = runStep("attend", attention, given);
-  if (step) return step;
+  const next = attendNext("attend", attention, given);
+  if (next) return next;
   const call = checkGiven("attend", attention, given);
   const { ys } = finish(forward(attention, [call], { where: call.where }));
   commit([call]);
-  prepareSteps(attention, call);
+  prepareNext(attention, call);
   return call.given ?? (ys[0] as Float32Array);
 }
 

@@ -5,6 +5,7 @@ import { wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch } from "../linear/products.ts";
 import { placeRows } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
+import type { RopeWithDim } from "./rope.ts";
 import { placeSegment, type SegmentNeeds, type SegmentPlaces } from "./segment.ts";
 import { type LayerFormats, PROJECTIONS, projectionSizes } from "./weights.ts";
 
@@ -36,8 +37,19 @@ export function stridesOf(config: CheckedConfig): Strides {
   return { qkv: wholePanels(q.n) + wholePanels(k.n) + wholePanels(v.n), heads: o.k, y: wholePanels(o.n) };
 }
 
+/** Offsets of the tables of rotations of a chunk, [rows, rope.dim / 2] each. */
+export interface RotationPlaces {
+  readonly cos: number;
+  readonly sin: number;
+}
+
+export function placeRotations(layout: Layout, rope: RopeWithDim | undefined, rows: number): RotationPlaces {
+  const floats = (rows * (rope?.dim ?? 0)) / 2;
+  return { cos: layout.floats(floats), sin: layout.floats(floats) };
+}
+
 /** Offsets of the parts of a layer's scratch. Rows are those of a chunk: only masks and maps grow with the sequence. */
-export interface LayerPlaces {
+export interface LayerPlaces extends RotationPlaces {
   readonly stride: Strides;
   /** [rows, strides.qkv]: the projected queries, keys and values of a token side by side. */
   readonly q: number;
@@ -45,9 +57,6 @@ export interface LayerPlaces {
   readonly v: number;
   /** [rows, strides.heads]. */
   readonly heads: number;
-  /** [rows, rope.dim / 2] each. */
-  readonly cos: number;
-  readonly sin: number;
   /** The description of a chunk's keys and values for the kernel that appends them. */
   readonly keyRows: number;
   /** What describes heads to the kernel that rotates them. */
@@ -59,7 +68,7 @@ export interface LayerPlaces {
 /**
  * Places what a layer needs for chunks of up to `rows` rows. The caller places the projected rows and the heads'
  * outputs: the input may share the memory of the heads' outputs, and the output that of the projected rows, because
- * they are not needed at the same time.
+ * they are not needed at the same time. `rotations` are tables that other layers share.
  */
 export function placeLayer(
   layout: Layout,
@@ -68,9 +77,9 @@ export function placeLayer(
   rows: number,
   segments: readonly SegmentNeeds[],
   { stride, qkv, heads }: { readonly stride: Strides; readonly qkv: number; readonly heads: number },
+  rotations?: RotationPlaces,
 ): LayerPlaces {
   const sizes = projectionSizes(config);
-  const half = (config.rope?.dim ?? 0) / 2;
   const k = qkv + 4 * wholePanels(sizes.q.n);
   return {
     stride,
@@ -78,8 +87,7 @@ export function placeLayer(
     k,
     v: k + 4 * wholePanels(sizes.k.n),
     heads,
-    cos: layout.floats(rows * half),
-    sin: layout.floats(rows * half),
+    ...(rotations ?? placeRotations(layout, config.rope, rows)),
     keyRows: placeRows(layout),
     ropeShape: layout.take(ROPE_SHAPE_BYTES),
     linear: placeLinearScratch(

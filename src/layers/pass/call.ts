@@ -114,6 +114,25 @@ export interface CallTokens {
   readonly masks: CheckedMasks;
 }
 
+/** `count` tokens of a sequence behind `past` others, without masks. */
+export function tokensBehind(
+  where: string,
+  { numHeads }: Pick<CheckedConfig, "numHeads">,
+  past: number,
+  count: number,
+): CallTokens {
+  const kvLen = past + count;
+  const rows = [[0, count]] as const;
+  const positions = Int32Array.from({ length: count }, (_, i) => past + i);
+  const target = { batch: 1, numHeads, qLen: count, kvLen };
+  return {
+    ...{ where, batch: 1, qLen: count, newKeys: count, past, rows, keyRows: rows, target },
+    ...{ positions, keyPositions: positions },
+    placements: [{ position: past, kvLen }],
+    masks: checkMasks(where, {}, target),
+  };
+}
+
 /** A checked call: its tokens and arrays, x [batch, qLen, dModel], keys [batch, newKeys, kdim] and values. */
 export interface CheckedCall extends CallTokens {
   readonly x: Float32Array;

@@ -28,6 +28,7 @@ import { type AttendCall, type CallRules, clearPadding, isInStep, isSelf } from 
 import {
   appendKeys,
   attendQueries,
+  fillTables,
   type LatentSite,
   type LayerCall,
   type LayerWork,
@@ -285,7 +286,7 @@ function agesInStep({ config }: LayerParts, call: AttendCall): boolean {
 // One chunk of a pass: rows of all its calls are copied into scratch, run through the layer, and copied out.
 
 /** Offsets of the parts of a pass in its scratch. */
-interface PassPlaces {
+export interface PassPlaces {
   /** [rows, dModel, kdim or vdim]; later the heads' outputs. */
   readonly x: number;
   /** The projected rows; later the outputs, in whole panels. */
@@ -332,6 +333,7 @@ function* attendCausalChunk(pass: Pass, begin: number, end: number): Steps {
   const runs = pass.queries.runs(begin, end);
   const x = copyIn(pass, runs, ({ x }) => x, pass.work.attention.config.dModel);
   const out = outputOf(pass);
+  fillTables(pass.work, runs, ({ tokens }) => tokens.positions);
   yield* runAttention(pass.work, runs, { x, out });
   for (const run of runs) copyOut(pass, out, run);
 }
@@ -379,8 +381,10 @@ function copyIn(
   return { at: pointer.f32(x), stride: width };
 }
 
-/** The chunk's outputs: those of the output projection, or those of the heads if the layer has none. */
-function outputOf({ places: { y, layer }, work: { attention, base } }: Pass): Rows {
+const outputOf = ({ places, work: { attention, base } }: Pass): Rows => outputRows(attention, places, base);
+
+/** The outputs of a chunk: those of the output projection, or those of the heads if the layer has none. */
+export function outputRows(attention: LayerParts, { y, layer }: PassPlaces, base: number): Rows {
   return attention.layer.linears.o
     ? { at: pointer.f32(base + y), stride: layer.stride.y }
     : { at: pointer.f32(base + layer.heads), stride: layer.stride.heads };

@@ -6,7 +6,7 @@ import { ATTENTION_SHAPE_AT, NULL } from "../../wasm/abi.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
 import type { LayerParts } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
-import { type LayerPlaces, placeLayer, stridesOf } from "../attention/scratch.ts";
+import { type LayerPlaces, placeLayer, type RotationPlaces, stridesOf } from "../attention/scratch.ts";
 import { scoreColumns, segmentFlops, storeShape, workFloats } from "../attention/segment.ts";
 import type { LayerFormats } from "../attention/weights.ts";
 import { prepareInput, project, type Rows } from "../linear/products.ts";
@@ -40,17 +40,18 @@ export function placeLayerRows(
   rows: number,
   pageFormats: number,
   columns = 0,
+  rotations?: RotationPlaces,
 ): LayerPlaces {
   const stride = stridesOf(config);
   const work = workFloats({ ...config, formats: pageFormats });
   const [qkv, heads] = [layout.floats(rows * stride.qkv), layout.floats(rows * stride.heads)];
   const needs = { tokens: rows, work, keep: 0, bias: 0, scores: rows * columns };
-  return placeLayer(layout, config, formats, rows, [needs], { stride, qkv, heads });
+  return placeLayer(layout, config, formats, rows, [needs], { stride, qkv, heads }, rotations);
 }
 
 /**
  * Plans causal self-attention of chunks without masks: places what the layer works in, and returns what runs it. What `reading` names
- * can be read.
+ * can be read. `rotations` are tables of the rows' positions, which the caller fills.
  */
 export function planRows(
   attention: LayerParts,
@@ -58,12 +59,13 @@ export function planRows(
   rows: number,
   pageFormats: number,
   reading: Reading,
+  rotations: RotationPlaces | undefined,
 ): RunRows {
   const kind = attention.pass as LayerPass | undefined;
   if (kind) return kind.planRows(attention, layout, rows, pageFormats, reading);
   const { config, layer } = attention;
   const columns = reading.maps ? scoreColumns(reading.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
-  const places = placeLayerRows(config, layer.formats, layout, rows, pageFormats, columns);
+  const places = placeLayerRows(config, layer.formats, layout, rows, pageFormats, columns, rotations);
   const shape = layerShape(attention, places.stride);
   return (base, stepFlops, runs, io) =>
     runAttention(

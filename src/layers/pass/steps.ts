@@ -9,7 +9,7 @@ import { pointer } from "../../wasm/memory.ts";
 import type { LayerParts, Projection } from "../attention/attention.ts";
 import { maskElements } from "../attention/mask.ts";
 import type { Placement } from "../attention/positions.ts";
-import type { LayerPlaces, Strides } from "../attention/scratch.ts";
+import type { LayerPlaces, RotationPlaces, Strides } from "../attention/scratch.ts";
 import {
   attendSegment,
   type CallShape,
@@ -36,11 +36,6 @@ export interface LayerCall {
 /** The runs of rows of a chunk, which may belong to several calls. */
 export type Runs<Call extends LayerCall = LayerCall> = readonly RowRun<Call>[];
 
-/** Runs of tokens whose keys are stored. */
-type KeyRuns = readonly RowRun<
-  Pick<LayerCall, "pages" | "inStep"> & { readonly tokens: Pick<CallTokens, "where" | "newKeys" | "past"> }
->[];
-
 /** A layer, and the scratch that it works in. */
 export interface LayerWork {
   readonly attention: LayerParts;
@@ -56,8 +51,6 @@ export interface LayerWork {
   readonly measure?: Measure | undefined;
 }
 
-type WorkPlaces = Pick<LayerWork, "attention" | "places" | "base">;
-
 /** Queries at `q` and keys at `k`, in rows `stride.qkv` apart. */
 interface HeadWork extends Pick<LayerWork, "attention" | "base"> {
   readonly places: Pick<LayerPlaces, "q" | "k" | "cos" | "sin" | "ropeShape"> & {
@@ -68,15 +61,14 @@ interface HeadWork extends Pick<LayerWork, "attention" | "base"> {
 const PARTS = ["q", "k", "v"] as const;
 
 /**
- * Causal self-attention of a chunk, whose keys and queries come from the rows `x` [rows, dModel]: appends the keys,
- * attends, and writes the outputs to `out` [rows, dModel] in whole panels. x may share memory with the heads' outputs,
+ * Causal self-attention of a chunk, whose keys and queries come from the rows `x` [rows, dModel], with tables of rotations that the
+ * caller has filled: appends the keys, attends, and writes the outputs to `out` [rows, dModel] in whole panels. x may share memory with the heads' outputs,
  * and `out` with the projected rows. Without an output projection the outputs are those of the heads.
  */
 export function* runAttention(work: LayerWork, runs: Runs, { x, out }: { x: Rows; out: Rows }): Steps {
   yield* projectRows(work, work.attention.layer.products.qkv as readonly Projection[], x, rowsIn(runs));
   for (const part of PARTS)
     work.tap?.(part, { at: pointer.f32(work.base + work.places[part]), stride: work.places.stride.qkv });
-  fillTables(work, runs, ({ tokens }) => tokens.positions);
   storeKeys(work, runs);
   yield* attendRows(work, runs, out);
 }
@@ -106,7 +98,7 @@ export function* attendQueries(work: LayerWork, runs: Runs, out: Rows): Steps {
 }
 
 /** Normalises and rotates the keys, and appends them and the values to the pages. */
-export function storeKeys(work: WorkPlaces, runs: KeyRuns): void {
+function storeKeys(work: LayerWork, runs: Runs): void {
   const { attention, places, base } = work;
   const { kernels, config } = attention;
   const { headDim, valueDim } = config;
@@ -210,21 +202,15 @@ export function* segmentsOf(
 // RoPE on rows in linear memory.
 
 /** A layer, and the offsets of what its rotations need in the scratch at `base`. */
-interface RotaryWork {
+interface RotaryWork<Places extends RotationPlaces = Pick<LayerPlaces, "cos" | "sin" | "ropeShape">> {
   readonly attention: Pick<LayerParts, "kernels" | "rotary">;
-  readonly places: {
-    /** [rows, rope.dim / 2] each. */
-    readonly cos: number;
-    readonly sin: number;
-    /** What describes heads to the kernel that rotates them. */
-    readonly ropeShape: number;
-  };
+  readonly places: Places;
   readonly base: number;
 }
 
 /** Writes cos and sin for the positions of the runs. */
 export function fillTables<Of>(
-  { attention: { kernels, rotary }, places, base }: RotaryWork,
+  { attention: { kernels, rotary }, places, base }: RotaryWork<RotationPlaces>,
   runs: readonly RowRun<Of>[],
   positionsOf: (of: Of) => Int32Array,
 ): void {

@@ -32,17 +32,10 @@ interface Block {
   owner: Pages | undefined;
 }
 
-/** What is known of pages that share. */
-interface Member {
-  /** Pages before this one are fixed. */
-  fixed: number;
-  /** For each sequence, the page after the last one that others may have. */
-  readonly shared: number[];
-}
-
 /** Sequences that share pages. */
 class Family implements Sharing {
-  readonly #members = new Map<Pages, Member>();
+  /** Pages that share, and how many of their first ones are fixed. */
+  readonly #members = new Map<Pages, number>();
   readonly #blocks: Block[];
   /** How many have the page at an address, if more than one. */
   readonly #holders = new Map<number, number>();
@@ -51,7 +44,7 @@ class Family implements Sharing {
 
   constructor(first: Pages) {
     this.#blocks = [{ at: first.at, slots: first.slots, owner: first }];
-    this.#members.set(first, { fixed: 0, shared: first.end.map(() => 0) });
+    this.#members.set(first, 0);
   }
 
   /** Slots of each stage and sequence that blocks lack for `members`, of which `saved` are saved. */
@@ -70,10 +63,10 @@ class Family implements Sharing {
   }
 
   fork(where: string, kernels: Kernels, pages: Pages): Pages {
-    const { layout, batch, pagesPerRow, limits, retention, age, end, length, start } = pages;
+    const { layout, batch, pagesPerRow, age, end, length, start } = pages;
     const { fixed, counts } = this.planFork(pages);
     const at = kernels.memory.allocate(where, placePages(layout, batch, pagesPerRow, counts).bytes);
-    const empty = emptyPages(kernels, at, layout, batch, { pagesPerRow, limits, retention }, counts);
+    const empty = emptyPages(kernels, at, layout, batch, pages, counts);
     const fork: Pages = { ...empty, age: [...age], end: [...end], length, start, sharing: this };
     for (let b = 0; b < batch; b++) {
       const table = tableOf(kernels, pages, b);
@@ -81,7 +74,7 @@ class Family implements Sharing {
       for (const entry of table) if (entry) this.#holders.set(addressIn(entry), this.#holdersOf(entry) + 1);
     }
     this.#blocks.push({ at, slots: fork.slots, owner: fork });
-    for (const each of [pages, fork]) this.#members.set(each, { fixed, shared: [...end] });
+    for (const each of [pages, fork]) this.#members.set(each, fixed);
     this.#saved += fixed;
     return fork;
   }
@@ -107,10 +100,7 @@ class Family implements Sharing {
   }
 
   copyShared(kernels: Kernels, pages: Pages, batchRow: number, first: number, after: number): void {
-    const { shared } = this.#members.get(pages) as Member;
-    const end = shared[batchRow] as number;
-    for (let page = first; page < Math.min(after, end); page++) this.#copyPage(kernels, pages, batchRow, page);
-    if (after >= end) shared[batchRow] = Math.min(first, end);
+    for (let page = first; page < after; page++) this.#copyPage(kernels, pages, batchRow, page);
   }
 
   reserveCut(where: string, kernels: Kernels, pages: Pages, length: number): void {
@@ -136,12 +126,12 @@ class Family implements Sharing {
 
   cut(kernels: Kernels, pages: Pages, length: number): void {
     this.#saved -= this.#sharedBehind(kernels, pages, length);
-    const member = this.#members.get(pages) as Member;
+    const fixed = this.#members.get(pages) as number;
     const page = Math.floor(length / PAGE);
     // A fixed page that is cut is no longer full. Those who share it must all be able to write it, or none.
-    if (page < member.fixed && length % PAGE > 0)
+    if (page < fixed && length % PAGE > 0)
       for (let b = 0; b < pages.batch; b++) this.#copyPage(kernels, pages, b, page);
-    member.fixed = Math.min(member.fixed, page);
+    this.#members.set(pages, Math.min(fixed, page));
   }
 
   release(kernels: Kernels, pages: Pages): void {
@@ -159,7 +149,7 @@ class Family implements Sharing {
 
   /** How many fixed pages of a sequence, from the one of token `length` on, others have too. */
   #sharedBehind(kernels: Kernels, pages: Pages, length: number): number {
-    const { fixed } = this.#members.get(pages) as Member;
+    const fixed = this.#members.get(pages) as number;
     const table = tableOf(kernels, pages, 0);
     let count = 0;
     for (let page = Math.floor(length / PAGE); page < fixed; page++)
@@ -224,7 +214,7 @@ const countOf = (run: SlotRun | undefined) => (run ? (run.end - run.at) / run.by
 
 /** How many of the first pages are full, are in the last stage and are never dropped. */
 function fixedPages({ limits, span, age, length }: Pages): number {
-  if (span < Number.POSITIVE_INFINITY) return 0;
+  if (span < Infinity) return 0;
   const full = Math.floor(length / PAGE);
   const moved = limits.at(-2);
   return moved === undefined ? full : Math.max(0, Math.min(full, (age[0] as number) - moved + 1));

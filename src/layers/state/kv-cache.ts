@@ -20,7 +20,6 @@ import {
   leastLength,
   leastPosition,
   type Pages,
-  pagesBytes,
   placeRows,
   type Retention,
   storeRows,
@@ -191,10 +190,8 @@ export function makeCache<T extends KvCache>(
   owner: Omit<T, keyof KvCache>,
 ): T {
   expectStagesLoaded(maker, shape.kind !== undefined || kernels.quantized, stages);
-  const layout = createPageLayout(shape, stages);
-  const facts = { maxSeqLen, bytes: pagesBytes(layout, batch, maxSeqLen, retention), format: describeStages(stages) };
-  const pages = allocatePages(maker, kernels, layout, batch, maxSeqLen, retention);
-  return cacheOf(kind, maker, kernels, pages, facts, owner);
+  const pages = allocatePages(maker, kernels, createPageLayout(shape, stages), batch, maxSeqLen, retention);
+  return cacheOf(kind, maker, kernels, pages, owner);
 }
 
 /** The cache that consists of these pages. */
@@ -203,18 +200,23 @@ export function cacheOf<T extends KvCache>(
   maker: string,
   kernels: Kernels,
   pages: Pages,
-  facts: Pick<KvCache, "maxSeqLen" | "bytes" | "format">,
   owner: Omit<T, keyof KvCache>,
 ): T {
+  const { batch, maxSeqLen, bytes } = pages;
   let released = false;
   const free = () => {
     released = true;
     freePages(kernels, pages);
   };
   const holds = { appending: 0, reading: 0 };
+  const expectUsable = (where: string, unfinished: number) => {
+    expectAlive(where, "cache", { released });
+    expectKernels(where, kernels, "cache.kernels");
+    expectNoHold(where, unfinished);
+  };
   // No function may refer to the handle, which could not be collected then.
   const parts: Omit<KvCache, "released" | keyof Releasable> = {
-    ...{ batch: pages.batch, ...facts, kernels, pages, holds },
+    ...{ batch, maxSeqLen, bytes, format: describeStages(pages.layout.stages), kernels, pages, holds },
     get length() {
       return pages.length;
     },
@@ -222,16 +224,12 @@ export function cacheOf<T extends KvCache>(
       return pages.start;
     },
     truncate(to) {
-      expectAlive("truncate", "cache", { released });
-      expectKernels("truncate", kernels, "cache.kernels");
-      expectNoHold("truncate", holds.appending + holds.reading);
+      expectUsable("truncate", holds.appending + holds.reading);
       expectTruncatable(pages, to);
       cutPages("truncate", kernels, pages, to);
     },
     read() {
-      expectAlive("read", "cache", { released });
-      expectKernels("read", kernels, "cache.kernels");
-      if (pages.ages) expectNoHold("read", holds.appending);
+      expectUsable("read", pages.ages ? holds.appending : 0);
       beginPages(kernels, pages);
       return readPages(kernels, pages);
     },

@@ -37,7 +37,7 @@ export interface KvState extends LayerState {
 
 /** The state that consists of a cache. */
 export function createKvState(cache: KvCache): KvState {
-  const { kernels, pages, maxSeqLen, bytes, format } = cache;
+  const { kernels, pages, bytes } = cache;
   return {
     ...{ cache, pages, bytes },
     get forkBytes() {
@@ -54,9 +54,7 @@ export function createKvState(cache: KvCache): KvState {
     truncate: cache.truncate,
     fork(where) {
       cache.begin();
-      const facts = { maxSeqLen, bytes: forkBytes(pages), format };
-      const forked = forkPages(where, kernels, pages);
-      return createKvState(cacheOf("KvCache", "createKvCache", kernels, forked, facts, {}));
+      return createKvState(cacheOf("KvCache", "createKvCache", kernels, forkPages(where, kernels, pages), {}));
     },
     release: cache.release,
   };

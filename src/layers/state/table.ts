@@ -28,7 +28,9 @@ import {
  */
 export interface Pages {
   readonly at: number;
+  readonly bytes: number;
   readonly batch: number;
+  readonly maxSeqLen: number;
   readonly pagesPerRow: number;
   readonly layout: PageLayout;
   readonly retention: Retention;
@@ -40,8 +42,8 @@ export interface Pages {
   readonly limits: readonly number[];
   /** The slots of this block, by sequence and by stage. */
   readonly slots: readonly (readonly SlotRun[])[];
-  /** Addresses of room for AGED_TOKENS tokens while their format changes, and for their strides and tables. */
-  readonly staging: { readonly key: number; readonly value: number; readonly shape: number; readonly table: number };
+  /** The address of room for AGED_TOKENS tokens while their format changes, and for their strides and tables. */
+  readonly staging: number;
   /** Pages that changed since the last commit, in order. */
   readonly old: OldPage[];
   /** For each sequence, the query's page that determined the current age of its pages. */
@@ -98,7 +100,7 @@ interface OldPage {
 // Where tables and slots lie.
 
 /** Every key is kept. */
-const ALL: Retention = { left: Number.POSITIVE_INFINITY, truncatable: Number.POSITIVE_INFINITY };
+const ALL: Retention = { left: Infinity, truncatable: Infinity };
 
 /** Tokens that are re-encoded at a time: a panel of keys. */
 const AGED_TOKENS: number = PANEL;
@@ -117,7 +119,7 @@ function limitsOf(stages: readonly Stage[], retention: Retention, pagesPerRow: n
   // At the first query of a page, no older page is needed any more, neither by it nor after the truncation of `truncatable`
   // tokens. They are dropped where that frees memory.
   const age = 1 + Math.ceil(spanOf(retention) / PAGE);
-  const dropped = age + AHEAD < pagesPerRow ? age : Number.POSITIVE_INFINITY;
+  const dropped = age + AHEAD < pagesPerRow ? age : Infinity;
   let limit = 1;
   return stages.map(({ pages }) => {
     limit += pages;
@@ -135,23 +137,28 @@ export function slotsOf({ limits, pagesPerRow }: Pick<Pages, "limits" | "pagesPe
   });
 }
 
+/** The offsets of what pages need while their format changes. */
+function placeStaging({ numKvHeads, headDim, valueDim }: PageShape, layout: Layout) {
+  return {
+    key: layout.floats(AGED_TOKENS * numKvHeads * headDim),
+    value: layout.floats(AGED_TOKENS * numKvHeads * valueDim),
+    shape: layout.take(CACHE_SHAPE_BYTES),
+    table: layout.take(8),
+  };
+}
+
 /** The offsets of tables, staging memory and `counts` slots of each stage and sequence in a block. */
 export function placePages(
   pageLayout: PageLayout,
   batch: number,
   pagesPerRow: number,
   counts: readonly number[],
-): { readonly staging: Pages["staging"]; readonly slots: readonly number[]; readonly bytes: number } {
-  const { numKvHeads, headDim, valueDim, stages } = pageLayout;
+): { readonly staging: number; readonly slots: readonly number[]; readonly bytes: number } {
+  const { stages } = pageLayout;
   const layout = new Layout();
   layout.take(batch * tableBytes(pagesPerRow));
-  const tokens = stages.length > 1 ? AGED_TOKENS : 0;
-  const staging = {
-    key: layout.floats(tokens * numKvHeads * headDim),
-    value: layout.floats(tokens * numKvHeads * valueDim),
-    shape: layout.take(tokens && CACHE_SHAPE_BYTES),
-    table: layout.take(tokens && 8),
-  };
+  const staging = layout.bytes;
+  if (stages.length > 1) placeStaging(pageLayout, layout);
   const slots = counts.map((count, i) => layout.take(batch * count * pageBytes(pageLayout, (stages[i] as Stage).code)));
   return { staging, slots, bytes: layout.bytes };
 }
@@ -178,7 +185,7 @@ export function slotRuns(
 function rulesOf({ stages }: PageLayout, maxSeqLen: number, retention: Retention) {
   const pagesPerRow = Math.ceil(maxSeqLen / PAGE);
   const limits = limitsOf(stages, retention, pagesPerRow);
-  return { pagesPerRow, limits, retention };
+  return { maxSeqLen, pagesPerRow, limits, retention };
 }
 
 /** Bytes that `allocatePages` takes. */
@@ -221,24 +228,20 @@ export function emptyPages(
   at: number,
   layout: PageLayout,
   batch: number,
-  { pagesPerRow, limits, retention }: Pick<Pages, "pagesPerRow" | "limits" | "retention">,
+  { maxSeqLen, pagesPerRow, limits, retention }: Pick<Pages, "maxSeqLen" | "pagesPerRow" | "limits" | "retention">,
   counts: readonly number[],
 ): Pages {
-  const { staging, slots } = placePages(layout, batch, pagesPerRow, counts);
+  const { staging, slots, bytes } = placePages(layout, batch, pagesPerRow, counts);
   memory.u8(at, batch * tableBytes(pagesPerRow)).fill(0);
-  const drops = (limits.at(-1) as number) < Number.POSITIVE_INFINITY;
+  const drops = (limits.at(-1) as number) < Infinity;
+  const zeros = () => Array<number>(batch).fill(0);
   return {
-    ...{ at, batch, pagesPerRow, layout, retention, limits },
-    ages: (limits[0] as number) < Number.POSITIVE_INFINITY,
-    span: drops ? spanOf(retention) : Number.POSITIVE_INFINITY,
+    ...{ at, bytes, batch, maxSeqLen, pagesPerRow, layout, retention, limits },
+    ages: (limits[0] as number) < Infinity,
+    span: drops ? spanOf(retention) : Infinity,
     slots: slotRuns(layout, batch, counts, at, slots),
-    staging: {
-      key: at + staging.key,
-      value: at + staging.value,
-      shape: at + staging.shape,
-      table: at + staging.table,
-    },
-    ...{ old: [], age: Array(batch).fill(0), end: Array(batch).fill(0), length: 0, start: 0, sharing: undefined },
+    staging: at + staging,
+    ...{ old: [], age: zeros(), end: zeros(), length: 0, start: 0, sharing: undefined },
   };
 }
 
@@ -439,11 +442,14 @@ function encode(kernels: Kernels, { layout, staging }: Pages, from: number, to: 
   const { memory, table } = kernels;
   const { numKvHeads, headDim, valueDim } = layout;
   const { gather, append } = layout.kernels;
+  const places = new Layout();
+  places.bytes = staging;
+  const at = placeStaging(layout, places);
   const strides = { kStride: numKvHeads * headDim, kHeadStride: headDim, vStride: numKvHeads * valueDim };
-  const rows = storeRows(kernels, staging.shape, layout, { ...strides, vHeadStride: valueDim });
-  memory.u32(staging.table, 2).set([from, to]);
-  const [source, target] = [pointer.pages(staging.table), pointer.pages(staging.table + 4)];
-  const [k, v] = [pointer.f32(staging.key), pointer.f32(staging.value)];
+  const rows = storeRows(kernels, at.shape, layout, { ...strides, vHeadStride: valueDim });
+  memory.u32(at.table, 2).set([from, to]);
+  const [source, target] = [pointer.pages(at.table), pointer.pages(at.table + 4)];
+  const [k, v] = [pointer.f32(at.key), pointer.f32(at.value)];
   for (let slot = 0; slot < PAGE; slot += AGED_TOKENS) {
     table[gather](k, v, source, rows, slot, 0, AGED_TOKENS);
     table[append](target, k, v, rows, slot, 0, AGED_TOKENS);

@@ -3,20 +3,21 @@
 import { PANEL } from "../../../assembly/layout.ts";
 import { exp } from "../../base/util/math.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import { type PackedLinear, wholePanels } from "../../layers/linear/formats/format.ts";
+import { wholePanels } from "../../layers/linear/formats/format.ts";
 import type { Rows } from "../../layers/linear/products.ts";
 import { NULL, ROUTE_SHAPE_BYTES, storeRouteShape } from "../../wasm/abi.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
-import type { MoeSpec } from "../spec/spec.ts";
+import type { MlpSpec, MoeSpec } from "../spec/spec.ts";
 import { modelPointer } from "./model.ts";
-import { innerStride, type MlpPlace, type MoePlace, type PackedMlp, type PackedMoe } from "./places.ts";
+import type { PackedMlp, PackedMoe } from "./places.ts";
 import { activateRows, addRows, projectRows, type RowWork } from "./rows.ts";
 
 // The MLP of a layer or of an expert, on rows in linear memory.
 
-/** Places what the largest of these MLPs computes first, for up to `rows` rows. */
-export function placeInner(layout: Layout, mlps: readonly MlpPlace[], rows: number): number {
-  return layout.floats(rows * Math.max(0, ...mlps.map(innerStride)));
+/** Places what the largest of these MLPs computes first, in whole panels, for up to `rows` rows. */
+export function placeInner(layout: Layout, mlps: readonly MlpSpec[], rows: number): number {
+  const strides = mlps.map(({ dim, gated }) => (gated ? 2 : 1) * wholePanels(dim));
+  return layout.floats(rows * Math.max(0, ...strides));
 }
 
 /** to = down(act(gate(from)) · up(from)); `inner` is the offset of what is between. */
@@ -28,9 +29,6 @@ export function* runMlp(work: RowWork, mlp: PackedMlp, inner: number, to: Rows, 
   activateRows(work, activation, first, gated ? pointer.f32(first.at + 4 * wholePanels(dim)) : NULL, dim, rows);
   yield* projectRows(work, [down], to, first, rows);
 }
-
-/** The projections of an MLP. */
-export const linearsIn = ({ inputs, down }: PackedMlp): readonly PackedLinear[] => [...inputs, down];
 
 // A mixture of experts on rows in linear memory: a router chooses, rows are gathered by expert, so that each expert is one
 // product for all of its tokens, and outputs are added up expert after expert, in the order of their numbers. So a token's sum
@@ -53,8 +51,8 @@ export interface MoePlaces {
 }
 
 /** Places what the largest of these mixtures works in, for up to `rows` rows of `stride` floats. */
-export function placeMoeRows(layout: Layout, all: readonly MoePlace[], rows: number, stride: number): MoePlaces {
-  const most = (of: (moe: MoeSpec) => number) => Math.max(0, ...all.map(({ spec }) => of(spec)));
+export function placeMoeRows(layout: Layout, all: readonly MoeSpec[], rows: number, stride: number): MoePlaces {
+  const most = (of: (moe: MoeSpec) => number) => Math.max(0, ...all.map(of));
   const topK = most((spec) => spec.topK);
   const any = all.length > 0 ? 1 : 0;
   return {

@@ -8,7 +8,7 @@ import type { ActivationShapePtr, EmbedShapePtr, I32Ptr, NormShapePtr, RouteShap
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import type { LinearMemory } from "../../wasm/memory.ts";
 import type { ModelSpec } from "../spec/spec.ts";
-import type { ModelPlaces, PackedBlock, PackedNorm, PackedTable } from "./places.ts";
+import type { ModelPlaces, PackedBlock, PackedNorm, PackedTable, PackedWeights } from "./places.ts";
 
 /** Gives an address the type of what it points to, for the kernels of decoders; `pointer` of memory.ts has the others. */
 export const modelPointer: {
@@ -85,6 +85,8 @@ export type ModelHalf = Pick<LoadedModel, "spec" | "places" | "weights">;
 
 /** What a model consists of. */
 export interface ModelWeights {
+  /** Those before the first layer and behind the last one. */
+  readonly packed: PackedWeights;
   readonly embed: PackedTable;
   readonly embedNorm: PackedNorm | undefined;
   readonly positions: PackedTable | undefined;

@@ -18,21 +18,20 @@ const strideOf = (spec: ModelSpec) => 2 * mostTokens(spec) + BEHIND;
 /** Floats of the packed bias of a model; 0 if it has none. */
 export const relativeFloats = (spec: ModelSpec): number => (spec.relativeBias ? headsOf(spec) * strideOf(spec) : 0);
 
+/** The packed bias at the address `at`. */
+export const relativeTable = (spec: ModelSpec, at: number): RelativeTable => ({
+  ...{ at, zero: mostTokens(spec), stride: strideOf(spec) },
+});
+
 /** Packs a bias [buckets, heads] at the address `at`. */
-export function packRelative(
-  memory: LinearMemory,
-  spec: ModelSpec,
-  bias: RelativeBias,
-  values: Float32Array,
-  at: number,
-): RelativeTable {
-  const [heads, stride, zero] = [headsOf(spec), strideOf(spec), mostTokens(spec)];
+export function packRelative(memory: LinearMemory, spec: ModelSpec, values: Float32Array, at: number): void {
+  const [heads, bias] = [headsOf(spec), spec.relativeBias as RelativeBias];
+  const { stride, zero } = relativeTable(spec, at);
   const rows = memory.f32(at, heads * stride);
   for (let i = 0; i < stride; i++) {
     const bucket = bucketOf(bias, i - zero);
     for (let head = 0; head < heads; head++) rows[head * stride + i] = values[bucket * heads + head] as number;
   }
-  return { at, zero, stride };
 }
 
 /** The bucket of a key `distance` positions after its query. */

@@ -5,7 +5,7 @@ import type { Steps } from "../../base/util/steps.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import type { PackedLinear } from "../../layers/linear/formats/format.ts";
 import { FORMATS } from "../../layers/linear/formats/formats.ts";
-import { type LinearScratch, linearFlops, prepareInput, project, type Rows } from "../../layers/linear/products.ts";
+import { type LinearScratch, prepareInput, project, type Rows } from "../../layers/linear/products.ts";
 import type { HeadSite, Tap } from "../../layers/pass/steps.ts";
 import {
   ACTIVATION_SHAPE_BYTES,
@@ -87,9 +87,6 @@ export function* projectRows(
     at = pointer.f32(at + 4 * PANEL * each.panels);
   }
 }
-
-export const flopsOf = (linears: readonly PackedLinear[], rows: number): number =>
-  linears.reduce((sum, each) => sum + linearFlops(each, rows), 0);
 
 const KINDS: Readonly<Record<ActivationSpec["kind"], number>> = {
   swish: ACT_SWISH,

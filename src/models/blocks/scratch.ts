@@ -1,14 +1,16 @@
 // The scratch of a pass through a decoder, and about how many operations it takes.
 
+import type { RopeWithDim } from "../../layers/attention/rope.ts";
+import { placeRotations, type RotationPlaces } from "../../layers/attention/scratch.ts";
 import { wholePanels } from "../../layers/linear/formats/format.ts";
-import { type LinearScratch, placeLinearScratch } from "../../layers/linear/products.ts";
+import { type LinearScratch, linearFlops, placeLinearScratch } from "../../layers/linear/products.ts";
 import type { RunRows } from "../../layers/pass/forward.ts";
 import { Layout } from "../../wasm/memory.ts";
 import type { ModelSpec } from "../spec/spec.ts";
-import { linearsIn, type MoePlaces, placeInner, placeMoeRows } from "./mlp.ts";
-import type { LoadedModel, ModelHalf } from "./model.ts";
-import { linearsOf, type ModelPlaces, mlpsIn, type PackedBlock, type PackedMlp } from "./places.ts";
-import { flopsOf, ROW_SHAPE_BYTES } from "./rows.ts";
+import { type MoePlaces, placeInner, placeMoeRows } from "./mlp.ts";
+import type { LoadedModel } from "./model.ts";
+import type { ModelPlaces } from "./places.ts";
+import { ROW_SHAPE_BYTES } from "./rows.ts";
 
 // The scratch of a pass through a decoder, and how each layer's attention uses it.
 
@@ -30,8 +32,8 @@ export interface PassPlan<Run = LayerRun> {
   readonly normed: number;
   readonly branch: number;
   readonly shape: number;
-  /** In chunks of a single row, room for what its kernel calls share: token-calls.ts. */
-  readonly token: number;
+  /** Tables of rotations, and the first of the layers that have them. */
+  readonly rotations: readonly (RotationPlaces & { readonly layer: number })[];
   readonly linear: LinearScratch;
   /** What runs the attention of each layer. */
   readonly attention: readonly Run[];
@@ -52,35 +54,33 @@ const LOGIT_FLOATS = 2 ** 22;
 /** The most logits of a row that a call can ask for. */
 export const MOST_TOP = 1024;
 
-/** Bytes for the shapes and tables of a single token's calls, most of which layers share. */
-export const TOKEN_BYTES = 16_384;
-
 /** What a plan is made for. */
 interface PlanSizes {
   /** Rows of a chunk at most. */
   readonly rows: number;
   /** Rows that become logits, at most. */
   readonly outputs: number;
+  /** What rotates in each layer, where layers share tables. */
+  readonly ropes?: readonly (RopeWithDim | undefined)[];
 }
 
 /**
- * Plans a pass. `placeAttention` places what the attention of a layer works in for chunks of up to `rows` rows, and returns what
- * runs it.
+ * Plans a pass. `placeAttention` places what the attention of a layer works in for chunks of up to `rows` rows, with tables of
+ * rotations that layers share, and returns what runs it.
  */
 export function planPass<Run>(
   spec: ModelSpec,
-  { ends, blocks }: ModelPlaces,
-  { rows, outputs }: PlanSizes,
-  placeAttention: (layer: number, layout: Layout) => Run,
+  { products }: Pick<ModelPlaces, "products">,
+  { rows, outputs, ropes = [] }: PlanSizes,
+  placeAttention: (layer: number, layout: Layout, rotations: RotationPlaces | undefined) => Run,
 ): PassPlan<Run> {
-  const { projectIn, projectOut, transform, head = ends.embed } = ends;
   const stride = wholePanels(spec.dModel);
   const vocabulary = wholePanels(spec.vocabSize);
   const headRows = Math.min(outputs, Math.max(1, Math.floor(LOGIT_FLOATS / vocabulary)));
   const common = new Layout();
-  const mlps = blocks.flatMap(({ place }) => mlpsIn(place));
-  const moes = blocks.flatMap(({ place }) => place.moe ?? []);
-  const linears = [head, projectIn, projectOut, transform?.dense].filter((each) => each !== undefined);
+  const moes = spec.blocks.flatMap(({ mlp }) => (mlp?.kind === "moe" ? mlp : []));
+  const dense = spec.blocks.flatMap(({ mlp }) => (mlp?.kind === "mlp" ? mlp : []));
+  const mlps = [...dense, ...moes.flatMap(({ expert, shared }) => (shared ? [expert, shared.mlp] : expert))];
   const places = {
     ids: common.floats(rows),
     positions: common.floats(rows),
@@ -88,9 +88,13 @@ export function planPass<Run>(
     normed: common.floats(rows * Math.max(stride, spec.embed.dim)),
     branch: common.floats(rows * Math.max(stride, spec.embed.dim)),
     shape: common.take(ROW_SHAPE_BYTES),
-    token: common.take(rows === 1 ? TOKEN_BYTES : 0),
-    linear: placeLinearScratch(common, [...linears, ...blocks.flatMap(({ place }) => linearsOf(place))], rows),
+    linear: placeLinearScratch(common, products, rows),
   };
+  const rotations = new Map<string | undefined, PassPlan["rotations"][number]>();
+  const keys = ropes.map((rope) => JSON.stringify(rope));
+  for (const [layer, rope] of ropes.entries())
+    if (rope && !rotations.has(keys[layer]))
+      rotations.set(keys[layer], { ...placeRotations(common, rope, rows), layer });
   const layouts: Layout[] = [];
   // What a branch works in is not needed by the next one, so that all of them lie at the same place.
   const next = () => {
@@ -99,10 +103,10 @@ export function planPass<Run>(
     layouts.push(layout);
     return layout;
   };
-  const attention = blocks.map((_, layer) => placeAttention(layer, next()));
+  const attention = spec.blocks.map((_, layer) => placeAttention(layer, next(), rotations.get(keys[layer])));
   const [mlpLayout, headLayout] = [next(), next()];
   const plan = {
-    ...{ rows, stride, headRows, attention },
+    ...{ rows, stride, headRows, attention, rotations: [...rotations.values()] },
     ...places,
     inner: placeInner(mlpLayout, mlps, rows),
     moe: placeMoeRows(mlpLayout, moes, rows, stride),
@@ -123,18 +127,5 @@ export function passFlops(
 ): number {
   const rows = calls.reduce((sum, { ids }) => sum + ids.length, 0);
   const outputs = calls.reduce((sum, each) => sum + each.outputs, 0);
-  return rows * rowFlops(model) + flopsOf([model.weights.head], outputs);
-}
-
-/** Of a row through all layers. */
-export function rowFlops({ spec, weights: { blocks } }: ModelHalf): number {
-  const order = spec.order ?? blocks.keys();
-  return Array.from(order, (i) => blockFlops(blocks[i] as PackedBlock)).reduce((sum, flops) => sum + flops, 0);
-}
-
-function blockFlops({ attention, mlp, moe }: PackedBlock): number {
-  const own = Object.values(attention.layer?.linears ?? {}).filter((each) => !!each);
-  const experts = moe ? moe.topK * flopsOf(linearsIn(moe.experts[0] as PackedMlp), 1) : 0;
-  const shared = [mlp, moe?.shared].reduce((sum, each) => sum + (each ? flopsOf(linearsIn(each), 1) : 0), 0);
-  return flopsOf(own, 1) + experts + shared;
+  return rows * model.places.rowFlops + linearFlops(model.weights.head, outputs);
 }

@@ -1,25 +1,25 @@
 // Rows of tokens through all layers of a decoder, for any number of sessions at once.
 
 import { HeadwiseError } from "../../base/util/errors.ts";
-import { chunksOf, listRows, type RowRun } from "../../base/util/rows.ts";
+import { chunksOf, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import { checkMasks } from "../../layers/attention/mask.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import type { Rows } from "../../layers/linear/products.ts";
-import type { CallTokens } from "../../layers/pass/call.ts";
+import { type CallTokens, tokensBehind } from "../../layers/pass/call.ts";
 import type { RunRows } from "../../layers/pass/forward.ts";
 import { mostRowsOf, planRows } from "../../layers/pass/row-pass.ts";
 import { runSlices, type Slices, stepFlopsOf } from "../../layers/pass/slices.ts";
-import type { LayerCall } from "../../layers/pass/steps.ts";
+import { fillTables, type LayerCall } from "../../layers/pass/steps.ts";
 import { expectRoom } from "../../layers/state/kv-cache.ts";
-import { blockRows, runBlock } from "../blocks/block.ts";
+import { planToken, repeatCalls, type TokenCalls } from "../../wasm/token-calls.ts";
+import { type BlockRows, blockRows, runBlock } from "../blocks/block.ts";
 import { type EmbeddedTokens, embedTokens, type OutputSink, runHead } from "../blocks/ends.ts";
 import type { LoadedModel } from "../blocks/model.ts";
 import type { PackedBlock } from "../blocks/places.ts";
 import type { LayerSite, RowWork } from "../blocks/rows.ts";
 import { type LayerRun, type PassPlan, passFlops, planPass } from "../blocks/scratch.ts";
+import type { BlockSpec } from "../spec/spec.ts";
 import { expectSession, expectUnused, type Session } from "./session.ts";
-import { runToken } from "./token-calls.ts";
 
 /** Tokens that a session reads, and those of them whose rows become logits: the last `outputs`. */
 export interface ModelCall {
@@ -38,6 +38,12 @@ interface PreparedCall extends EmbeddedTokens {
   readonly firstOutput: number;
 }
 
+function prepareCall(call: ModelCall, firstOutput: number): PreparedCall {
+  const { where, session, ids, past } = call;
+  const { config } = (session.model.spec.blocks[0] as BlockSpec).attention;
+  return { call, tokens: tokensBehind(where, config, past, ids.length), firstOutput, ids, past };
+}
+
 /** Plans by model: that of the last pass, which the next one often needs again. */
 const PLANS = new WeakMap<LoadedModel, { readonly key: string; readonly plan: PassPlan }>();
 
@@ -52,18 +58,21 @@ function planOf(model: LoadedModel, calls: readonly ModelCall[], { maps, measure
   // Keys of the one call whose weights are read or measured.
   const [{ past, ids }] = calls as [ModelCall];
   const reading = { kvLen: maps || measures ? past + ids.length : 0, maps: maps !== undefined };
-  const formats = calls.map(({ session }) => session.formats);
-  const key = `${rows} ${outputs} ${formats.join()} ${reading.kvLen} ${reading.maps}`;
+  const formats = calls.map(({ session }) => session.formats).join();
+  const key = `${rows} ${outputs} ${formats} ${reading.kvLen} ${reading.maps}`;
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
   const { spec, places, weights } = model;
   // All sessions of a model have a source, or none.
   const source = calls[0]?.session.source;
-  const plan = planPass(spec, places, { rows, outputs }, (layer, layout): LayerRun => {
+  const ropes = source
+    ? []
+    : weights.blocks.map(({ attention }) => (attention.pass ? undefined : attention.config.rope));
+  const plan = planPass(spec, places, { rows, outputs, ropes }, (layer, layout, rotations): LayerRun => {
     const block = weights.blocks[layer] as PackedBlock;
-    const own = formats.reduce((all, of) => all | (of[layer] as number), 0);
+    const own = calls.reduce((all, { session }) => all | session.stateOf(layer).pages.layout.formats, 0);
     if (source) return source.plan(model, block, layout, rows, own);
-    return { self: planRows(block.attention, layout, rows, own, reading) };
+    return { self: planRows(block.attention, layout, rows, own, reading, rotations) };
   });
   PLANS.set(model, { key, plan });
   return plan;
@@ -103,14 +112,13 @@ export function* runModel(
   for (const { session } of calls) for (const state of session.states) state.begin();
   const base = ownScratch ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
   try {
-    const work: RowWork = {
-      ...{ kernels, base, shape: plan.shape, linear: plan.linear, mode: weights.mode, stepFlops },
-    };
+    const { shape, linear } = plan;
+    const work: RowWork = { kernels, base, shape, linear, mode: weights.mode, stepFlops };
     let outputs = 0;
-    const prepared = calls.map((call): PreparedCall => {
+    const prepared = calls.map((call) => {
       const firstOutput = outputs;
       outputs += call.outputs;
-      return { call, tokens: tokensOf(call), firstOutput, ids: call.ids, past: call.past };
+      return prepareCall(call, firstOutput);
     });
     const list = listRows(prepared, ({ call }) => [[0, call.ids.length]]);
     for (const [begin, end] of chunksOf(list.total, plan.rows))
@@ -129,16 +137,33 @@ function* runChunk(
   plan: PassPlan,
   runs: ChunkRuns,
   sink: OutputSink,
+  seen: Pick<PassSettings, "tap" | "maps" | "measures">,
+): Steps {
+  const rows = blockRows(plan, work.base);
+  yield* embedTokens(work, model, plan, rows, runs, rowsIn(runs));
+  seen.tap?.(0, "embed", rows.residual, runs);
+  for (const places of plan.rotations) {
+    const { attention } = model.weights.blocks[places.layer] as PackedBlock;
+    fillTables({ attention, places, base: work.base }, runs, ({ tokens }) => tokens.positions);
+  }
+  const token = callsOf(work, model, plan, runs, rows, seen);
+  if (token) yield* repeatCalls(work.kernels, token, (runs[0] as ChunkRuns[number]).of.past);
+  else yield* runLayers(work, model, plan, runs, rows, seen);
+  const outputs = runs.flatMap((run) => [...outputsOf(run)]);
+  yield* runHead(work, model, plan, rows, outputs, sink);
+}
+
+/** Runs the rows of a chunk through all layers. */
+function* runLayers(
+  work: RowWork,
+  { weights }: LoadedModel,
+  plan: PassPlan,
+  runs: ChunkRuns,
+  rows: BlockRows,
   { tap, maps, measures }: Pick<PassSettings, "tap" | "maps" | "measures">,
 ): Steps {
-  const { weights } = model;
-  const count = runs.reduce((sum, { begin, end }) => sum + end - begin, 0);
-  const rows = blockRows(plan, work.base);
-  yield* embedTokens(work, model, plan, rows, runs, count);
-  tap?.(0, "embed", rows.residual, runs);
-  const isSeen = tap !== undefined || maps !== undefined || measures !== undefined;
-  const layer = (i: number): Steps => {
-    const block = weights.blocks[i] as PackedBlock;
+  const { base, stepFlops } = work;
+  for (const [i, block] of weights.blocks.entries()) {
     const own = runs.map((run): RowRun<LayerCall> => {
       const { pages } = run.of.call.session.stateOf(i);
       const { target } = run.of.tokens;
@@ -146,30 +171,57 @@ function* runChunk(
       return { ...run, of: { tokens, pages, inStep: pages.ages } };
     });
     const { self, cross } = plan.attention[i] as LayerRun;
-    const sourced = runs.map((run) => ({
-      ...run,
-      of: run.of.call.session.source?.callOf(i, run.of.tokens) as LayerCall,
-    }));
-    const attendCross = cross && ((io: Parameters<RunRows>[3]) => cross(work.base, work.stepFlops, sourced, io));
+    const attendCross = (io: Parameters<RunRows>[3]): Steps => {
+      const calls = runs.map((run) => ({
+        ...run,
+        of: run.of.call.session.source?.callOf(i, run.of.tokens) as LayerCall,
+      }));
+      return (cross as RunRows)(base, stepFlops, calls, io);
+    };
     const seen = {
       tap: tap && ((site: LayerSite, at: Rows) => tap(i, site, at, runs)),
       ...{ maps: maps?.get(i), measure: measures?.get(i) },
     };
-    return runBlock(isSeen ? { ...work, ...seen } : work, block, plan, self, own, rows, count, attendCross);
+    yield* runBlock({ ...work, ...seen }, block, plan, self, own, rows, rowsIn(runs), cross && attendCross);
+  }
+}
+
+/** Where the last token of a session worked, and its calls from the second one on: the first may be the only one in its place. */
+interface LastToken extends Pick<RowWork, "base" | "stepFlops"> {
+  readonly plan: PassPlan;
+  readonly calls: TokenCalls | undefined;
+}
+
+const LAST = new WeakMap<Session, LastToken>();
+
+/**
+ * The calls of the layers for a chunk that is a single token. Undefined if the host does more for it than to call kernels: it routes
+ * experts, puts latent attention together, takes or ages pages, attends to the outputs of an encoder, or shows rows.
+ */
+function callsOf(
+  work: RowWork,
+  model: LoadedModel,
+  plan: PassPlan,
+  runs: ChunkRuns,
+  rows: BlockRows,
+  { tap, maps, measures }: Pick<PassSettings, "tap" | "maps" | "measures">,
+): TokenCalls | undefined {
+  const [{ of }] = runs as [ChunkRuns[number]];
+  const { session, past } = of.call;
+  if (plan.rows > 1 || model.encoder || tap || maps || measures) return undefined;
+  if (!session.states.every((state) => state.settle(past))) return undefined;
+  const { kernels, base, stepFlops } = work;
+  const last = LAST.get(session);
+  const isSecond = last?.plan === plan && last.base === base && last.stepFlops === stepFlops;
+  if (isSecond && last.calls) return last.calls;
+  if (model.weights.blocks.some(({ moe, attention }) => moe || attention.pass)) return undefined;
+  const stepsAt = (position: number) => {
+    const call = { ...of.call, past: position };
+    return runLayers(work, model, plan, [{ of: prepareCall(call, 0), begin: 0, end: 1, at: 0 }], rows, {});
   };
-  const [{ of, begin }] = runs as [ChunkRuns[number]];
-  // Calls on the outputs of an encoder, and those that a tap interrupts, are not recorded.
-  if (plan.rows === 1 && !model.encoder && !isSeen)
-    yield* runToken(work, plan, of.call.session, of.call.past + begin, layer);
-  else for (let i = 0; i < weights.blocks.length; i++) yield* layer(i);
-  yield* runHead(
-    work,
-    model,
-    plan,
-    rows,
-    runs.flatMap((run) => [...outputsOf(run)]),
-    sink,
-  );
+  const calls = isSecond ? planToken(kernels, past, stepsAt) : undefined;
+  LAST.set(session, { plan, base, stepFlops, calls });
+  return calls;
 }
 
 /** The rows of a run that become logits: where they lie in the chunk, and which outputs they are. */
@@ -177,20 +229,6 @@ function* outputsOf({ of: { call, firstOutput }, begin, end, at }: RowRun<Prepar
   const first = call.ids.length - call.outputs;
   for (let token = Math.max(begin, first); token < end; token++)
     yield { row: at + token - begin, output: firstOutput + token - first };
-}
-
-/** What attention needs to know of a call, but the heads of the layer. */
-function tokensOf({ where, past, ids }: ModelCall): CallTokens {
-  const qLen = ids.length;
-  const kvLen = past + qLen;
-  const rows = [[0, qLen]] as const;
-  const positions = Int32Array.from(ids, (_, i) => past + i);
-  const target = { batch: 1, numHeads: 0, qLen, kvLen };
-  return {
-    ...{ where, batch: 1, qLen, newKeys: qLen, past, rows, keyRows: rows, positions, keyPositions: positions, target },
-    placements: [{ position: past, kvLen }],
-    masks: checkMasks(where, {}, target),
-  };
 }
 
 /** Adds what the calls read to their sessions: the last step of a pass. */

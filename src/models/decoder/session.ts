@@ -62,8 +62,8 @@ export interface Session extends Releasable, Handle {
   readonly states: readonly KvState[];
   /** @internal What a layer keeps. */
   stateOf(layer: number): KvState;
-  /** @internal The formats of the pages of each layer. */
-  readonly formats: readonly number[];
+  /** @internal The formats of the pages of all layers, by which plans of calls are known. */
+  readonly formats: string;
   /** @internal How many unfinished calls rely on the session as it is. */
   readonly holds: { count: number };
   /** @internal The tokens that were read. */
@@ -182,7 +182,7 @@ function sessionOf(
   // No function may refer to the handle, which could not be collected then.
   const parts = {
     ...{ model, maxSeqLen, bytes, states, tokens, changes, holds, source },
-    formats: states.map(({ pages }) => pages.layout.formats),
+    formats: states.map(({ pages }) => pages.layout.formats).join(),
     stateOf: (layer: number) => states[layer] as KvState,
     get length() {
       return tokens.length;

@@ -13,7 +13,7 @@ import { NULL } from "../../wasm/abi.ts";
 import { type OutputSink, runHead } from "../blocks/ends.ts";
 import type { LoadedModel } from "../blocks/model.ts";
 import { activateRows, normRows, projectRows, type RowWork } from "../blocks/rows.ts";
-import { MOST_TOP, rowFlops } from "../blocks/scratch.ts";
+import { MOST_TOP } from "../blocks/scratch.ts";
 import { readIds, type TokenIds } from "../decoder/forward.ts";
 import { mostTokens } from "../spec/read-spec.ts";
 import { type Encoder, expectEncoder, type Seq2Seq } from "./load.ts";
@@ -184,7 +184,7 @@ export async function runSliced(
   options: SliceOptions,
 ): Promise<void> {
   const slices = checkSlices(where, options);
-  const all = rowFlops(model.encoder ?? model) * sequences.reduce((sum, { ids }) => sum + ids.length, 0);
+  const all = (model.encoder ?? model).places.rowFlops * sequences.reduce((sum, { ids }) => sum + ids.length, 0);
   const steps = runEncoder(where, model, sequences, output, stepFlopsOf(model.kernels), true);
   const expectActive = () => {
     slices.signal?.throwIfAborted();

@@ -16,25 +16,25 @@ import {
   readTexts,
 } from "../../files/model-files.ts";
 import { checkConfig } from "../../layers/attention/config.ts";
-import { type PackedLinear, type WeightFormat, wholePanels } from "../../layers/linear/formats/format.ts";
-import type { LinearPlace } from "../../layers/linear/products.ts";
+import { type WeightFormat, wholePanels } from "../../layers/linear/formats/format.ts";
 import { createPageLayout, type PageLayout } from "../../layers/state/pages.ts";
 import { pagesBytes } from "../../layers/state/table.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
 import type { LoadedModel } from "../blocks/model.ts";
+import type { FormatOf } from "../blocks/places.ts";
 import { packRelative } from "../blocks/relative.ts";
 import type { HfAttentionConfig } from "../families/attention-rules.ts";
 import { GENERATION } from "../families/facts.ts";
 import { DECODERS, ENCODERS, GGUF_ENCODERS, HALVES } from "../families/index.ts";
-import { type ModelFormats, type PackedFormats, readFormats, uniformFormats } from "../load/formats.ts";
 import type { GgufReader } from "../load/gguf.ts";
-import { asTable, type BlockContext, type LoadMore, loadNorm } from "../load/load-layers.ts";
 import { type LoadModelOptions, loadWith } from "../load/load-model.ts";
-import { type PlanKind, planSpec } from "../load/plan-model.ts";
+import type { EncoderParts } from "../load/pack-weights.ts";
+import { type ModelFormats, type PlanKind, planSpec, readFormats, uniformFormats } from "../load/plan-model.ts";
 import { resolveHead } from "../spec/check-tensors.ts";
-import { type Decoder, mostTokens, positionsOf, readDecoder } from "../spec/read-spec.ts";
+import { mostTokens, positionsOf, readDecoder } from "../spec/read-spec.ts";
 import type { ModelSpec } from "../spec/spec.ts";
+import type { Decoder } from "../spec/tensors.ts";
 import { MOST_TOGETHER, stemBytes } from "./pass.ts";
 import { readTokenRules } from "./token-rules.ts";
 
@@ -75,51 +75,21 @@ async function openEncoderFiles(...given: Parameters<typeof openModelFiles>): Pr
   };
 }
 
-// What encoders, and models with two halves, have before their first layer or behind the last one besides what decoders have.
-
-/** Reads a table of token types, a bias by relative position, convolutions, and what is before the head. */
-const loadMore: LoadMore = async (context, { spec, names }, ends, root, base) => {
-  const { kernels, reader, staging } = context;
-  const at = (name: string | undefined) => `${root}${name}`;
-  const linear = (name: string, to: LinearPlace) => reader.linear(base, to, name, staging, "out-in");
-  const { transform, stem = [] } = names;
-  const bias = spec.relativeBias && (await reader.vector(`${at(names.relativeBias)}.weight`));
-  return {
-    types: ends.types && asTable(await linear(at(names.types), ends.types), ends.types.n),
-    transform: ends.transform &&
-      transform && {
-        dense: await linear(transform.dense, ends.transform.dense),
-        norm: await loadNorm(context, transform.norm, ends.transform.norm, base),
-      },
-    stem: ends.stem && {
-      first: await convolution(context, at(stem[0]), ends.stem.first, base),
-      second: await convolution(context, at(stem[1]), ends.stem.second, base),
-    },
-    relativeBias:
-      spec.relativeBias &&
-      packRelative(kernels.memory, spec, spec.relativeBias, bias as Float32Array, base + ends.relativeBias),
-  };
+/** What encoders, and models with two halves, have besides what decoders have. */
+const encoders: EncoderParts = {
+  packRelative,
+  // As a projection of three neighbouring frames.
+  turn(tensor) {
+    const [outputs, channels] = tensor.shape as [number, number];
+    const from = toFloats(tensor);
+    const turned = new Float32Array(from.length);
+    for (let i = 0; i < from.length; i++) {
+      const [row, channel, frame] = [Math.floor(i / (3 * channels)), Math.floor(i / 3) % channels, i % 3];
+      turned[(row * 3 + frame) * channels + channel] = from[i] as number;
+    }
+    return { ...tensor, dtype: "F32", shape: [outputs, 3 * channels], bytes: new Uint8Array(turned.buffer) };
+  },
 };
-
-/** Packs a convolution [outputs, channels, 3] as a projection of three neighbouring frames. */
-async function convolution(
-  { reader, staging }: BlockContext,
-  name: string,
-  place: LinearPlace,
-  base: number,
-): Promise<PackedLinear> {
-  const bias = await reader.vector(`${name}.bias`);
-  const tensor = await reader.matrix(`${name}.weight`);
-  const from = toFloats(tensor);
-  const turned = new Float32Array(from.length);
-  const channels = place.k / 3;
-  for (let i = 0; i < from.length; i++) {
-    const [row, channel, frame] = [Math.floor(i / place.k), Math.floor((i % place.k) / 3), i % 3];
-    turned[row * place.k + frame * channels + channel] = from[i] as number;
-  }
-  const matrix = { ...tensor, dtype: "F32" as const, shape: [place.n, place.k], bytes: new Uint8Array(turned.buffer) };
-  return reader.store(base, place, matrix, bias, staging, "out-in");
-}
 
 // The memory of encoders and of models with two halves, from what was read of their files before their tensors.
 
@@ -133,11 +103,11 @@ const plannedTokens = ({ maxSeqLen = MOST_TOKENS }: ModelSpec): number => Math.m
 function planTexts(
   where: string,
   spec: ModelSpec,
-  formats: PackedFormats,
+  formatOf: FormatOf,
   tokens: number,
   texts: number = MOST_TOGETHER,
 ): MemoryPlan {
-  const { weights, scratch } = planSpec(where, spec, formats, { rows: CHUNK_ROWS, outputs: 0, maxSeqLen: 1 });
+  const { weights, scratch } = planSpec(where, spec, formatOf, { rows: CHUNK_ROWS, outputs: 0, maxSeqLen: 1 });
   const [{ attention }] = spec.blocks as readonly [(typeof spec.blocks)[number]];
   const layout = pageLayoutOf(where, attention.config as HfAttentionConfig);
   // A group of texts takes a page each, and one of them may begin a second one; a longer text is alone.
@@ -246,7 +216,7 @@ export async function loadEncoder(
   const where = "loadEncoder";
   expectKernels(where, kernels);
   const given = readOptions(where, options, ENCODER_OPTIONS);
-  const kind = { read: readFiles, open: openEncoderFiles, loadMore, plan: planEncoderFit };
+  const kind = { read: readFiles, open: openEncoderFiles, encoders, plan: planEncoderFit };
   return loadWith(where, kernels, source, given, kind) as Promise<Encoder>;
 }
 
@@ -354,7 +324,7 @@ export async function loadSeq2Seq(
       return { ...found, spec: { ...found.spec, tokenRules } };
     },
     open: openSafetensorsFiles,
-    loadMore,
+    encoders,
     plan: planHalvesFit,
   }) as Promise<Seq2Seq>;
 }
@@ -405,5 +375,5 @@ export function planEncoder(config: string | object, sizes: EncoderPlanSizes = {
   const spec = { ...whole, head };
   const { tokens = plannedTokens(spec) } = given;
   expectInt(where, "tokens", tokens, 1, spec.maxSeqLen ?? Number.MAX_SAFE_INTEGER);
-  return planTexts(where, spec, uniformFormats(spec, formats), tokens);
+  return planTexts(where, spec, uniformFormats(formats), tokens);
 }

@@ -3,10 +3,9 @@
 import type { Tensor } from "../../base/tensor/tensor.ts";
 import { CHUNK_ROWS, chunksOf, copyRows, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import { checkMasks } from "../../layers/attention/mask.ts";
 import { type PackedLinear, wholePanels } from "../../layers/linear/formats/format.ts";
 import { placeLinearScratch } from "../../layers/linear/products.ts";
-import type { CallTokens } from "../../layers/pass/call.ts";
+import { tokensBehind } from "../../layers/pass/call.ts";
 import { type BothWays, planBothWays } from "../../layers/pass/row-pass.ts";
 import type { LayerCall } from "../../layers/pass/steps.ts";
 import { createPageLayout } from "../../layers/state/pages.ts";
@@ -118,7 +117,7 @@ export function* runEncoder(
         const rows = features && (yield* runStem(where, model, weights, features, stepFlops));
         const pages = pagesAt(kernels, at, layout, 1, ids.length);
         at += bytesOf(sequence);
-        const tokens = tokensOf(where, half, ids);
+        const tokens = tokensBehind(where, attention.config, 0, ids.length);
         calls.push({ ...{ ids, types, rows, past: 0, sequence: first + i }, tokens, pages, inStep: false });
       }
       const chunks = chunksIn(calls, plan, base, base + rowsAt);
@@ -174,19 +173,6 @@ function* runLayers(
     const attend = chunks.length > 1 ? queries : whole;
     for (const { runs, rows, count } of chunks) yield* runBlock(work, block, plan, attend, runs, rows, count);
   }
-}
-
-function tokensOf(where: string, { spec }: ModelHalf, { length }: Int32Array): CallTokens {
-  const rows = [[0, length]] as const;
-  const positions = Int32Array.from({ length }, (_, i) => i);
-  const { numHeads } = (spec.blocks[0] as LoadedModel["spec"]["blocks"][number]).attention.config;
-  const target = { batch: 1, numHeads, qLen: length, kvLen: length };
-  return {
-    ...{ where, batch: 1, qLen: length, newKeys: length, past: 0, rows, keyRows: rows, positions, target },
-    keyPositions: positions,
-    placements: [{ position: 0, kvLen: length }],
-    masks: checkMasks(where, {}, target),
-  };
 }
 
 // What is before the encoder of a model that reads sounds: two convolutions over time, the second of which takes every other

@@ -6,7 +6,7 @@ export type TensorPart = "q" | "k" | "v" | "qkv" | "o";
 export type Extra = "qNorm" | "kNorm" | "sinkLogits" | "biasK" | "biasV";
 
 /** How a family of models names and stores the tensors of an attention layer, below the layer's prefix. */
-export interface Family {
+export interface AttentionNames {
   /** Its name in errors. */
   readonly title: string;
   readonly weights: Readonly<Partial<Record<TensorPart, string>>>;
@@ -32,7 +32,7 @@ export interface Family {
 const BIAS = /weight$/;
 
 /** A family of nn.Linear layers: X.weight [out, in] and, if it exists, X.bias [out]. */
-function linear(title: string, weights: Family["weights"], rest: Partial<Family> = {}): Family {
+function linear(title: string, weights: AttentionNames["weights"], rest: Partial<AttentionNames> = {}): AttentionNames {
   const biases: Partial<Record<TensorPart, string>> = {};
   for (const part of ["q", "k", "v", "qkv", "o"] as const) {
     const name = weights[part];
@@ -46,7 +46,7 @@ const ALL: readonly TensorPart[] = ["q", "k", "v", "o"];
 const FUSED: readonly TensorPart[] = ["qkv", "o"];
 
 /** Four linear layers of a module that has the same biases in all of them, or none. */
-const four = (q: string, k: string, v: string, o: string): Family =>
+const four = (q: string, k: string, v: string, o: string): AttentionNames =>
   linear(
     `${q}, ${k}, ${v}, ${o} as linear layers`,
     { q: `${q}.weight`, k: `${k}.weight`, v: `${v}.weight`, o: `${o}.weight` },
@@ -54,7 +54,7 @@ const four = (q: string, k: string, v: string, o: string): Family =>
   );
 
 /** The supported families. Bundlers drop the table from programs that read no layer. */
-export const FAMILIES: readonly Family[] = /* @__PURE__ */ (() => [
+export const FAMILIES: readonly AttentionNames[] = /* @__PURE__ */ (() => [
   {
     title: "PyTorch nn.MultiheadAttention",
     weights: { qkv: "in_proj_weight", o: "out_proj.weight" },
@@ -168,7 +168,7 @@ const UNREAD = new RegExp(
 
 /** A family and the prefix of its names. */
 interface Found {
-  readonly family: Family;
+  readonly family: AttentionNames;
   /** The prefix, including its last dot. */
   readonly root: string;
 }
@@ -185,10 +185,10 @@ export function findFamily(where: string, names: readonly string[], prefix: stri
   const below = new Set(names.filter((name) => name.startsWith(root)).map((name) => name.slice(root.length)));
   if (below.size === 0) return fail(`prefix ${describe(root)} expected to begin a tensor's name, got ${layers(names)}`);
 
-  const lacking = ({ weights }: Family) => Object.values(weights).filter((name) => !below.has(name));
+  const lacking = ({ weights }: AttentionNames) => Object.values(weights).filter((name) => !below.has(name));
   const [family, other] = FAMILIES.filter((each) => lacking(each).length === 0);
   if (family !== undefined && other !== undefined) {
-    const own = ({ weights: mine }: Family, { weights: its }: Family) =>
+    const own = ({ weights: mine }: AttentionNames, { weights: its }: AttentionNames) =>
       Object.values(mine).filter((name) => !Object.values(its).includes(name));
     const [first, second] = [own(family, other), own(other, family)];
     return fail(
@@ -198,7 +198,8 @@ export function findFamily(where: string, names: readonly string[], prefix: stri
   }
   if (family === undefined) {
     // Not by the output matrix, whose name several families share.
-    const inputs = ({ weights: { q, k, v, qkv } }: Family) => [q, k, v, qkv].filter((name) => name !== undefined);
+    const inputs = ({ weights: { q, k, v, qkv } }: AttentionNames) =>
+      [q, k, v, qkv].filter((name) => name !== undefined);
     const partial = FAMILIES.filter((each) => inputs(each).some((name) => below.has(name)));
     const [closest] = partial.sort((a, b) => lacking(a).length - lacking(b).length);
     if (closest === undefined)

@@ -13,58 +13,32 @@ import { expectActivations, expectFormatLoaded } from "../../layers/linear/forma
 import { modeOf } from "../../layers/linear/products.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { type LoadedModel, type Model, type ModelHalf, type ModelWeights, reserve } from "../blocks/model.ts";
-import { linearsOf, type ModelPlaces, placeModel } from "../blocks/places.ts";
-import { checkTensors, findRoot, resolveHead } from "../spec/check-tensors.ts";
-import { type Decoder, readDecoder } from "../spec/read-spec.ts";
-import { type ModelFormats, readFormats, storedFormats } from "./formats.ts";
+import { type BlockPlaces, placeModel } from "../blocks/places.ts";
+import { checkTensors, resolveHead } from "../spec/check-tensors.ts";
+import { readDecoder } from "../spec/read-spec.ts";
+import { type Decoder, findRoot } from "../spec/tensors.ts";
 import type { GgufReader } from "./gguf.ts";
-import { type BlockContext, type LoadMore, loadBlock, loadEnds, mostStaged } from "./load-layers.ts";
+import {
+  type EncoderParts,
+  formatsOf,
+  type Packing,
+  packEnds,
+  packLayer,
+  stagingBytes,
+  WeightReader,
+} from "./pack-weights.ts";
 import {
   expectFit,
+  type ModelFormats,
   type ModelPlan,
   type ModelPlanSizes,
   type PlanKind,
   planDecoder,
   planSpec,
+  readFormats,
   SIZES,
+  storedFormats,
 } from "./plan-model.ts";
-import { formatsOf, WeightReader } from "./weight-reader.ts";
-
-// A head that a file stores although it is tied to the table of tokens.
-
-/** Rows at either end that are compared: a head that was trained on its own differs in all of them. */
-const ROWS = 8;
-
-/**
- * Throws BAD_FILE if the file has a head that is tied to the table of tokens, and differs from it: programs disagree on which of the
- * two such a model means.
- */
-async function expectTiedHead(where: string, decoder: Decoder, { tensors, file }: ModelFiles): Promise<void> {
-  const { spec, names } = decoder;
-  const [head, table] = [`${names.head}.weight`, `${findRoot(decoder, tensors)}${names.embed}.weight`];
-  const stored = tensors.get(head);
-  // Those of models for masked tokens have other names in each family, and vectors do not need them.
-  if (names.transform !== undefined) return;
-  if (spec.head.tied === false || stored === undefined || head === table) return;
-  const [rows = 0] = stored.shape;
-  const read = async (name: string, begin: number) =>
-    toFloats(await file.readRows(name, begin, Math.min(begin + ROWS, rows), where), where).slice();
-  const differ = async (begin: number) => {
-    const [own, other] = [await read(head, begin), await read(table, begin)];
-    return own.some((value, i) => !Object.is(value, other[i]));
-  };
-  const isSame =
-    `${stored.shape}` === `${tensors.get(table)?.shape}` &&
-    !((await differ(0)) || (await differ(Math.max(0, rows - ROWS))));
-  if (isSame) return;
-  const rule = `the values of ${describe(table)}, to which the head is tied`;
-  throw new HeadwiseError(
-    "BAD_FILE",
-    `${where}: tensor ${describe(head)} expected ${rule}, got others; it is the head where tie_word_embeddings is false`,
-  );
-}
-
-// Loads a model: opens its files, checks its tensors, and packs them one after the other.
 
 /** Options of `loadModel`. */
 export interface LoadModelOptions {
@@ -110,181 +84,6 @@ const LOAD_OPTIONS = [
   ...["weights", "maxSeqLen", "maxBytes", "activations", "gguf", "onProgress", "signal", "store", "integrity"],
 ] as const;
 
-/** Reads what a model consists of from its files. */
-type ReadDecoder = (
-  where: string,
-  files: ModelFiles,
-  maxSeqLen: number | undefined,
-  gguf: GgufReader | undefined,
-) => Decoder | Promise<Decoder>;
-
-/** How a kind of models is loaded. */
-interface ModelKind {
-  readonly read: ReadDecoder;
-  readonly open?: typeof openModelFiles;
-  readonly loadMore?: LoadMore;
-  /** What `maxBytes` counts. Default a model with one session. */
-  readonly plan?: PlanKind;
-}
-
-/** `loadModel` under the name of the public function `where`, for another kind of models. */
-export async function loadWith(
-  where: string,
-  kernels: Kernels,
-  source: ModelSource,
-  options: LoadModelOptions,
-  { read, open = openModelFiles, loadMore, plan = planDecoder }: ModelKind,
-): Promise<LoadedModel> {
-  expectKernels(where, kernels);
-  const given = readOptions(where, options, LOAD_OPTIONS);
-  const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store, integrity } = given;
-  if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
-  if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);
-  const formats = readFormats(where, weights);
-  const fast = expectActivations(where, "options.activations", activations);
-  if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
-  if (signal !== undefined) expectSignal(where, signal);
-  expectGguf(where, gguf);
-  if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
-  expectModelKernels(where, kernels, formats);
-  const expectActive = () => {
-    signal?.throwIfAborted();
-    expectKernels(where, kernels);
-  };
-  expectActive();
-  let files: ModelFiles | undefined;
-  try {
-    files = await open(where, source, gguf?.open, signal, store, { whole: true, integrity });
-    const decoder = await read(where, files, maxSeqLen, gguf);
-    expectLatent(where, kernels, decoder);
-    const tensors = checkTensors(where, decoder, files.tensors);
-    const all = [...tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
-    let done = 0;
-    const onRead = (bytes: number) => {
-      done += bytes;
-      onProgress?.(done, all);
-    };
-    const layout = decoder.family.layout ?? "out-in";
-    const { file, pieceBytes } = files;
-    const reader = new WeightReader(tensors, file, { where, kernels, layout, pieceBytes, expectActive, onRead });
-    if (maxBytes !== undefined) {
-      const weights = (half: Decoder) => storedFormats(reader, half, formats);
-      const wanted = { weights, maxSeqLen: decoder.spec.sessionLength };
-      expectFit(where, plan(where, decoder), wanted, maxBytes);
-    }
-    await expectTiedHead(where, decoder, files);
-    expectActive();
-    const model = await packModel(where, kernels, decoder, reader, formats, fast, loadMore);
-    try {
-      await files.verify();
-      expectActive();
-    } catch (error) {
-      model.release();
-      throw error;
-    }
-    return model;
-  } catch (error) {
-    // A request that the signal ended fails with an error of its own.
-    signal?.throwIfAborted();
-    await files?.verify(error);
-    return throwUnder(where, error);
-  } finally {
-    await files?.close();
-  }
-}
-
-/** Throws unless `kernels` can run whole decoders with these formats. */
-export function expectModelKernels(where: string, kernels: Kernels, formats: ModelFormats): void {
-  if (!kernels.models)
-    throw new HeadwiseError(
-      "NO_MODELS",
-      `${where}: kernels expected ones that were loaded with { models }, which headwise/models exports, got kernels without it`,
-    );
-  for (const [part, format] of Object.entries(formats)) expectFormatLoaded(where, kernels.quantized, part, format);
-}
-
-function expectLatent(where: string, kernels: Kernels, { spec }: Decoder): void {
-  if (kernels.latent || !spec.blocks.some(({ attention }) => attention.kind === "latent")) return;
-  const rule = "ones that were loaded with { latent }, which headwise/latent exports";
-  const text = `${where}: kernels expected ${rule}, for a model of type ${describe(spec.type)}, got kernels without it`;
-  throw new HeadwiseError("NO_LATENT", text);
-}
-
-async function packModel(
-  where: string,
-  kernels: Kernels,
-  decoder: Decoder,
-  reader: WeightReader,
-  formats: ModelFormats,
-  fast: boolean,
-  loadMore: LoadMore | undefined,
-): Promise<LoadedModel> {
-  const { spec, encoder } = decoder;
-  const { memory } = kernels;
-  const owned: BlockContext["owned"] = [];
-  const free = () => {
-    for (const each of owned.splice(0)) each.release();
-  };
-  const staging = memory.allocate(where, 4 * Math.max(mostStaged(decoder), encoder ? mostStaged(encoder) : 0));
-  try {
-    const context = {
-      ...{ kernels, reader, where, owned, staging, loadMore },
-      formats: { attention: formats.attention, mlp: formats.mlp },
-      activations: fast ? ("fast" as const) : ("exact" as const),
-    };
-    const half = await packHalf(context, decoder, formats, undefined);
-    const encoderHalf = encoder && (await packHalf(context, encoder, formats, half.weights));
-    memory.free(staging);
-    const parts = {
-      ...{ kernels, type: spec.type, dModel: spec.dModel, vocabSize: spec.vocabSize, encoder: encoderHalf },
-      layers: (spec.order ?? spec.blocks).length,
-      ...{ maxSeqLen: spec.maxSeqLen, bytes: owned.reduce((sum, { bytes }) => sum + bytes, 0), ...half },
-    };
-    const release = () => {
-      if (!kernels.released) free();
-    };
-    const kind = where.slice("load".length);
-    return makeHandle<LoadedModel>(kind, where, parts, ["kernels", "spec", "places", "weights", "encoder"], release);
-  } catch (error) {
-    if (!kernels.released) {
-      memory.free(staging);
-      free();
-    }
-    throw error;
-  }
-}
-
-/** Packs a model, or a half of one, of which the encoder has the table of tokens of `decoder`. */
-async function packHalf(
-  shared: Omit<BlockContext, "names" | "family" | "attention" | "dModel">,
-  half: Decoder,
-  formats: ModelFormats,
-  decoder: ModelWeights | undefined,
-): Promise<ModelHalf> {
-  const { spec, names, family, attention } = half;
-  const { kernels, reader, where, activations } = shared;
-  const context: BlockContext = { ...shared, names, family, attention, dModel: spec.dModel };
-  const root = findRoot(half, reader.tensors);
-  const layerAt = (i: number) => `${root}${names.layers}.${i}.`;
-  const stored = storedFormats(reader, half, formats);
-  const places = placeModel(spec, stored.ends, stored.mlp);
-  reserve(where, kernels.memory, planSpec(where, spec, stored).weights);
-  const ends = await loadEnds(context, half, places, root, decoder);
-  const blocks: ModelWeights["blocks"][number][] = [];
-  for (const [i, block] of spec.blocks.entries())
-    blocks.push(await loadBlock(context, block, places.blocks[i] as ModelPlaces["blocks"][number], layerAt(i)));
-  const outer = [...Object.values(places.ends), places.ends.transform?.dense];
-  const linears = [...outer, ...places.blocks.flatMap(({ place }) => linearsOf(place))];
-  const used = linears.flatMap((each) => (each && typeof each === "object" && "format" in each ? [each.format] : []));
-  return { spec, places, weights: { ...ends, blocks, mode: modeOf(kernels, used, activations === "fast") } };
-}
-
-/** Throws unless the option `gguf` is absent or what reads GGUF files. */
-function expectGguf(where: string, gguf: GgufReader | undefined): void {
-  if (gguf !== undefined && typeof Object(gguf).open !== "function")
-    throw new TypeError(`${where}: options.gguf expected gguf, which headwise/models exports, got ${describe(gguf)}`);
-}
-
 /**
  * Loads a whole decoder from safetensors with config.json, or with the option `gguf` from GGUF: reads tensors one after the other,
  * and packs each as it comes. A model, a field of config.json or a rule of the metadata that is not known is refused by name, as are
@@ -325,6 +124,214 @@ async function readModel(
 ): Promise<Decoder> {
   if (typeof description === "string") return resolveHead(readDecoder(where, description, maxSeqLen), tensors);
   return (gguf as GgufReader).read(where, description, maxSeqLen);
+}
+
+/** Reads what a model consists of from its files. */
+type ReadDecoder = (
+  where: string,
+  files: ModelFiles,
+  maxSeqLen: number | undefined,
+  gguf: GgufReader | undefined,
+) => Decoder | Promise<Decoder>;
+
+/** How a kind of models is loaded. */
+interface ModelKind {
+  readonly read: ReadDecoder;
+  readonly open?: typeof openModelFiles;
+  readonly encoders?: EncoderParts;
+  /** What `maxBytes` counts. Default a model with one session. */
+  readonly plan?: PlanKind;
+}
+
+/** `loadModel` under the name of the public function `where`, for another kind of models. */
+export async function loadWith(
+  where: string,
+  kernels: Kernels,
+  source: ModelSource,
+  options: LoadModelOptions,
+  { read, open = openModelFiles, encoders, plan = planDecoder }: ModelKind,
+): Promise<LoadedModel> {
+  expectKernels(where, kernels);
+  const given = readOptions(where, options, LOAD_OPTIONS);
+  const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store, integrity } = given;
+  if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
+  if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);
+  const formats = readFormats(where, weights);
+  const fast = expectActivations(where, "options.activations", activations);
+  if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
+  if (signal !== undefined) expectSignal(where, signal);
+  expectGguf(where, gguf);
+  if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
+  expectModelKernels(where, kernels, formats);
+  const expectActive = () => {
+    signal?.throwIfAborted();
+    expectKernels(where, kernels);
+  };
+  expectActive();
+  let files: ModelFiles | undefined;
+  try {
+    files = await open(where, source, gguf?.open, signal, store, { whole: true, integrity });
+    const decoder = await read(where, files, maxSeqLen, gguf);
+    expectLatent(where, kernels, decoder);
+    const tensors = checkTensors(where, decoder, files.tensors);
+    const all = [...tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
+    let done = 0;
+    const onRead = (bytes: number) => {
+      done += bytes;
+      onProgress?.(done, all);
+    };
+    const { file, pieceBytes } = files;
+    const reader = new WeightReader(tensors, file, { where, kernels, pieceBytes, expectActive, onRead });
+    if (maxBytes !== undefined) {
+      const weights = (half: Decoder) => storedFormats(reader, half, formats);
+      const wanted = { weights, maxSeqLen: decoder.spec.sessionLength };
+      expectFit(where, plan(where, decoder), wanted, maxBytes);
+    }
+    await expectTiedHead(where, decoder, files);
+    expectActive();
+    const model = await packModel(where, kernels, decoder, reader, formats, fast, encoders);
+    try {
+      await files.verify();
+      expectActive();
+    } catch (error) {
+      model.release();
+      throw error;
+    }
+    return model;
+  } catch (error) {
+    // A request that the signal ended fails with an error of its own.
+    signal?.throwIfAborted();
+    await files?.verify(error);
+    return throwUnder(where, error);
+  } finally {
+    await files?.close();
+  }
+}
+
+// What is checked before a weight is read.
+
+/** Throws unless `kernels` can run whole decoders with these formats. */
+export function expectModelKernels(where: string, kernels: Kernels, formats: ModelFormats): void {
+  if (!kernels.models)
+    throw new HeadwiseError(
+      "NO_MODELS",
+      `${where}: kernels expected ones that were loaded with { models }, which headwise/models exports, got kernels without it`,
+    );
+  for (const [part, format] of Object.entries(formats)) expectFormatLoaded(where, kernels.quantized, part, format);
+}
+
+/** Throws unless `kernels` can run the model's attention. */
+function expectLatent(where: string, kernels: Kernels, { spec }: Decoder): void {
+  if (kernels.latent || !spec.blocks.some(({ attention }) => attention.kind === "latent")) return;
+  const rule = "ones that were loaded with { latent }, which headwise/latent exports";
+  const text = `${where}: kernels expected ${rule}, for a model of type ${describe(spec.type)}, got kernels without it`;
+  throw new HeadwiseError("NO_LATENT", text);
+}
+
+/** Throws unless the option `gguf` is absent or what reads GGUF files. */
+function expectGguf(where: string, gguf: GgufReader | undefined): void {
+  if (gguf !== undefined && typeof Object(gguf).open !== "function")
+    throw new TypeError(`${where}: options.gguf expected gguf, which headwise/models exports, got ${describe(gguf)}`);
+}
+
+/** Rows at either end that are compared: a head that was trained on its own differs in all of them. */
+const ROWS = 8;
+
+/**
+ * Throws BAD_FILE if the file has a head that is tied to the table of tokens, and differs from it: programs disagree on which of the
+ * two such a model means.
+ */
+async function expectTiedHead(where: string, decoder: Decoder, { tensors, file }: ModelFiles): Promise<void> {
+  const { spec, names } = decoder;
+  const [head, table] = [`${names.head}.weight`, `${findRoot(decoder, tensors)}${names.embed}.weight`];
+  const stored = tensors.get(head);
+  // Those of models for masked tokens have other names in each family, and vectors do not need them.
+  if (names.transform !== undefined) return;
+  if (spec.head.tied === false || stored === undefined || head === table) return;
+  const [rows = 0] = stored.shape;
+  const read = async (name: string, begin: number) =>
+    toFloats(await file.readRows(name, begin, Math.min(begin + ROWS, rows), where), where).slice();
+  const differ = async (begin: number) => {
+    const [own, other] = [await read(head, begin), await read(table, begin)];
+    return own.some((value, i) => !Object.is(value, other[i]));
+  };
+  const isSame =
+    `${stored.shape}` === `${tensors.get(table)?.shape}` &&
+    !((await differ(0)) || (await differ(Math.max(0, rows - ROWS))));
+  if (isSame) return;
+  const rule = `the values of ${describe(table)}, to which the head is tied`;
+  throw new HeadwiseError(
+    "BAD_FILE",
+    `${where}: tensor ${describe(head)} expected ${rule}, got others; it is the head where tie_word_embeddings is false`,
+  );
+}
+
+// What was checked, in memory.
+
+/** Packs a model, whose files were opened and checked, into memory that is freed with it. */
+async function packModel(
+  where: string,
+  kernels: Kernels,
+  decoder: Decoder,
+  reader: WeightReader,
+  formats: ModelFormats,
+  fast: boolean,
+  encoders: EncoderParts | undefined,
+): Promise<LoadedModel> {
+  const { spec, encoder } = decoder;
+  const { memory } = kernels;
+  const owned: Packing["owned"] = [];
+  const free = () => {
+    for (const each of owned.splice(0)) each.release();
+  };
+  const staging = memory.allocate(where, Math.max(stagingBytes(decoder), encoder ? stagingBytes(encoder) : 0));
+  try {
+    const shared = {
+      ...{ kernels, reader, where, owned, staging, encoders, attention: formats.attention },
+      activations: fast ? ("fast" as const) : ("exact" as const),
+    };
+    const half = await packHalf(shared, decoder, formats, undefined);
+    const encoderHalf = encoder && (await packHalf(shared, encoder, formats, half.weights));
+    memory.free(staging);
+    const parts = {
+      ...{ kernels, type: spec.type, dModel: spec.dModel, vocabSize: spec.vocabSize, encoder: encoderHalf },
+      layers: (spec.order ?? spec.blocks).length,
+      ...{ maxSeqLen: spec.maxSeqLen, bytes: owned.reduce((sum, { bytes }) => sum + bytes, 0), ...half },
+    };
+    const release = () => {
+      if (!kernels.released) free();
+    };
+    const kind = where.slice("load".length);
+    return makeHandle<LoadedModel>(kind, where, parts, ["kernels", "spec", "places", "weights", "encoder"], release);
+  } catch (error) {
+    if (!kernels.released) {
+      memory.free(staging);
+      free();
+    }
+    throw error;
+  }
+}
+
+/** Packs a model, or a half of one, of which the encoder has the table of tokens of `decoder`. */
+async function packHalf(
+  shared: Omit<Packing, "half" | "root">,
+  half: Decoder,
+  formats: ModelFormats,
+  decoder: ModelWeights | undefined,
+): Promise<ModelHalf> {
+  const { spec } = half;
+  const { kernels, reader, where, activations } = shared;
+  const packing: Packing = { ...shared, half, root: findRoot(half, reader.tensors) };
+  const formatOf = storedFormats(reader, half, formats);
+  const places = placeModel(spec, formatOf);
+  reserve(where, kernels.memory, planSpec(where, spec, formatOf).weights);
+  const ends = await packEnds(packing, places, decoder);
+  const blocks: ModelWeights["blocks"][number][] = [];
+  for (const [layer, own] of places.blocks.entries()) blocks.push(await packLayer(packing, own, layer));
+  const used = [places.ends, ...places.blocks].flatMap(({ linears }: BlockPlaces) =>
+    Array.from(linears.values(), ({ format }) => format),
+  );
+  return { spec, places, weights: { ...ends, blocks, mode: modeOf(kernels, used, activations === "fast") } };
 }
 
 // The memory of a model in files, from their headers alone.

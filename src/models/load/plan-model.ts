@@ -1,34 +1,107 @@
-// The memory of a model, before anything is read, and whether it fits.
+// The memory of a model before anything is read: the formats of its weights, the bytes that it takes, and whether they fit.
 
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { HeadwiseError } from "../../base/util/errors.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { layerLayout } from "../../layers/attention/attention.ts";
 import { type CheckedConfig, checkConfig } from "../../layers/attention/config.ts";
+import type { RopeWithDim } from "../../layers/attention/rope.ts";
+import type { RotationPlaces } from "../../layers/attention/scratch.ts";
+import type { LayerFormats } from "../../layers/attention/weights.ts";
 import { checkLatentConfig } from "../../layers/latent/config.ts";
 import { latentLayout, latentPageShape } from "../../layers/latent/packed.ts";
 import { placeLatentRows } from "../../layers/latent/pass.ts";
 import { latentChunkRows } from "../../layers/latent/steps.ts";
-import type { WeightFormat } from "../../layers/linear/formats/format.ts";
+import type { LatentFormats } from "../../layers/latent/weights.ts";
+import type { PackedFormat, WeightFormat } from "../../layers/linear/formats/format.ts";
+import { expectFormat, FORMATS } from "../../layers/linear/formats/formats.ts";
 import { planCache } from "../../layers/pass/cache.ts";
 import { placeLayerRows } from "../../layers/pass/row-pass.ts";
 import type { PageShape } from "../../layers/state/pages.ts";
 import { aligned, type Layout, type MemoryPlan } from "../../wasm/memory.ts";
 import { headNormBytes } from "../blocks/head-norm.ts";
-import { placeModel } from "../blocks/places.ts";
+import { type FormatOf, placeModel } from "../blocks/places.ts";
 import { planPass } from "../blocks/scratch.ts";
 import type { SessionOptions } from "../decoder/session.ts";
 import { resolveHead } from "../spec/check-tensors.ts";
-import { type Decoder, readDecoder } from "../spec/read-spec.ts";
+import { readDecoder } from "../spec/read-spec.ts";
 import type { BlockSpec, ModelSpec } from "../spec/spec.ts";
-import {
-  type AttentionFormats,
-  allParts,
-  type ModelFormats,
-  type PackedFormats,
-  readFormats,
-  uniformFormats,
-} from "./formats.ts";
+import { type Decoder, findRoot, sourcesOf } from "../spec/tensors.ts";
+import { attentionOf, attentionWeights, keyOf, type Weight } from "../spec/weights.ts";
+import type { StoredMatrices } from "./pack-weights.ts";
+
+// The formats of a model's matrices and tables in memory.
+
+/** Formats of the parts of a model. */
+export interface ModelFormats {
+  /** Matrices of attention. */
+  readonly attention?: WeightFormat | undefined;
+  /** Matrices of MLPs and experts; routers are always float32. */
+  readonly mlp?: WeightFormat | undefined;
+  /** The table of tokens, and the head. */
+  readonly embed?: WeightFormat | undefined;
+}
+
+const PARTS: readonly (keyof ModelFormats)[] = ["attention", "mlp", "embed"];
+
+/** One format for all parts. */
+function allParts(format: WeightFormat): ModelFormats {
+  return { attention: format, mlp: format, embed: format };
+}
+
+/** Checks the option `weights`. */
+export function readFormats(where: string, weights: WeightFormat | ModelFormats | undefined): ModelFormats {
+  if (weights === undefined) return {};
+  if (weights === null || typeof weights !== "object") {
+    const format = expectFormat(where, "options.weights", weights);
+    return allParts(format);
+  }
+  const formats = readFields(where, "options.weights", weights, PARTS);
+  for (const [part, format] of Object.entries(formats)) expectFormat(where, `options.weights.${part}`, format);
+  return formats;
+}
+
+/** One format for each part; parts without one are float32. */
+export const uniformFormats =
+  (formats: ModelFormats): FormatOf =>
+  ({ part }) =>
+    (part && formats[part]) ?? "f32";
+
+/**
+ * The format of each matrix and table: the requested one of its part, else the one that it is stored in. Throws `NO_QUANTIZED` for
+ * one that the kernels lack, and `BAD_FILE` for one of a dtype that is no weight.
+ */
+export function storedFormats(stored: StoredMatrices, decoder: Decoder, requested: ModelFormats): FormatOf {
+  const names = new Map<string, string>();
+  const idOf = (weight: Weight, role: Weight["role"] = weight.role) =>
+    `${weight.layer} ${weight.attention} ${keyOf({ role, expert: weight.expert })}`;
+  for (const { name, weights } of sourcesOf(decoder, findRoot(decoder, stored.tensors)))
+    for (const weight of weights) names.set(idOf(weight), name);
+  return (weight) => {
+    const { role, part, layer, attention } = weight;
+    // The table of a decoder, whose encoder has none of its own, takes no place here.
+    const name = names.get(idOf(weight));
+    if (part === undefined || name === undefined) return "f32";
+    const own = requested[part];
+    const isLatent = attention === "self" && decoder.spec.blocks[layer as number]?.attention.kind === "latent";
+    if (!isLatent || (role !== "k" && role !== "v")) return stored.formatOf(name, own);
+    // Keys and values of latents are joined: in float32, unless both are the same 16-bit floats. Those of keys are turned.
+    const both = (["k", "v"] as const).map((each) => names.get(idOf(weight, each)) as string);
+    const dtypes = new Set(both.map((each) => stored.tensors.get(each)?.dtype));
+    const isKept = both[0] === both[1] || (dtypes.size === 1 && (dtypes.has("F16") || dtypes.has("BF16")));
+    const joined = own ?? (isKept ? stored.formatOf(name, undefined) : "f32");
+    return own === undefined && role === "k" && FORMATS[joined].integers ? "f32" : joined;
+  };
+}
+
+/** The formats of a layer's attention. */
+function attentionFormats(weights: Iterable<Weight>, formatOf: FormatOf): AttentionFormats {
+  const formats: Partial<Record<Weight["role"], PackedFormat>> = {};
+  for (const weight of weights) if (weight.kind === "matrix") formats[weight.role] = formatOf(weight);
+  return { q: "f32", k: "f32", v: "f32", o: "f32", qDown: "f32", kvDown: "f32", ...formats } as AttentionFormats;
+}
+
+// The bytes that a model takes.
 
 /** What to plan a model's memory for. */
 export interface ModelPlanSizes extends SessionOptions {
@@ -70,7 +143,7 @@ export function planModel(config: string | object, sizes: ModelPlanSizes = {}): 
   if (given.maxSeqLen !== undefined) expectInt(where, "maxSeqLen", given.maxSeqLen);
   const formats = readFormats(where, given.weights);
   const { spec } = resolveHead(readDecoder(where, config, given.maxSeqLen));
-  return planSpec(where, spec, uniformFormats(spec, formats), given);
+  return planSpec(where, spec, uniformFormats(formats), given);
 }
 
 /** Checks the counts of sizes, and fills in their defaults. */
@@ -88,20 +161,23 @@ export function checkCounts(
 export function planSpec(
   where: string,
   spec: ModelSpec,
-  formats: PackedFormats,
+  formatOf: FormatOf,
   given: Omit<ModelPlanSizes, "weights"> = {},
 ): ModelPlan {
   const { maxSeqLen = spec.sessionLength } = given;
   const { sessions, rows, outputs } = checkCounts(where, given);
-  const layers = spec.blocks.map(({ attention }, i) => planAttention(where, attention, formats.attention(i, "self")));
-  const cross = spec.blocks.map(
-    ({ cross }, i) => cross && planAttention(where, { kind: "heads", config: cross }, formats.attention(i, "cross")),
-  );
-
-  const places = placeModel(spec, formats.ends, formats.mlp);
-  const blockBytes = places.blocks.reduce((sum, { bytes }) => sum + aligned(bytes), 0);
-  const weights =
-    aligned(places.endsBytes) + blockBytes + [...layers, ...cross].reduce((sum, each) => sum + (each?.bytes ?? 0), 0);
+  const places = placeModel(spec, formatOf);
+  const attentionsOf = (which: "self" | "cross") =>
+    spec.blocks.map((block, layer) => {
+      const attention = attentionOf(block, which);
+      return (
+        attention &&
+        planAttention(where, attention, attentionFormats(attentionWeights(attention, layer, which), formatOf))
+      );
+    });
+  const [layers, cross] = [attentionsOf("self") as AttentionPlan[], attentionsOf("cross")];
+  const blockBytes = [places.ends, ...places.blocks].reduce((sum, { bytes }) => sum + aligned(bytes), 0);
+  const weights = blockBytes + [...layers, ...cross].reduce((sum, each) => sum + (each?.bytes ?? 0), 0);
 
   let cached = 0;
   let pageFormats = 0;
@@ -111,9 +187,16 @@ export function planSpec(
     pageFormats |= used;
   }
   const chunk = Math.min(rows, ...layers.map(({ chunkRows }) => chunkRows));
-  const plan = planPass(spec, places, { rows: chunk, outputs: Math.min(outputs, chunk) }, (layer, layout) => {
-    for (const each of [layers[layer], cross[layer]]) each?.place(layout, chunk, pageFormats);
-  });
+  const ropes = layers.map(({ rope }) => rope);
+  const plan = planPass(
+    spec,
+    places,
+    { rows: chunk, outputs: Math.min(outputs, chunk), ropes },
+    (layer, layout, rotations) => {
+      layers[layer]?.place(layout, chunk, pageFormats, rotations);
+      cross[layer]?.place(layout, chunk, pageFormats, undefined);
+    },
+  );
   const all = { weights, sessions: sessions * cached, scratch: plan.bytes };
   return { ...all, total: all.weights + all.sessions + all.scratch };
 }
@@ -123,10 +206,15 @@ interface AttentionPlan {
   readonly bytes: number;
   readonly checked: CheckedConfig;
   readonly shape: PageShape;
+  /** What rotates, by tables that layers share. */
+  readonly rope: RopeWithDim | undefined;
   /** Rows of a chunk at most. */
   readonly chunkRows: number;
-  place(layout: Layout, rows: number, pageFormats: number): void;
+  place(layout: Layout, rows: number, pageFormats: number, rotations: RotationPlaces | undefined): void;
 }
+
+/** The formats of a layer's attention, whatever it is. */
+type AttentionFormats = LayerFormats & LatentFormats;
 
 function planAttention(where: string, attention: BlockSpec["attention"], formats: AttentionFormats): AttentionPlan {
   if (attention.kind === "latent") {
@@ -135,6 +223,7 @@ function planAttention(where: string, attention: BlockSpec["attention"], formats
       bytes: aligned(latentLayout(checked, formats, false).bytes),
       checked,
       shape: latentPageShape(checked),
+      rope: undefined,
       chunkRows: latentChunkRows(checked, "absorbed", CHUNK_ROWS),
       place: (layout, rows, pageFormats) => void placeLatentRows(checked, formats, layout, rows, pageFormats),
     };
@@ -146,8 +235,10 @@ function planAttention(where: string, attention: BlockSpec["attention"], formats
     bytes: aligned(layerLayout(checked, formats).bytes) + norms,
     checked,
     shape: checked,
+    rope: checked.rope,
     chunkRows: CHUNK_ROWS,
-    place: (layout, rows, pageFormats) => void placeLayerRows(checked, formats, layout, rows, pageFormats),
+    place: (layout, rows, pageFormats, rotations) =>
+      void placeLayerRows(checked, formats, layout, rows, pageFormats, 0, rotations),
   };
 }
 
@@ -158,7 +249,7 @@ const SMALLER: readonly WeightFormat[] = ["f16", "q8", "q4"];
 
 /** A model as it would be loaded: the formats of a half of it, or of all, and the tokens of its longest sequence. */
 interface Wanted {
-  weights(half: Decoder): PackedFormats;
+  weights(half: Decoder): FormatOf;
   readonly maxSeqLen: number;
 }
 
@@ -192,8 +283,8 @@ export function expectFit(where: string, plan: Plan, wanted: Wanted, most: numbe
 /** One format for all matrices. */
 const all =
   (format: WeightFormat): Wanted["weights"] =>
-  ({ spec }) =>
-    uniformFormats(spec, allParts(format));
+  () =>
+    uniformFormats(allParts(format));
 
 /** Smaller formats and shorter sequences that fit, in words. */
 function proposals(plan: Plan, wanted: Wanted, most: number): string {

@@ -18,9 +18,9 @@ import {
 } from "../weights/gguf-config.ts";
 import { latentWeights, readLatents } from "../weights/gguf-latent.ts";
 import { headWeights, readHeads } from "../weights/gguf-layer.ts";
-import type { AttentionTensors } from "./attention-tensors.ts";
-import { ACTIVATIONS, type Decoder, expectPositions, positionsOf, SESSION_LENGTH } from "./read-spec.ts";
+import { ACTIVATIONS, expectPositions, positionsOf, SESSION_LENGTH } from "./read-spec.ts";
 import type { ActivationSpec, BlockSpec, EmbedSpec, MlpSpec, ModelSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
+import { type AttentionTensors, type Decoder, namedTensors } from "./tensors.ts";
 
 // The MLPs and experts of GGUF files.
 
@@ -246,10 +246,11 @@ function attentionTensors(
   where: string,
   found: ReadonlyMap<BlockSpec["attention"], AttentionShapes>,
 ): AttentionTensors {
-  const shapesOf = (attention: BlockSpec["attention"]) => found.get(attention) as AttentionShapes;
   return {
-    required: (attention) => shapesOf(attention).required,
-    optional: (attention) => shapesOf(attention).optional,
+    tensors(attention) {
+      const { required, optional } = found.get(attention) as AttentionShapes;
+      return namedTensors(required, optional);
+    },
     readHeads: (tensors, prefix) => headWeights(where, tensors, prefix),
     readLatents: (tensors, prefix) => latentWeights(where, tensors, prefix),
   };

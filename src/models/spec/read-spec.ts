@@ -4,23 +4,13 @@ import { describe, underName } from "../../base/util/errors.ts";
 import { nearestNames, parseJson } from "../../base/util/strings.ts";
 import type { AttentionRules } from "../families/attention-rules.ts";
 import { type Fields, fieldsOf } from "../families/facts.ts";
-import { type Family, LLAMA_NAMES, type Names, type TensorForm } from "../families/family.ts";
+import { type Family, LLAMA_NAMES, type Names } from "../families/family.ts";
 import { DECODERS, type Families, LATENTS, LAYERS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
 import { readHfLayer } from "../weights/hf-config.ts";
 import { readHfLatents } from "../weights/hf-latent.ts";
-import { type AttentionTensors, hfAttentionTensors } from "./attention-tensors.ts";
 import type { ActivationSpec, BlockSpec, EmbedSpec, MlpSpec, ModelSpec, NormRole, NormSpec } from "./spec.ts";
-
-/** A decoder, and how its file names and lays out what it consists of. */
-export interface Decoder {
-  readonly spec: ModelSpec;
-  readonly names: Names;
-  readonly family: TensorForm;
-  readonly attention: AttentionTensors;
-  /** The encoder of a model with two halves. */
-  readonly encoder?: Decoder;
-}
+import { type Decoder, hfAttentionTensors } from "./tensors.ts";
 
 /** Activations by the words of config.json. */
 export const ACTIVATIONS: Readonly<Record<string, ActivationSpec>> = {

@@ -13,7 +13,7 @@ import type { AttentionRules, RopeRules } from "../families/attention-rules.ts";
 import { FACTOR_RULE, type Facts, isFactor, isPositive, POSITIVE_RULE } from "../families/facts.ts";
 import { GGUF_LATENTS, GGUF_LAYERS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../families/unsupported.ts";
-import type { NamedShapes } from "../spec/attention-tensors.ts";
+import type { NamedShapes } from "../spec/tensors.ts";
 import { checkFileConfig } from "./check-config.ts";
 
 /** A key, and the numbers that mean "none". */

@@ -5,7 +5,7 @@ import type { GgufFile } from "../../files/gguf/gguf.ts";
 import type { AttentionConfig, QkNormConfig } from "../../layers/attention/config.ts";
 import { PAIRINGS, type RopeConfig } from "../../layers/attention/rope.ts";
 import type { AttentionWeights } from "../../layers/attention/weights.ts";
-import type { NamedShapes } from "../spec/attention-tensors.ts";
+import type { NamedShapes } from "../spec/tensors.ts";
 import {
   type AttentionShapes,
   expectFile,

@@ -10,7 +10,7 @@ import { quantizedIn } from "../../files/safetensors/quantization.ts";
 import { readSafetensors, type SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import { type AttentionConfig, CONFIG_FIELDS, FUSED_ORDERS } from "../../layers/attention/config.ts";
 import type { AttentionWeights } from "../../layers/attention/weights.ts";
-import { type Extra, type Family, findFamily, type TensorPart } from "../families/tensor-names.ts";
+import { type AttentionNames, type Extra, findFamily, type TensorPart } from "../families/tensor-names.ts";
 
 /**
  * The file that a reader of weights was given: bytes, or a file whose tensors are read. `where` is the reader, and `ofGguf`
@@ -44,7 +44,7 @@ export interface Matrix {
 
 /** The tensors of a layer by part. Matrices are required; other tensors may be absent. */
 interface Parts {
-  readonly family: Family;
+  readonly family: AttentionNames;
   matrix(part: TensorPart): Matrix;
   bias(part: TensorPart, length: number): Float32Array | undefined;
   extra(part: Extra, rule: string, fits: (length: number) => boolean): Float32Array | undefined;

@@ -7,9 +7,8 @@ import type { LatentConfig } from "../../layers/latent/config.ts";
 import type { WeightFormat } from "../../layers/linear/formats/format.ts";
 import type { CacheFormat } from "../../layers/state/pages.ts";
 import { fieldsOf } from "../../models/families/facts.ts";
-import { readFormats, uniformFormats } from "../../models/load/formats.ts";
-import { type ModelPlan, planSpec } from "../../models/load/plan-model.ts";
-import { countDecoder } from "../../models/spec/check-tensors.ts";
+import { type ModelPlan, planSpec, readFormats, uniformFormats } from "../../models/load/plan-model.ts";
+import { countDecoder } from "../../models/spec/count.ts";
 import { readDecoder } from "../../models/spec/read-spec.ts";
 import { countParameters } from "../../models/weights/count-parameters.ts";
 
@@ -311,7 +310,7 @@ export function planShape(
     const decoder = readDecoder(where, config, seqLen);
     const { parameters } = countDecoder(decoder, fieldsOf("config.json", config, where));
     const sizes = { maxSeqLen: seqLen, format: cache };
-    return { parameters, ...planSpec(where, decoder.spec, uniformFormats(decoder.spec, formats), sizes) };
+    return { parameters, ...planSpec(where, decoder.spec, uniformFormats(formats), sizes) };
   }) as [Planned, Planned];
   const all = (name: keyof Planned) => one[name] + (layers - 1) * (two[name] - one[name]);
   return {

@@ -16,13 +16,22 @@ import type { CacheFormat } from "../../layers/state/pages.ts";
 import { type Fields, fieldsOf } from "../../models/families/facts.ts";
 import { DECODERS, GGUF_DECODERS, LAYERS } from "../../models/families/index.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS } from "../../models/families/unsupported.ts";
-import { readFormats, uniformFormats } from "../../models/load/formats.ts";
 import { planDecoderFiles } from "../../models/load/load-model.ts";
-import { checkCounts, type ModelPlan, type ModelPlanSizes, planSpec, SIZES } from "../../models/load/plan-model.ts";
-import { countDecoder, resolveHead } from "../../models/spec/check-tensors.ts";
+import {
+  checkCounts,
+  type ModelPlan,
+  type ModelPlanSizes,
+  planSpec,
+  readFormats,
+  SIZES,
+  uniformFormats,
+} from "../../models/load/plan-model.ts";
+import { resolveHead } from "../../models/spec/check-tensors.ts";
+import { countDecoder } from "../../models/spec/count.ts";
 import { readGgufDecoder } from "../../models/spec/read-gguf.ts";
-import { type Decoder, readDecoder, SESSION_LENGTH } from "../../models/spec/read-spec.ts";
+import { readDecoder, SESSION_LENGTH } from "../../models/spec/read-spec.ts";
 import type { ModelSpec } from "../../models/spec/spec.ts";
+import type { Decoder } from "../../models/spec/tensors.ts";
 import { type Keys, keysOf } from "../../models/weights/gguf-config.ts";
 import { type ModelParts, OTHER_MODELS } from "./other-models.ts";
 
@@ -357,7 +366,7 @@ function factsOfDecoder(where: string, decoder: Decoder, file: Fields): ModelFac
   const { parameters, active } = countDecoder(decoder, file);
   return {
     ...{ type: spec.type, parameters, active, layers: memoryOfSpec(spec), length: spec.maxSeqLen, decoder },
-    plan: ({ weights, ...sizes }) => planSpec(where, spec, uniformFormats(spec, readFormats(where, weights)), sizes),
+    plan: ({ weights, ...sizes }) => planSpec(where, spec, uniformFormats(readFormats(where, weights)), sizes),
     weights: (format) => weightBytesOf(where, decoder, format),
   };
 }
@@ -387,7 +396,7 @@ function storedIn(tensors: ModelFiles["tensors"]): Required<Pick<ModelFacts, "st
 
 /** Bytes of all weights in a format. */
 function weightBytesOf(where: string, { spec }: Decoder, format: WeightFormat): number {
-  return planSpec(where, spec, uniformFormats(spec, readFormats(where, format)), { sessions: 0, maxSeqLen: 1 }).weights;
+  return planSpec(where, spec, uniformFormats(readFormats(where, format)), { sessions: 0, maxSeqLen: 1 }).weights;
 }
 
 /** Of a model that it does not run. */

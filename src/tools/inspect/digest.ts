@@ -8,11 +8,11 @@ import type { LatentAttention } from "../../layers/api/latent.ts";
 import type { Attention, HeadNorm } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
-import { type PackedFormat, type PackedLinear, panelsOf } from "../../layers/linear/formats/format.ts";
+import type { PackedFormat, PackedLinear } from "../../layers/linear/formats/format.ts";
 import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
-import type { PackedBlock, PackedMlp, PackedNorm } from "../../models/blocks/places.ts";
-import { widthOfRows } from "../../models/spec/spec.ts";
+import { type BlockPlaces, joinInputs, type PackedWeights } from "../../models/blocks/places.ts";
+import { keyOf, type Weight, type WeightRole } from "../../models/spec/weights.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { isFast } from "../../wasm/int-dot.ts";
 import { isLatent } from "./read-weights.ts";
@@ -109,29 +109,45 @@ interface Part {
   readonly bytes: number;
 }
 
-/** The weights of a decoder. Sums of integers are not among them: they follow from these. */
-function* partsOf({ spec, weights }: Model): Generator<Part, void> {
-  const { embed, positions, embedNorm, projectIn, projectOut, blocks, finalNorm, head } = weights;
-  const { dModel } = spec;
-  for (const table of [embed, positions])
-    if (table) yield* matrix({ ...table, k: table.dim, w: table.at, panels: panelsOf(table.rows) });
-  yield* norm(embedNorm, widthOfRows(spec));
-  for (const block of blocks) yield* blockParts(block, dModel);
-  yield* norm(finalNorm, dModel);
-  yield* linear(projectIn);
-  yield* linear(projectOut);
-  // A head that is the table of tokens is there already, but for its bias.
-  if (head.w === embed.at) yield vector(head.bias, 8 * head.panels);
-  else yield* linear(head);
+/** The order in which published digests have weights, whatever that of the list is: norms by their role, what is not named last. */
+const RANKS: Partial<Record<WeightRole, number>> = {
+  ...{ embed: 0, positions: 1, embedNorm: 2, gate: 4, up: 4, down: 4, router: 5, sharedGate: 6, correction: 7 },
+  ...{ finalNorm: 8, projectIn: 9, projectOut: 10 },
+};
+const NORMS = 3;
+const rankOf = ({ role, norm }: Weight) => RANKS[role] ?? (norm ? NORMS : 12);
+
+function inOrder(weights: readonly Weight[]): readonly Weight[] {
+  const byRole = (a: Weight, b: Weight) => (a.norm ? (a.role < b.role ? -1 : 1) : 0);
+  return [...weights].sort((a, b) => rankOf(a) - rankOf(b) || byRole(a, b));
 }
 
-function* blockParts({ attention, norms, mlp, moe }: PackedBlock, dModel: number): Generator<Part, void> {
-  yield* isLatent(attention) ? latentParts(attention) : attentionParts(attention);
-  for (const role of Object.keys(norms).sort()) yield* norm(norms[role as keyof typeof norms], dModel);
-  for (const each of [mlp, ...(moe?.experts ?? []), moe?.shared]) if (each) yield* mlpParts(each);
-  yield* linear(moe?.gate);
-  yield* linear(moe?.sharedGate);
-  if (moe && moe.correction !== NULL) yield vector(moe.correction, moe.experts.length);
+/** The weights of a decoder. Sums of integers are not among them: they follow from these. */
+function* partsOf({ places, weights }: Model): Generator<Part, void> {
+  const ends = inOrder(places.ends.weights);
+  const behind = ends.findIndex((weight) => rankOf(weight) > NORMS);
+  yield* partsIn(ends.slice(0, behind), weights.packed);
+  for (const [layer, { attention, packed }] of weights.blocks.entries()) {
+    yield* isLatent(attention) ? latentParts(attention) : attentionParts(attention);
+    yield* partsIn(inOrder((places.blocks[layer] as BlockPlaces).weights), packed);
+  }
+  yield* partsIn(ends.slice(behind), weights.packed);
+}
+
+function* partsIn(weights: readonly Weight[], { linears, vectors }: PackedWeights): Generator<Part, void> {
+  let gate: PackedLinear | undefined;
+  for (const weight of weights) {
+    const { role, kind, shape } = weight;
+    const [own, found] = [linears.get(keyOf(weight)), vectors.get(keyOf(weight))];
+    if (found) for (const at of [found.at, found.bias]) if (at !== NULL) yield vector(at, shape[0]);
+    // A head that is the table of tokens is there already, but for its bias.
+    const tied = role === "headBias" && !linears.has("head") && linears.get("embed");
+    if (tied) yield vector(tied.bias, 8 * tied.panels);
+    // Before the other factor, with which it may be one product.
+    if (own && role !== "gate")
+      for (const each of joinInputs(gate, own)) yield* kind === "table" ? matrix(each) : linear(each);
+    gate = role === "gate" ? own : undefined;
+  }
 }
 
 function* attentionParts({ config, layer, headNorm }: Attention): Generator<Part, void> {
@@ -155,16 +171,6 @@ function* latentParts({ config, latents }: LatentAttention): Generator<Part, voi
   for (const each of [qDown, q, kvDown, ...kAbsorbed, ...v, o]) yield* linear(each);
   if (qNorm) yield vector(qNorm, config.qLoraRank);
   if (kvNorm) yield vector(kvNorm, config.kvLoraRank);
-}
-
-function* mlpParts({ inputs, down }: PackedMlp): Generator<Part, void> {
-  for (const each of [...inputs, down]) yield* linear(each);
-}
-
-function* norm(given: PackedNorm | undefined, length: number): Generator<Part, void> {
-  if (!given) return;
-  yield vector(given.gain, length);
-  if (given.bias !== NULL) yield vector(given.bias, length);
 }
 
 function* linear(given: PackedLinear | undefined): Generator<Part, void> {

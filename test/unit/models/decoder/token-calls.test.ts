@@ -1,4 +1,4 @@
-// Single tokens repeat recorded kernel calls: with the bits of prompts, whatever happens between them.
+// Single tokens repeat planned kernel calls: with the bits of prompts, whatever happens between them.
 
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import type { Kernels } from "../../../../src/entries/core.ts";
@@ -52,7 +52,8 @@ test.each(REPEATED)("%s: from the third token on, the host writes no shapes of l
   forward(session, idsOf(20));
   const views = [1, 2, 3, 4].map((id) => viewsOf(() => forward(session, [id])));
   expect(views[0]).toBeGreaterThan(15);
-  expect(views[1]).toBe(views[0]);
+  // The second one is described twice, for two positions.
+  expect(views[1]).toBeGreaterThan(views[0] as number);
   expect(views[2]).toBeLessThan(8);
   expect(views[3]).toBe(views[2]);
   expect(forward(session, [5]).logits).toEqual(expectedOf(modelOf(name), [...idsOf(20), 1, 2, 3, 4, 5]));

@@ -1,4 +1,4 @@
-// Decode steps after the first are prepared: the bits, errors and states are those of calls that are not.
+// Tokens of a cache after the first are planned: the bits, errors and states are those of calls that are not.
 
 import { describe, expect, test } from "vitest";
 import {
@@ -78,7 +78,7 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
   );
 });
 
-test("a prepared step throws what the first step throws, and changes nothing", async () => {
+test("a token that was prepared throws what the first one throws, and changes nothing", async () => {
   const kernels = await kernelsOf("simd");
   const attention = layerOf(kernels, CONFIGS[0]!, 1);
   const foreign = layerOf(kernels, CONFIGS[0]!, 1);

@@ -1,0 +1,491 @@
+// Reads the tensors of a model one after the other and packs the weights that they hold into their places.
+
+import { PANEL } from "../../../assembly/layout.ts";
+import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, isCoded, type StoredTensor } from "../../base/tensor/dtypes.ts";
+import { cutOutputs, type MatrixLayout, rowsOf } from "../../base/tensor/matrix.ts";
+import { toFloats } from "../../base/tensor/to-floats.ts";
+import { describe, HeadwiseError } from "../../base/util/errors.ts";
+import { chunksOf } from "../../base/util/rows.ts";
+import type { TensorReader } from "../../files/read-ahead.ts";
+import { createLatentAttention } from "../../layers/api/latent.ts";
+import { type Attention, createAttention, packAttention } from "../../layers/attention/attention.ts";
+import { checkConfig } from "../../layers/attention/config.ts";
+import { checkWeightOptions, checkWeights } from "../../layers/attention/weights.ts";
+import type { PackedFormat, PackedLinear, WeightFormat } from "../../layers/linear/formats/format.ts";
+import { expectFormatLoaded, FORMATS, formatOf } from "../../layers/linear/formats/formats.ts";
+import { packMatrix, stagedFloats } from "../../layers/linear/pack.ts";
+import { type LinearPlace, storeLinear } from "../../layers/linear/products.ts";
+import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
+import type { Kernels } from "../../wasm/kernels.ts";
+import { pointer } from "../../wasm/memory.ts";
+import { type HeadGains, headNormBytes, packHeadNorm } from "../blocks/head-norm.ts";
+import type { ModelWeights } from "../blocks/model.ts";
+import {
+  type BlockPlaces,
+  joinMlp,
+  type ModelPlaces,
+  type PackedBlock,
+  type PackedMlp,
+  type PackedMoe,
+  type PackedNorm,
+  type PackedTable,
+  type PackedWeights,
+  type VectorPlace,
+} from "../blocks/places.ts";
+import { type packRelative, relativeTable } from "../blocks/relative.ts";
+import type { TensorFacts } from "../spec/check-tensors.ts";
+import type { BlockSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "../spec/spec.ts";
+import { attentionPrefix, type Decoder, endSources, layerSources, type Source } from "../spec/tensors.ts";
+import { attentionOf, keyOf, type WeightRole, weightsOf } from "../spec/weights.ts";
+
+// What is read at a time.
+
+/** Options of loading that a reader knows. */
+interface ReaderOptions {
+  readonly where: string;
+  readonly kernels: Kernels;
+  /** About how many bytes of a large matrix are read at a time. */
+  readonly pieceBytes: number;
+  /** Called before each read, and throws if loading must not go on. */
+  readonly expectActive: () => void;
+  /** Called with the bytes of what was read. */
+  readonly onRead: (bytes: number) => void;
+}
+
+/** What is known of the formats of tensors before they are read. */
+export interface StoredMatrices {
+  readonly tensors: ReadonlyMap<string, TensorFacts>;
+  /** The format of a matrix: `requested`, or the one it is stored in. Throws for a dtype that is no weight. */
+  formatOf(name: string, requested: WeightFormat | undefined): PackedFormat;
+}
+
+/** The formats of `tensors`, for kernels with or without those of other formats than float32. */
+export function formatsOf(
+  where: string,
+  tensors: ReadonlyMap<string, TensorFacts>,
+  quantized: boolean,
+): StoredMatrices {
+  return {
+    tensors,
+    formatOf(name, requested) {
+      const { dtype = "" } = tensors.get(name) ?? {};
+      const known = isCoded(dtype) ? dtype : FLOAT_DTYPES.find((each) => each === dtype);
+      if (known !== undefined) return requested ?? formatOf({ dtype: known }, quantized);
+      const text = `${where}: tensor ${describe(name)} expected ${FLOAT_DTYPE_RULE}, got ${dtype}`;
+      throw new HeadwiseError("BAD_FILE", text);
+    },
+  };
+}
+
+/** Reads and packs tensors of a file by their names. */
+export class WeightReader implements StoredMatrices {
+  /** The tensors that the model reads, by name. */
+  readonly tensors: ReadonlyMap<string, TensorFacts>;
+  readonly #file: TensorReader;
+  readonly #options: ReaderOptions;
+
+  constructor(tensors: ReadonlyMap<string, TensorFacts>, file: TensorReader, options: ReaderOptions) {
+    this.tensors = tensors;
+    this.#file = file;
+    this.#options = options;
+  }
+
+  /**
+   * The format of a matrix, `requested` or the one it is stored in. Throws for a dtype that is no weight, and for a format that the
+   * kernels lack.
+   */
+  formatOf(name: string, requested: WeightFormat | undefined): PackedFormat {
+    const { where, kernels } = this.#options;
+    const format = formatsOf(where, this.tensors, kernels.quantized).formatOf(name, requested);
+    expectFormatLoaded(where, kernels.quantized, `tensor ${describe(name)}`, format);
+    return format;
+  }
+
+  /** Reads those of these tensors that there are; such as lie near each other with one request. The next read overwrites them. */
+  async read(wanted: readonly string[]): Promise<ReadonlyMap<string, StoredTensor>> {
+    const { where, expectActive, onRead } = this.#options;
+    const names = wanted.filter((name) => this.tensors.has(name));
+    expectActive();
+    const found = await this.#file.readAll(names, where);
+    // Again: a read takes long, and memory may have been released meanwhile.
+    expectActive();
+    for (const name of names) onRead(this.#factsOf(name).bytes);
+    return found;
+  }
+
+  /** A vector as floats, which stay; undefined if the file has none of this name. */
+  async vector(name: string): Promise<Float32Array | undefined> {
+    if (!this.tensors.has(name)) return undefined;
+    return toFloats(await this.#whole(name), this.#options.where).slice();
+  }
+
+  /**
+   * Packs the matrices of a tensor into their places in the block at `base`. Only a part of a tensor is held at a time where it is
+   * large, or stacks those of experts.
+   */
+  async pack(
+    source: Source,
+    places: readonly LinearPlace[],
+    base: number,
+    staging: number,
+    turn: EncoderParts["turn"] | undefined,
+  ): Promise<PackedLinear[]> {
+    const { kernels, pieceBytes } = this.#options;
+    const { name, layout = "out-in", form } = source;
+    const bias = source.bias && (await this.vector(source.bias.name));
+    const store = (place: LinearPlace, matrix: StoredTensor, bias: Float32Array | undefined, layout: MatrixLayout) => {
+      if (layout === "in-out") return storeLinear(kernels, base, place, matrix, layout, bias, staging);
+      packRows(kernels, base, place, 0, matrix, staging);
+      return storeLinear(kernels, base, place, undefined, layout, bias, staging);
+    };
+    const packed: PackedLinear[] = [];
+    if (form === "stacked" || form === "interleaved") {
+      const [experts = 1] = source.shape;
+      const count = places.length / experts;
+      for (let e = 0; e < experts; e++) {
+        const both = await this.#matrixOf(name, e);
+        for (const [i, place] of places.slice(e * count, (e + 1) * count).entries()) {
+          const own = bias?.subarray(e * count * place.n, (e + 1) * count * place.n);
+          packed.push(
+            form === "stacked"
+              ? store(place, both, own, layout)
+              : store(
+                  place,
+                  everyNth(both, i, count),
+                  own?.filter((_, j) => j % count === i),
+                  "out-in",
+                ),
+          );
+        }
+      }
+      return packed;
+    }
+    const isLarge = layout === "out-in" && form === undefined && this.#factsOf(name).bytes > pieceBytes;
+    const whole = isLarge ? undefined : form ? turn?.(await this.#whole(name)) : asMatrix(await this.#whole(name));
+    let from = 0;
+    for (const place of places) {
+      const [begin, end] = [from, from + place.n];
+      const own = bias?.subarray(begin, end);
+      const cut = whole && (places.length === 1 ? whole : cutOutputs(whole, layout, begin, end));
+      packed.push(
+        cut ? store(place, cut, own, layout) : await this.#packPieces(name, place, begin, own, base, staging),
+      );
+      from = end;
+    }
+    return packed;
+  }
+
+  /** Packs outputs of a matrix [outputs, inputs] from `from` on, some panels at a time, so that only those are held twice. */
+  async #packPieces(
+    name: string,
+    place: LinearPlace,
+    from: number,
+    bias: Float32Array | undefined,
+    base: number,
+    staging: number,
+  ): Promise<PackedLinear> {
+    const { kernels, pieceBytes } = this.#options;
+    const { bytes, shape } = this.#factsOf(name);
+    const panelBytesRead = (bytes / (shape[0] as number)) * PANEL;
+    for (const [begin, end] of chunksOf(place.n, PANEL * Math.max(1, Math.floor(pieceBytes / panelBytesRead)))) {
+      const piece = await this.#readRows(name, from + begin, from + end);
+      packRows(kernels, base, place, begin, piece, staging);
+    }
+    return storeLinear(kernels, base, place, undefined, "out-in", bias, staging);
+  }
+
+  #factsOf(name: string): TensorFacts {
+    return this.tensors.get(name) as TensorFacts;
+  }
+
+  async #whole(name: string): Promise<StoredTensor> {
+    return (await this.read([name])).get(name) as StoredTensor;
+  }
+
+  /** Reads matrix `index` of a tensor [matrices, rows, columns]. */
+  async #matrixOf(name: string, index: number): Promise<StoredTensor> {
+    // One alone may be a matrix.
+    if (this.#factsOf(name).shape.length < 3) return this.#whole(name);
+    const found = await this.#readRows(name, index, index + 1);
+    return { ...found, shape: found.shape.slice(1) };
+  }
+
+  /** Reads rows of a matrix, or matrices of a tensor of three dimensions. */
+  async #readRows(name: string, begin: number, end: number): Promise<StoredTensor> {
+    const { where, expectActive, onRead } = this.#options;
+    expectActive();
+    const found = await this.#file.readRows(name, begin, end, where);
+    expectActive();
+    const { bytes, shape } = this.#factsOf(name);
+    onRead(((end - begin) * bytes) / (shape[0] as number));
+    return found;
+  }
+}
+
+/** A vector as a matrix of one row. */
+const asMatrix = (tensor: StoredTensor): StoredTensor =>
+  tensor.shape.length > 1 ? tensor : { ...tensor, shape: [1, ...tensor.shape] };
+
+/** Columns `first`, first + step, … of a matrix [inputs, outputs], as rows of floats. */
+function everyNth(matrix: StoredTensor, first: number, step: number): StoredTensor {
+  const [inputs, outputs] = matrix.shape as [number, number];
+  const from = toFloats(matrix);
+  const rows = outputs / step;
+  const to = new Float32Array(rows * inputs);
+  for (let row = 0; row < rows; row++)
+    for (let k = 0; k < inputs; k++) to[row * inputs + k] = from[k * outputs + first + row * step] as number;
+  return { ...matrix, dtype: "F32", shape: [rows, inputs], bytes: new Uint8Array(to.buffer) };
+}
+
+/**
+ * Packs outputs from `first` on, a multiple of 8, into their place in the block at `base`. `staging` has room for stagedFloats of
+ * the whole. 16-bit floats are widened by a kernel, in the memory that packing goes through: JavaScript takes as long for that as
+ * packing.
+ */
+function packRows(
+  kernels: Kernels,
+  base: number,
+  { n, k, format, w, sums, mins }: LinearPlace,
+  first: number,
+  matrix: StoredTensor,
+  staging: number,
+): void {
+  const { panelBytes, sumBytes, minBytes } = FORMATS[format];
+  const isWidened = /^B?F16$/.test(matrix.dtype) && format.toUpperCase() !== matrix.dtype;
+  const rows = PANEL * Math.floor(stagedFloats({ n, k }) / (PANEL * k));
+  for (const [begin, end] of chunksOf(matrix.shape[0] as number, rows)) {
+    const piece = rowsOf(matrix, begin, end);
+    const panel = (first + begin) / PANEL;
+    const to = {
+      ...{ format, w: base + w + panel * panelBytes(k) },
+      ...{ sums: base + sums + panel * sumBytes(k), mins: base + mins + panel * minBytes(k) },
+    };
+    packMatrix(kernels, isWidened ? widen(kernels, piece, staging) : piece, "out-in", to, staging);
+  }
+}
+
+/** A piece of 16-bit floats as float32 in `staging`. */
+function widen({ table, memory }: Kernels, piece: StoredTensor, staging: number): StoredTensor {
+  const { bytes, dtype } = piece;
+  const at = staging + bytes.length;
+  memory.u8(at, bytes.length).set(bytes);
+  table.widen_f16(pointer.f32(staging), pointer.u16(at), dtype === "BF16" ? 1 : 0, 0, bytes.length / 2);
+  return { ...piece, dtype: "F32", bytes: memory.u8(staging, 2 * bytes.length) };
+}
+
+// The blocks of memory of a model: one of the ends, and of each layer one and that of its attention.
+
+/** How what only models with an encoder have is packed. */
+export interface EncoderParts {
+  /** A convolution [outputs, channels, 3] as a matrix. */
+  turn(convolution: StoredTensor): StoredTensor;
+  readonly packRelative: typeof packRelative;
+}
+
+/** What packing needs to know of a model, or of a half of one. */
+export interface Packing {
+  readonly where: string;
+  readonly kernels: Kernels;
+  readonly reader: WeightReader;
+  readonly half: Decoder;
+  /** The prefix of its tensors. */
+  readonly root: string;
+  /** The requested format of attention; undefined for those of the file. */
+  readonly attention: WeightFormat | undefined;
+  readonly encoders: EncoderParts | undefined;
+  readonly activations: "exact" | "fast";
+  /** Memory for packing, of `stagingBytes`. */
+  readonly staging: number;
+  /** What is freed with the model, and its bytes. */
+  readonly owned: { readonly bytes: number; release(): void }[];
+}
+
+/** Bytes of staging that the largest matrix outside attention needs. */
+export function stagingBytes({ spec }: Decoder): number {
+  let floats = 0;
+  for (const { attention, shape } of weightsOf(spec))
+    if (!attention) floats = Math.max(floats, stagedFloats({ n: shape[0], k: shape[1] ?? 1 }));
+  return 4 * floats;
+}
+
+/** Allocates a block that is freed with the model. */
+function ownBlock({ kernels: { memory }, where, owned }: Packing, bytes: number): number {
+  const at = memory.allocate(where, bytes);
+  owned.push({ bytes, release: () => memory.free(at) });
+  return at;
+}
+
+/** Reads tensors, and packs what they hold into a block. */
+async function packBlock(
+  packing: Packing,
+  { bytes, linears: places, vectors: vectorPlaces }: BlockPlaces,
+  sources: Iterable<Source>,
+): Promise<PackedWeights> {
+  const { reader, staging, encoders } = packing;
+  const base = ownBlock(packing, bytes);
+  const linears = new Map<string, PackedLinear>();
+  const vectors = new Map<string, { at: F32Ptr; bias: F32Ptr | NullPtr }>();
+  for (const source of sources) {
+    const keys = source.weights.map(keyOf);
+    const vector = vectorPlaces.get(keys[0] as string);
+    if (vector) vectors.set(keys[0] as string, await packVector(packing, source, vector, base));
+    else if (places.has(keys[0] as string)) {
+      const own = keys.map((key) => places.get(key) as LinearPlace);
+      for (const [i, linear] of (await reader.pack(source, own, base, staging, encoders?.turn)).entries())
+        linears.set(keys[i] as string, linear);
+    }
+  }
+  return { linears, vectors };
+}
+
+async function packVector(
+  { kernels: { memory }, reader, half: { spec }, encoders }: Packing,
+  { name, bias: own, weights: [weight] }: Source,
+  place: VectorPlace,
+  base: number,
+): Promise<{ readonly at: F32Ptr; readonly bias: F32Ptr | NullPtr }> {
+  const values = (await reader.vector(name)) as Float32Array;
+  const bias = own && (await reader.vector(own.name));
+  const at = base + place.at;
+  if (weight?.role === "relativeBias") encoders?.packRelative(memory, spec, values, at);
+  else memory.f32(at, values.length).set(weight?.norm?.onePlus ? values.map((each) => 1 + each) : values);
+  if (bias) memory.f32(base + place.bias, bias.length).set(bias);
+  return { at: pointer.f32(at), bias: bias ? pointer.f32(base + place.bias) : NULL };
+}
+
+type Ends = Omit<ModelWeights, "blocks" | "mode">;
+
+/** Reads what is before the first layer and behind the last one. An encoder without a table of tokens has that of `decoder`. */
+export async function packEnds(packing: Packing, { ends }: ModelPlaces, decoder: Ends | undefined): Promise<Ends> {
+  const { half, reader, root, kernels } = packing;
+  const { spec } = half;
+  const sources = [...endSources(half, root)];
+  const packed = await packBlock(packing, ends, sources);
+  const { linears } = packed;
+  const norm = (role: WeightRole, spec: NormSpec | undefined) => spec && packedNorm(packed, role, spec);
+  const table = (role: WeightRole): PackedTable | undefined => {
+    const [linear, place] = [linears.get(role), ends.linears.get(role)];
+    return linear && place && { rows: place.n, dim: place.k, format: linear.format, at: linear.w, mins: linear.mins };
+  };
+  const head = linears.get("head") ?? linears.get("embed");
+  const headBias = sources.find(({ weights: [first] }) => first?.role === "headBias");
+  const bias = headBias && (await reader.vector(headBias.name));
+  // A table has no bias, so that its place is free.
+  if (head && bias) kernels.memory.f32(head.bias, bias.length).set(bias);
+  const relative = packed.vectors.get("relativeBias");
+  const { transform } = spec.head;
+  const [first, second, dense] = ["firstConv", "secondConv", "dense"].map((role) => linears.get(role));
+  return {
+    packed,
+    embed: table("embed") ?? (decoder as Ends).embed,
+    positions: table("positions"),
+    types: table("types"),
+    projectIn: linears.get("projectIn"),
+    projectOut: linears.get("projectOut"),
+    head: head ?? (decoder as Ends).head,
+    embedNorm: norm("embedNorm", spec.embed.norm),
+    finalNorm: norm("finalNorm", spec.finalNorm),
+    transform: transform && dense && { dense, norm: packedNorm(packed, "denseNorm", transform.norm) },
+    stem: first && second && { first, second },
+    relativeBias: relative && relativeTable(spec, relative.at),
+  };
+}
+
+/** Reads a layer, and packs it. */
+export async function packLayer(packing: Packing, places: BlockPlaces, layer: number): Promise<PackedBlock> {
+  const { half, root, owned } = packing;
+  const block = half.spec.blocks[layer] as BlockSpec;
+  const sources = [...layerSources(half, root, layer)];
+  const attentions: (Attention | undefined)[] = [];
+  for (const which of ["self", "cross"] as const) {
+    const kind = attentionOf(block, which);
+    const own = sources.filter(({ attention }) => attention === which);
+    const attention = kind && (await loadAttention(packing, kind, own, attentionPrefix(half, root, layer, which)));
+    if (attention) owned.push(attention);
+    attentions.push(attention);
+  }
+  const [attention, cross] = attentions as [Attention, Attention | undefined];
+  const packed = await packBlock(
+    packing,
+    places,
+    sources.filter(({ attention }) => attention === undefined),
+  );
+  const { mlp, norms, parallel, addsToNormed, scale } = block;
+  const packedNorms = Object.entries(norms).map(([role, spec]) => [role, packedNorm(packed, role as NormRole, spec)]);
+  return {
+    ...{ packed, attention, cross, parallel, addsToNormed, scale, norms: Object.fromEntries(packedNorms) },
+    mlp: mlp?.kind === "mlp" ? packedMlp(packed, mlp) : undefined,
+    moe: mlp?.kind === "moe" ? packedMoe(packed, mlp) : undefined,
+  };
+}
+
+function packedNorm({ vectors }: PackedWeights, role: WeightRole, { kind, eps }: NormSpec): PackedNorm {
+  const { at, bias } = vectors.get(role) as { at: F32Ptr; bias: F32Ptr | NullPtr };
+  return { kind, eps, gain: at, bias };
+}
+
+function packedMlp({ linears }: PackedWeights, spec: MlpSpec, expert?: number | "shared"): PackedMlp {
+  const [gate, up, down] = (["gate", "up", "down"] as const).map((role) => linears.get(keyOf({ role, expert })));
+  return joinMlp(spec, gate, up as PackedLinear, down as PackedLinear);
+}
+
+function packedMoe(packed: PackedWeights, { topK, router, experts, expert, shared }: MoeSpec): PackedMoe {
+  const { linears, vectors } = packed;
+  return {
+    ...{ topK, router },
+    gate: linears.get("router") as PackedLinear,
+    correction: vectors.get("correction")?.at ?? NULL,
+    experts: Array.from({ length: experts }, (_, e) => packedMlp(packed, expert, e)),
+    shared: shared && packedMlp(packed, shared.mlp, "shared"),
+    sharedGate: linears.get("sharedGate"),
+  };
+}
+
+/** Reads the tensors of an attention, and packs it into a block of its own, behind norms of its heads. */
+async function loadAttention(
+  packing: Packing,
+  attention: BlockSpec["attention"],
+  sources: readonly Source[],
+  prefix: string,
+): Promise<Attention> {
+  const { kernels, reader, half, where, activations } = packing;
+  const names = sources.flatMap(({ name, bias }) => (bias ? [name, bias.name] : [name]));
+  const tensors = new Map(await reader.read(names));
+  const options = { weights: packing.attention, activations };
+  if (attention.kind === "latent")
+    return createLatentAttention(kernels, attention.config, half.attention.readLatents(tensors, prefix), options);
+  const { fused: _, ...config } = attention.config;
+  const gainsOf = (role: WeightRole) =>
+    takeGains(
+      tensors,
+      sources.filter(({ weights: [first] }) => first?.role === role),
+    );
+  const { headNorm: norm } = attention;
+  const gains = norm && { norm, q: gainsOf("qHeadNorm"), k: gainsOf("kHeadNorm") };
+  const weights = half.attention.readHeads(tensors, prefix, attention.config);
+  if (!gains) return createAttention(kernels, config, weights, options);
+  const checked = checkConfig(where, config);
+  const given = checkWeights(
+    where,
+    checked,
+    weights,
+    checkWeightOptions(where, "options.", options),
+    kernels.quantized,
+  );
+  const block = ownBlock(packing, headNormBytes(checked, gains.norm.each));
+  return packAttention(where, kernels, checked, given, packHeadNorm(kernels, checked, gains.norm, gains, block));
+}
+
+/** Takes the gains and biases of a norm of heads out of `tensors`: one tensor each, or one for each head. */
+function takeGains(tensors: Map<string, StoredTensor>, sources: readonly Source[]): HeadGains {
+  const take = (names: readonly (string | undefined)[]) => {
+    const found = names.flatMap((name) => tensors.get(name as string) ?? []);
+    for (const name of names) tensors.delete(name as string);
+    const all = found.flatMap((tensor) => [...toFloats(tensor)]);
+    return all.length > 0 ? Float32Array.from(all) : undefined;
+  };
+  return {
+    bias: take(sources.map(({ bias }) => bias?.name)),
+    gain: take(sources.map(({ name }) => name)) as Float32Array,
+  };
+}
