@@ -27,6 +27,7 @@ const HELPER_TYPES = [
     "Global",
     "KernelTable",
     "PlainDtype",
+    "PlannedBytes",
     "RangeFetch",
     "Twin",
     "WasmAddress",
