@@ -1,6 +1,6 @@
 import { PAGE } from "../../assembly/layout.ts";
 import { workFloats } from "../../src/layers/attention/segment.ts";
-import { LATENT_KIND } from "../../src/layers/latent/packed.ts";
+import { LATENT_KIND } from "../../src/layers/latent/latents.ts";
 import { checkCacheFormat } from "../../src/layers/state/formats.ts";
 import { type CacheFormat, createPageLayout, entryOf, pageBytes, type Stage } from "../../src/layers/state/pages.ts";
 import { attention_f32 } from "../../src/reference/attention.ts";

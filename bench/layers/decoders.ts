@@ -55,7 +55,7 @@ const idsOf = (model: Model, count: number) => Array.from({ length: count }, (_,
 function weightsOf({ weights }: Model): { regions: Region[]; flops: number } {
   const { blocks, head } = weights;
   const linears = blocks.flatMap(({ attention, mlp }) => [
-    ...Object.values(attention.layer.linears).filter((each) => each !== undefined),
+    ...attention.mixer.linears(attention),
     ...(mlp ? [...mlp.inputs, mlp.down] : []),
   ]);
   const regions = [...linears, head].map(({ w, panels, k, format }: PackedLinear) => ({

@@ -2,6 +2,7 @@
 // and values.
 
 import { attend, createCache } from "../../src/entries/core.ts";
+import { asHeads } from "../../src/layers/attention/heads.ts";
 import { decodeCoreCases } from "../kernels/attention.ts";
 import type { Build } from "../lib/builds.ts";
 import type { Case, Prepared } from "../lib/case.ts";
@@ -20,7 +21,7 @@ function preparePrompt(build: Build, shape: LayerShape, tokens: number): Prepare
   const out = new Float32Array(x.length);
   return {
     run: () => void attend(attention, x, { out }),
-    reads: [{ at: attention.layer.at, length: attention.bytes }],
+    reads: [{ at: asHeads(attention).layer.at, length: attention.bytes }],
     check: () => expectRows(`attend ${shape.model}`, out, oracle, 0, [0, tokens >> 1, tokens - 1]),
     release: () => attention.release(),
   };
@@ -39,7 +40,7 @@ function prepareStep(build: Build, shape: LayerShape, past: number): Prepared {
       attend(attention, last, { cache, out });
     },
     reads: [
-      { at: attention.layer.at, length: attention.bytes },
+      { at: asHeads(attention).layer.at, length: attention.bytes },
       { at: cache.pages.at, length: cache.bytes },
     ],
     check: () => expectRows(`decode ${shape.model}`, out, oracle, past, [past]),

@@ -3,8 +3,8 @@
 import { plainText } from "../base/util/errors.ts";
 import { visible } from "../base/util/strings.ts";
 import { type Colour, rampColour } from "../tools/inspect/colours.ts";
-import type { Component } from "../tools/inspect/decompose.ts";
 import { HEAD_KINDS } from "../tools/inspect/detect-heads.ts";
+import type { Component } from "../tools/inspect/parts.ts";
 import { encodeRecord } from "../tools/inspect/permalink.ts";
 import type { InspectionRecord } from "../tools/inspect/records.ts";
 import { type Inspection, LEAST_TOKENS, type RankedHead, type ScarceKind, scarceKinds } from "./inspect-model.ts";

@@ -10,13 +10,12 @@ import statisticsSimd from "../../build/statistics-simd.wasm";
 import type { StatisticsKernels } from "../wasm/modules.ts";
 
 export type { Tensor } from "../base/tensor/tensor.ts";
+export type { HeadSite } from "../layers/mixer/mixer.ts";
 export type { IntTensor } from "../layers/pass/statistics.ts";
-export type { HeadSite } from "../layers/pass/steps.ts";
 export type { LayerSite } from "../models/blocks/rows.ts";
 export type { ForwardOptions, ForwardResult, TokenIds } from "../models/decoder/forward.ts";
 export type { Session } from "../models/decoder/session.ts";
 export { copyingScores } from "../tools/inspect/circuits.ts";
-export type { Component } from "../tools/inspect/decompose.ts";
 export {
   type DecomposedResid,
   decomposeResid,
@@ -56,6 +55,7 @@ export {
   forwardWith,
   meanRows,
 } from "../tools/inspect/forward-with.ts";
+export type { StageName } from "../tools/inspect/head-view.ts";
 export {
   type LogitAttrs,
   type LogitLensOptions,
@@ -64,6 +64,7 @@ export {
   logitAttrs,
   logitLens,
 } from "../tools/inspect/logits.ts";
+export type { Component } from "../tools/inspect/parts.ts";
 export {
   type Patch,
   type PatchRequest,
@@ -94,7 +95,6 @@ export {
   type StatisticsOptions,
   scaledDotProductAttentionWithStatistics,
 } from "../tools/inspect/statistics.ts";
-export type { StageName } from "../tools/inspect/trace.ts";
 export { type AttentionStage, type ModelLayer, type TraceOptions, traceAttention } from "../tools/inspect/trace.ts";
 export type { StatisticsKernels, StatisticsModules } from "../wasm/modules.ts";
 

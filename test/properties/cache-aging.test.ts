@@ -12,7 +12,7 @@ import {
   HeadwiseError,
   type Kernels,
 } from "../../src/entries/core.ts";
-import { chunkRows } from "../../src/layers/attention/scratch.ts";
+import { chunkRows } from "../../src/layers/attention/heads.ts";
 import { pageTable } from "../../src/layers/state/table.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { failKernels } from "../support/failing-kernels.ts";

@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { type Attention, attend, attendWithMaps, createCache } from "../../src/entries/core.ts";
+import { asHeads } from "../../src/layers/attention/heads.ts";
 import type { Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, shippedBuilds } from "../support/layers.ts";
@@ -94,7 +95,7 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
       const x = floats(random, tokens * attention.config.dModel);
       const { y, maps } = attendWithMaps(attention, x);
       expect(firstDifference(y, attend(attention, x)), `seed ${seed}`).toBe(-1);
-      if (attention.layer.sinks === 0) {
+      if (asHeads(attention).layer.sinks === 0) {
         const columns = maps.shape.at(-1) as number;
         for (let r = 0; r < maps.data.length; r += columns) {
           const sum = maps.data.subarray(r, r + columns).reduce((total, weight) => total + weight, 0);

@@ -3,6 +3,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Kernels } from "../../src/entries/core.ts";
+import { expectPages } from "../../src/layers/state/state.ts";
 import type { Model } from "../../src/models/blocks/model.ts";
 import { forward } from "../../src/models/decoder/forward.ts";
 import { createSession, type SessionOptions } from "../../src/models/decoder/session.ts";
@@ -122,7 +123,10 @@ describe.each(shippedBuilds)("whole decoders in the %s build", (build) => {
           memory.u8(memory.scratch("soil", 1), memory.scratchBytes).fill(0xff);
           const was = memory.u8(0, memory.byteLength).slice();
           const { logits } = forward(session, ids, { rows: "all" });
-          const own = session.states.map(({ pages: { at }, bytes }) => [at, at + bytes] as const);
+          const own = session.states.map((state) => {
+            const { at } = expectPages("test", state).pages;
+            return [at, at + state.bytes] as const;
+          });
           const scratch = memory.scratch("soil", 1);
           const is = memory.u8(0, was.length);
           for (const [begin, end] of [...own, [scratch, scratch + memory.scratchBytes] as const])

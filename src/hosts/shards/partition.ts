@@ -8,7 +8,8 @@ import type { GivenMasks } from "../../layers/attention/mask.ts";
 import type { CheckedWeights } from "../../layers/attention/weights.ts";
 import { panelsOf } from "../../layers/linear/formats/format.ts";
 import type { CheckedLinear } from "../../layers/linear/formats/formats.ts";
-import type { AttendOptions, CallOptions, CheckedCall } from "../../layers/pass/call.ts";
+import type { CheckedCall } from "../../layers/mixer/mixer.ts";
+import type { AttendOptions, CallOptions } from "../../layers/pass/call.ts";
 
 /** A range begin..end: of floats, heads or columns. */
 export interface Span {

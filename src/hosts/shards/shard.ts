@@ -8,7 +8,7 @@ import { chunksOf } from "../../base/util/rows.ts";
 import { finish } from "../../base/util/steps.ts";
 import { packAttention } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
-import { chunkRows } from "../../layers/attention/scratch.ts";
+import { chunkRows } from "../../layers/attention/heads.ts";
 import type { CheckedWeights } from "../../layers/attention/weights.ts";
 import type { CheckedLinear } from "../../layers/linear/formats/formats.ts";
 import { stagedFloats } from "../../layers/linear/pack.ts";
@@ -137,7 +137,7 @@ async function startShard(start: StartRequest): Promise<Shard> {
     const part = id === undefined ? undefined : caches.get(id);
     if (part) confirm(part, past);
     const call = checkAttend(where, attention, x, { ...options, cache: part?.cache });
-    const { ys } = finish(forward(attention, [call], { where }));
+    const { ys } = finish(forward(attention, attention.passes, [call], { where }));
     if (part) part.newKeys = call.newKeys;
     return ys[0] as Float32Array;
   };

@@ -18,7 +18,7 @@ import {
   type GivenCall,
   readCall,
 } from "../pass/call.ts";
-import { forward, passFlops } from "../pass/forward.ts";
+import { forward } from "../pass/forward.ts";
 import { attendNext, prepareNext } from "../pass/next-token.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/slices.ts";
 
@@ -49,7 +49,7 @@ export function attend(attention: Attention, x: Float32Array, options: AttendOpt
   const next = attendNext("attend", attention, given);
   if (next) return next;
   const call = checkGiven("attend", attention, given);
-  const { ys } = finish(forward(attention, [call], { where: call.where }));
+  const { ys } = finish(forward(attention, attention.passes, [call], { where: call.where }));
   commit([call]);
   prepareNext(attention, call);
   return call.given ?? (ys[0] as Float32Array);
@@ -85,7 +85,7 @@ export function attendWithMaps(
 } {
   const given = readCall("attendWithMaps", x, options, ATTEND_OPTIONS);
   const call = checkGiven("attendWithMaps", attention, given);
-  const { ys, maps } = finish(forward(attention, [call], { where: call.where, maps: true }));
+  const { ys, maps } = finish(forward(attention, attention.passes, [call], { where: call.where, maps: true }));
   commit([call]);
   const { numHeads } = attention.config;
   const columns = maps.length / (call.batch * numHeads * call.qLen || 1);
@@ -138,7 +138,7 @@ export async function attendAsync(
   // `out` is written last, when nothing can abort the call any more.
   const call = { ...checked, out: undefined };
   const stepFlops = stepFlopsOf(attention.kernels);
-  const all = passFlops(attention, call, stepFlops);
+  const all = attention.passes.flops(attention, call, stepFlops);
   const expectActive = () => {
     slices.signal?.throwIfAborted();
     expectAttention(where, attention);
@@ -147,7 +147,7 @@ export async function attendAsync(
   };
   const hold = cache && (call.newKeys > 0 ? "appending" : "reading");
   if (hold) cache.holds[hold]++;
-  const steps = forward(attention, [call], { where, stepFlops, ownScratch: true });
+  const steps = forward(attention, attention.passes, [call], { where, stepFlops, ownScratch: true });
   try {
     const { ys } = await runSlices(steps, all, slices, expectActive);
     expectActive();
@@ -205,7 +205,7 @@ export function attendMany(attention: Attention, calls: readonly AttendManyCall[
   expectOwnCaches(where, checked);
   expectApart(where, given);
   if (checked.length === 0) return [];
-  const { ys } = finish(forward(attention, checked, { where }));
+  const { ys } = finish(forward(attention, attention.passes, checked, { where }));
   commit(checked);
   return ys.map((y, i) => checked[i]?.given ?? y);
 }

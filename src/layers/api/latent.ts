@@ -9,9 +9,8 @@ import type { Attention } from "../attention/attention.ts";
 import { checkMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import { createRotary } from "../attention/rope.ts";
 import { type CheckedLatentConfig, checkLatentConfig, type LatentConfig } from "../latent/config.ts";
-import { type LatentLayer, latentLayout, latentPageShape, storeLatent } from "../latent/packed.ts";
-import { LATENT_PASS, latentNeeds } from "../latent/pass.ts";
-import { blockBytes, expandedHeads, latentChunkRows, PATHS, placeLatentPass } from "../latent/steps.ts";
+import { LATENT_PASSES, LATENTS, latentNeeds, latentPageShape } from "../latent/latents.ts";
+import { blockBytes, expandedHeads, latentChunkRows, PATHS, placeLatentPass } from "../latent/paths.ts";
 import {
   checkLatentFormats,
   checkLatentWeights,
@@ -20,8 +19,12 @@ import {
   type LatentFormats,
   type LatentOptions,
   type LatentWeights,
+  latentLayout,
+  type PackedLatents,
+  storeLatent,
 } from "../latent/weights.ts";
 import { expectFormatLoaded } from "../linear/formats/formats.ts";
+import type { Mixer } from "../mixer/mixer.ts";
 import { checkCacheFormat } from "../state/formats.ts";
 import type { CacheOptions } from "../state/kv-cache.ts";
 import { createPageLayout } from "../state/pages.ts";
@@ -39,7 +42,9 @@ export interface LatentAttention extends Attention {
   /** Whether the path "expanded" can be taken. */
   readonly expanded: boolean;
   /** @internal */
-  readonly latents: LatentLayer;
+  readonly latents: PackedLatents;
+  /** @internal */
+  readonly mixer: Mixer;
 }
 
 /**
@@ -89,25 +94,18 @@ export function createLatentAttention(
 function latentHandle(
   kernels: Kernels,
   config: CheckedLatentConfig,
-  latents: LatentLayer,
+  latents: PackedLatents,
   expanded: boolean,
 ): LatentAttention {
   const { at, bytes, formats } = latents;
   const parts = {
     ...{ kernels, config, formats: Object.freeze(formats), bytes, expanded, latents },
     pageShape: latentPageShape(config),
-    pass: LATENT_PASS,
+    ...{ kind: "latents", mixer: LATENTS, passes: LATENT_PASSES },
     rotary: config.rope && createRotary(config.rope),
   };
-  const internal = ["pageShape", "pass", "rotary", "latents"] as const;
-  // Without `layer`, which only the pass of other layers reads.
-  return makeHandle<LatentAttention>(
-    "LatentAttention",
-    "createLatentAttention",
-    parts as typeof parts & Pick<LatentAttention, "layer">,
-    internal,
-    freeing(kernels, at),
-  );
+  const internal = ["kind", "pageShape", "mixer", "passes", "rotary", "latents"] as const;
+  return makeHandle<LatentAttention>("LatentAttention", "createLatentAttention", parts, internal, freeing(kernels, at));
 }
 
 /** The largest call to plan memory for. */

@@ -1,14 +1,13 @@
 import { expectFlag, expectInt, MOST_SEQUENCES, readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
-import { layerLayout } from "../attention/attention.ts";
 import { type AttentionConfig, checkConfig } from "../attention/config.ts";
+import { placePass } from "../attention/head-passes.ts";
+import { chunkRows } from "../attention/heads.ts";
+import { retentionOf } from "../attention/kv-state.ts";
 import { checkMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
-import { chunkRows } from "../attention/scratch.ts";
 import { scoreColumns, segmentNeeds, workFloats } from "../attention/segment.ts";
-import { checkWeightOptions, fillFormats, type WeightOptions } from "../attention/weights.ts";
-import { retentionOf } from "../pass/cache.ts";
-import { placePass } from "../pass/forward.ts";
+import { checkWeightOptions, fillFormats, layerLayout, type WeightOptions } from "../attention/weights.ts";
 import { checkCacheFormat } from "../state/formats.ts";
 import type { CacheOptions } from "../state/kv-cache.ts";
 import { createPageLayout } from "../state/pages.ts";

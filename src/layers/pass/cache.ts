@@ -2,19 +2,8 @@ import { readFields } from "../../base/util/arguments.ts";
 import { expectMade } from "../../base/util/lifetime.ts";
 import { expectKernels } from "../../wasm/kernels.ts";
 import type { Attention } from "../attention/attention.ts";
-import type { CheckedConfig } from "../attention/config.ts";
-import { seesLater } from "../attention/positions.ts";
-import { checkCacheFormat } from "../state/formats.ts";
-import {
-  CACHE_OPTIONS,
-  type CacheOptions,
-  checkCacheOptions,
-  checkTruncatable,
-  type KvCache,
-  makeCache,
-} from "../state/kv-cache.ts";
-import { createPageLayout, type PageShape } from "../state/pages.ts";
-import { pagesBytes, type Retention } from "../state/table.ts";
+import { retentionOf } from "../attention/kv-state.ts";
+import { CACHE_OPTIONS, type CacheOptions, checkCacheOptions, type KvCache, makeCache } from "../state/kv-cache.ts";
 
 /**
  * The KV cache of one attention layer: keys and values of `batch` sequences, which always have the same length. All of its
@@ -64,26 +53,3 @@ export function createCache(attention: Attention, options: CacheOptions): Cache 
 
 /** What makes the layers that have caches. */
 const LAYERS = ["createAttention", "createLatentAttention"];
-
-/** What the cache of a layer keeps, by the option `truncatable`. */
-export function retentionOf(where: string, config: CheckedConfig, truncatable: number | undefined): Retention {
-  return {
-    left: seesLater(config) ? Number.POSITIVE_INFINITY : config.window.left,
-    truncatable: checkTruncatable(where, truncatable),
-  };
-}
-
-/** The cache of a layer: its bytes, and the formats of its pages. */
-export function planCache(
-  where: string,
-  shape: PageShape,
-  config: CheckedConfig,
-  maxSeqLen: number,
-  { format, truncatable }: Pick<CacheOptions, "format" | "truncatable">,
-): { readonly bytes: number; readonly formats: number } {
-  const layout = createPageLayout(shape, checkCacheFormat(where, "format", format, shape));
-  return {
-    bytes: pagesBytes(layout, 1, maxSeqLen, retentionOf(where, config, truncatable)),
-    formats: layout.formats,
-  };
-}

@@ -15,14 +15,8 @@ import type { RowSpan } from "../../base/util/rows.ts";
 import { expectKernels } from "../../wasm/kernels.ts";
 import type { Attention } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
-import {
-  type CheckedMasks,
-  checkMasks,
-  type GivenMasks,
-  type MaskOptions,
-  type MaskTarget,
-  readMasks,
-} from "../attention/mask.ts";
+import { isInStep } from "../attention/head-passes.ts";
+import { checkMasks, type GivenMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import {
   expectPositions,
   isPositional,
@@ -30,8 +24,8 @@ import {
   type PlacementOptions,
   placeQueries,
   refuseRagged,
-  seesLater,
 } from "../attention/positions.ts";
+import type { CallTokens, CheckedCall, MixerCall, MixerLayer, Passes } from "../mixer/mixer.ts";
 import { expectFreeFor, expectKept, expectRoom } from "../state/kv-cache.ts";
 import type { Cache } from "./cache.ts";
 
@@ -94,26 +88,6 @@ export const ATTEND_OPTIONS = [
   "path",
 ] as const;
 
-/** The tokens of a call: their numbers, positions, and the keys that they may attend. */
-export interface CallTokens {
-  /** The public function, for messages. */
-  readonly where: string;
-  readonly batch: number;
-  readonly qLen: number;
-  /** Keys that this call projects and appends, after the `past` earlier ones. */
-  readonly newKeys: number;
-  readonly past: number;
-  readonly placements: readonly Placement[];
-  /** The rows of x, and those that keys come from, which are not padding: only these are projected and attend. */
-  readonly rows: readonly RowSpan[];
-  readonly keyRows: readonly RowSpan[];
-  /** RoPE positions of x and of the keys, [batch·qLen] and [batch·newKeys], if the layer has RoPE. */
-  readonly positions: Int32Array;
-  readonly keyPositions: Int32Array;
-  readonly target: MaskTarget;
-  readonly masks: CheckedMasks;
-}
-
 /** `count` tokens of a sequence behind `past` others, without masks. */
 export function tokensBehind(
   where: string,
@@ -133,19 +107,10 @@ export function tokensBehind(
   };
 }
 
-/** A checked call: its tokens and arrays, x [batch, qLen, dModel], keys [batch, newKeys, kdim] and values. */
-export interface CheckedCall extends CallTokens {
-  readonly x: Float32Array;
-  readonly keys: Float32Array;
-  readonly values: Float32Array;
-  readonly out: Float32Array | undefined;
-}
-
 /** A checked call, the cache that it changes, and the array that was given as `out`, of which the checked one is a view. */
-export interface AttendCall extends CheckedCall {
+export interface AttendCall extends MixerCall {
   readonly cache: Cache | undefined;
   readonly given: Float32Array | undefined;
-  readonly path: AttendOptions["path"];
 }
 
 /** What the checks of a call need to know of a cache, which may be in another thread. */
@@ -158,12 +123,6 @@ interface CacheFacts {
 /** The options besides the cache. */
 export type CallOptions = Omit<AttendOptions, "cache">;
 
-/** The rules of calls on layers of a kind: `attention.pass` has them, or is undefined for layers of `createAttention`. */
-export interface CallRules {
-  /** Throws for options that no layer of this kind takes, before other rules ask for more of them. */
-  check(where: string, options: CallOptions): void;
-}
-
 /**
  * Checks a call on a layer in this thread: its handles and all its options. Nothing has changed if it throws.
  * `otherOptions` are further fields that the caller handles.
@@ -173,12 +132,18 @@ export function checkAttend(where: string, attention: Attention, x: Float32Array
 }
 
 /** `checkAttend` of arguments that were read before. */
-export function checkGiven(
+export function checkGiven(where: string, attention: Attention, given: GivenCall<AttendOptions>): AttendCall {
+  expectAttention(where, attention);
+  return checkPass(where, attention, attention.passes, given);
+}
+
+/** `checkGiven` for a layer that was checked, and that these passes run. */
+export function checkPass(
   where: string,
-  attention: Attention,
+  attention: MixerLayer,
+  passes: Passes,
   { x, options, out }: GivenCall<AttendOptions>,
 ): AttendCall {
-  expectAttention(where, attention);
   const { cache } = options;
   if (cache !== undefined) {
     expectMade(where, "cache", cache, "createCache");
@@ -187,24 +152,11 @@ export function checkGiven(
   const expectFree = (append: boolean) => cache && expectFreeFor(where, cache, append);
   const { config } = attention;
   const { path } = options;
-  const kind = attention.pass as CallRules | undefined;
-  if (kind) kind.check(where, options);
-  else if (path !== undefined)
-    throw new RangeError(`${where}: path expected none but for latent attention, got ${describe(path)}`);
+  passes.check(where, options);
   const call = { ...checkCall(where, config, cache, x, options, expectFree), cache, given: out, path };
   if (cache?.pages.ages && !isInStep(config, call))
     for (const { position } of call.placements) expectKept(where, "x", cache, position, call.target.kvLen);
   return call;
-}
-
-/** Whether a call's queries and keys come from the same rows, with the same RoPE positions. */
-export function isSelf({ x, keys, values, newKeys, qLen, positions, keyPositions }: CheckedCall): boolean {
-  return keys === x && values === x && newKeys === qLen && positions === keyPositions;
-}
-
-/** Whether the queries of a call are at the positions of its keys, and none attends a later key. */
-export function isInStep(config: CheckedConfig, call: CheckedCall): boolean {
-  return !seesLater(config) && isSelf(call) && call.placements.every(({ position }) => position === call.past);
 }
 
 /** Throws unless the cache of a call belongs to its layer. */
@@ -314,7 +266,7 @@ function checkKeys(
 }
 
 /** Throws unless `attention` came from createAttention and neither it nor its kernels were released. */
-export function expectAttention(where: string, attention: Attention): void {
+export function expectAttention(where: string, attention: Pick<Attention, "kernels" | "released">): void {
   expectMade(where, "attention", attention, "createAttention", "createLatentAttention");
   expectKernels(where, attention.kernels, "attention.kernels");
 }

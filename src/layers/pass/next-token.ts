@@ -3,20 +3,14 @@
 import { createFloats } from "../../base/tensor/tensor.ts";
 import { finish } from "../../base/util/steps.ts";
 import { pointer } from "../../wasm/memory.ts";
-import { type Attention, widthOf } from "../attention/attention.ts";
+import type { Attention } from "../attention/attention.ts";
+import { isSelf, outputRows, type PassPlaces, placePass } from "../attention/head-passes.ts";
+import { isHeads, type LayerWork, layerShape, runAttention, widthOf } from "../attention/heads.ts";
+import { fillTables } from "../attention/rope.ts";
 import { workFloats } from "../attention/segment.ts";
+import type { CallTokens } from "../mixer/mixer.ts";
 import type { Cache } from "./cache.ts";
-import {
-  type AttendCall,
-  type AttendOptions,
-  type CallTokens,
-  type GivenCall,
-  isApart,
-  isSelf,
-  tokensBehind,
-} from "./call.ts";
-import { layerShape, outputRows, type PassPlaces, placePass } from "./forward.ts";
-import { fillTables, type LayerWork, runAttention } from "./steps.ts";
+import { type AttendCall, type AttendOptions, type GivenCall, isApart, tokensBehind } from "./call.ts";
 
 /** Bytes of scratch, and how a token works there: no views, so that a cache that outlives its kernels keeps no memory. */
 interface NextToken {
@@ -31,10 +25,10 @@ const NEXT = new WeakMap<Cache, NextToken>();
 
 /** Prepares the tokens that follow a call, if it was one: of one sequence, whose keys come from x and do not age. */
 export function prepareNext(attention: Attention, call: AttendCall): void {
-  const { config, layer, pass } = attention;
   const { cache, where } = call;
-  if (!cache || pass || cache.pages.ages || call.batch * call.qLen !== 1 || !isSelf(call) || !layer.products.qkv)
-    return;
+  if (!cache || !isHeads(attention) || cache.pages.ages || call.batch * call.qLen !== 1 || !isSelf(call)) return;
+  const { config, layer } = attention;
+  if (!layer.products.qkv) return;
   const needs = { tokens: 1, work: workFloats(cache.pages.layout), keep: 0, bias: 0, scores: 0 };
   const plan = placePass(config, layer.formats, 1, [needs]);
   const places = plan.places.layer;
@@ -57,7 +51,7 @@ export function attendNext(
   if (!next || cache?.attention !== attention) return undefined;
   const { kernels, config } = attention;
   const { length: past, pages } = cache;
-  const width = widthOf(attention);
+  const width = widthOf(next.work.attention);
   if (
     // `options` is a copy, in which only fields that are not undefined exist.
     Object.keys(options).length > (out ? 2 : 1) ||
@@ -81,7 +75,7 @@ export function attendNext(
   const runs = [{ of, begin: 0, end: 1, at: 0 }];
   const rows = {
     x: { at: pointer.f32(base + places.x), stride: config.dModel },
-    out: outputRows(attention, places, base),
+    out: outputRows(next.work.attention, places, base),
   };
   floats.set(x, rows.x.at / 4);
   fillTables(work, runs, ({ tokens }) => tokens.positions);

@@ -17,12 +17,10 @@ import { HeadwiseError } from "../../base/util/errors.ts";
 import { type AttentionShape, NULL, STATISTICS_SHAPE_BYTES, storeStatisticsShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { aligned, Layout, pointer } from "../../wasm/memory.ts";
-import type { LayerParts } from "../attention/attention.ts";
 import type { CheckedRules } from "../attention/config.ts";
 import type { MaskTarget } from "../attention/mask.ts";
 import { type Measure, type Segment, workFloats } from "../attention/segment.ts";
 import type { PageLayout } from "../state/pages.ts";
-import type { LayerPass } from "./forward.ts";
 
 /** What to measure. */
 export interface Wanted {
@@ -56,12 +54,6 @@ export interface MeasuredCall {
   readonly tokens: number;
   readonly rules: Pick<CheckedRules, "causal" | "window">;
   readonly layout: Pick<PageLayout, "headDim" | "valueDim" | "formats">;
-}
-
-/** The pages that the rows of a layer are measured on; `cached` are those of its keys. */
-export function measuredPages(attention: LayerParts, cached: PageLayout): PageLayout {
-  const kind = attention.pass as LayerPass | undefined;
-  return kind ? kind.measuredPages(attention) : cached;
 }
 
 /** Throws NO_STATISTICS with kernels that cannot measure. */

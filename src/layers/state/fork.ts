@@ -111,17 +111,8 @@ class Family implements Sharing {
     const own = counts.map((_, stage) => (stage === limits.length - 1 ? count : 0));
     const bytes = batch * count * pageBytes(layout, layout.stages.at(-1)?.code as PageCode);
     const at = kernels.memory.allocate(where, bytes);
-    this.#blocks.push({
-      at,
-      slots: slotRuns(
-        layout,
-        batch,
-        own,
-        at,
-        own.map(() => 0),
-      ),
-      owner: undefined,
-    });
+    const offsets = own.map(() => 0);
+    this.#blocks.push({ at, slots: slotRuns(layout, batch, own, at, offsets), owner: undefined });
   }
 
   cut(kernels: Kernels, pages: Pages, length: number): void {

@@ -11,6 +11,8 @@ import { leastLength, type Pages, settlePage } from "./table.ts";
 export interface LayerState {
   /** Bytes of linear memory that were taken for it. All that it comes to need is reserved. */
   readonly bytes: number;
+  /** The formats of its pages, as in PageLayout; 0 if it has none. */
+  readonly formats: number;
   /** Bytes that `fork` takes now. */
   readonly forkBytes: number;
   /** Undoes what an uncommitted call left: every call begins with it. */
@@ -35,11 +37,17 @@ export interface KvState extends LayerState {
   readonly pages: Pages;
 }
 
+/** A state as pages. Throws for one without. */
+export function expectPages(where: string, state: LayerState): KvState {
+  if ("pages" in state) return state as KvState;
+  throw new RangeError(`${where}: session expected one whose layers keep pages of tokens, got a layer that keeps none`);
+}
+
 /** The state that consists of a cache. */
 export function createKvState(cache: KvCache): KvState {
   const { kernels, pages, bytes } = cache;
   return {
-    ...{ cache, pages, bytes },
+    ...{ cache, pages, bytes, formats: pages.layout.formats },
     get forkBytes() {
       return forkBytes(pages);
     },

@@ -2,8 +2,7 @@
 
 import type { Steps } from "../../base/util/steps.ts";
 import type { Rows } from "../../layers/linear/products.ts";
-import type { RunRows } from "../../layers/pass/forward.ts";
-import type { Runs } from "../../layers/pass/steps.ts";
+import type { RunRows, Runs } from "../../layers/mixer/mixer.ts";
 import { pointer } from "../../wasm/memory.ts";
 import type { NormRole } from "../spec/spec.ts";
 import { runMlp, runMoe } from "./mlp.ts";
@@ -28,12 +27,12 @@ export function blockRows(
 }
 
 /** Runs a layer: attention and MLP, each of which is added to the residual, with the layer's norms. */
-export function* runBlock(
+export function* runBlock<Call>(
   work: RowWork,
   block: PackedBlock,
   plan: Pick<PassPlan, "inner" | "moe">,
-  attend: RunRows,
-  runs: Runs,
+  attend: RunRows<Call>,
+  runs: Runs<Call>,
   rows: BlockRows,
   count: number,
   attendCross?: (rows: { readonly x: Rows; readonly out: Rows }) => Steps,

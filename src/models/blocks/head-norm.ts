@@ -1,7 +1,7 @@
 // Layer norms of the heads of queries and keys.
 
-import type { HeadNorm } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
+import type { HeadNorm } from "../../layers/attention/heads.ts";
 import { type F32Ptr, NORM_SHAPE_BYTES, NULL, type NullPtr, storeNormShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";

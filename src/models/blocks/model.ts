@@ -2,8 +2,8 @@
 
 import { HeadwiseError } from "../../base/util/errors.ts";
 import { expectMade, type Handle, type Releasable } from "../../base/util/lifetime.ts";
+import type { RelativeTable } from "../../layers/attention/heads.ts";
 import type { PackedLinear } from "../../layers/linear/formats/format.ts";
-import type { RelativeTable } from "../../layers/pass/row-pass.ts";
 import type { ActivationShapePtr, EmbedShapePtr, I32Ptr, NormShapePtr, RouteShapePtr } from "../../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import type { LinearMemory } from "../../wasm/memory.ts";

@@ -1,9 +1,9 @@
 // Where the weights of a decoder lie in their blocks of memory. It follows from the list of weights and the formats alone, so that
 // the number of bytes is known before a weight is read.
 
-import type { Attention } from "../../layers/attention/attention.ts";
 import { type PackedFormat, type PackedLinear, panelsOf } from "../../layers/linear/formats/format.ts";
 import { joinLinears, type LinearPlace, linearFlops, placeLinears } from "../../layers/linear/products.ts";
+import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import type { F32Ptr, NullPtr } from "../../wasm/abi.ts";
 import { Layout } from "../../wasm/memory.ts";
 import type { ActivationSpec, MlpSpec, ModelSpec, NormRole, NormSpec, RouterSpec } from "../spec/spec.ts";
@@ -136,9 +136,9 @@ export interface PackedTable {
 export interface PackedBlock {
   /** Its weights besides those of attention. */
   readonly packed: PackedWeights;
-  readonly attention: Attention;
+  readonly attention: BlockLayer;
   /** Attention to the outputs of an encoder. */
-  readonly cross: Attention | undefined;
+  readonly cross: BlockLayer | undefined;
   readonly norms: Readonly<Partial<Record<NormRole, PackedNorm>>>;
   readonly mlp: PackedMlp | undefined;
   readonly moe: PackedMoe | undefined;

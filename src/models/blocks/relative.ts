@@ -2,7 +2,7 @@
 // head has a row with an entry for each distance.
 
 import { ln } from "../../base/util/math.ts";
-import type { RelativeTable } from "../../layers/pass/row-pass.ts";
+import type { RelativeTable } from "../../layers/attention/heads.ts";
 import type { LinearMemory } from "../../wasm/memory.ts";
 import { mostTokens } from "../spec/read-spec.ts";
 import type { ModelSpec, RelativeBias } from "../spec/spec.ts";

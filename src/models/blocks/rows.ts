@@ -6,7 +6,7 @@ import type { Measure } from "../../layers/attention/segment.ts";
 import type { PackedLinear } from "../../layers/linear/formats/format.ts";
 import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import { type LinearScratch, prepareInput, project, type Rows } from "../../layers/linear/products.ts";
-import type { HeadSite, Tap } from "../../layers/pass/steps.ts";
+import type { HeadSite, Tap } from "../../layers/mixer/mixer.ts";
 import {
   ACTIVATION_SHAPE_BYTES,
   EMBED_SHAPE_BYTES,

@@ -1,10 +1,10 @@
 // The scratch of a pass through a decoder, and about how many operations it takes.
 
+import { placeRotations } from "../../layers/attention/heads.ts";
 import type { RopeWithDim } from "../../layers/attention/rope.ts";
-import { placeRotations, type RotationPlaces } from "../../layers/attention/scratch.ts";
 import { wholePanels } from "../../layers/linear/formats/format.ts";
 import { type LinearScratch, linearFlops, placeLinearScratch } from "../../layers/linear/products.ts";
-import type { RunRows } from "../../layers/pass/forward.ts";
+import type { RotationPlaces, RunRows, StateCall } from "../../layers/mixer/mixer.ts";
 import { Layout } from "../../wasm/memory.ts";
 import type { ModelSpec } from "../spec/spec.ts";
 import { type MoePlaces, placeInner, placeMoeRows } from "./mlp.ts";
@@ -16,7 +16,7 @@ import { ROW_SHAPE_BYTES } from "./rows.ts";
 
 /** What runs the attention of a layer, and its attention to the outputs of an encoder. */
 export interface LayerRun {
-  readonly self: RunRows;
+  readonly self: RunRows<StateCall>;
   readonly cross?: RunRows;
 }
 

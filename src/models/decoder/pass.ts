@@ -1,15 +1,14 @@
 // Rows of tokens through all layers of a decoder, for any number of sessions at once.
 
 import { HeadwiseError } from "../../base/util/errors.ts";
-import { chunksOf, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
+import { CHUNK_ROWS, chunksOf, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
+import { fillTables } from "../../layers/attention/rope.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import type { Rows } from "../../layers/linear/products.ts";
-import { type CallTokens, tokensBehind } from "../../layers/pass/call.ts";
-import type { RunRows } from "../../layers/pass/forward.ts";
-import { mostRowsOf, planRows } from "../../layers/pass/row-pass.ts";
+import type { CallTokens, LayerCall, RunRows, StateCall } from "../../layers/mixer/mixer.ts";
+import { tokensBehind } from "../../layers/pass/call.ts";
 import { runSlices, type Slices, stepFlopsOf } from "../../layers/pass/slices.ts";
-import { fillTables, type LayerCall } from "../../layers/pass/steps.ts";
 import { expectRoom } from "../../layers/state/kv-cache.ts";
 import { planToken, repeatCalls, type TokenCalls } from "../../wasm/token-calls.ts";
 import { type BlockRows, blockRows, runBlock } from "../blocks/block.ts";
@@ -49,7 +48,9 @@ const PLANS = new WeakMap<LoadedModel, { readonly key: string; readonly plan: Pa
 
 function planOf(model: LoadedModel, calls: readonly ModelCall[], { maps, measures }: PassSettings): PassPlan {
   const total = calls.reduce((sum, { ids }) => sum + ids.length, 0);
-  const most = Math.min(...model.weights.blocks.map(({ attention }) => mostRowsOf(attention)));
+  const most = Math.min(
+    ...model.weights.blocks.map(({ attention }) => attention.mixer.chunkRows(attention, CHUNK_ROWS)),
+  );
   const rows = Math.min(total, most);
   const outputs = Math.min(
     rows,
@@ -65,14 +66,13 @@ function planOf(model: LoadedModel, calls: readonly ModelCall[], { maps, measure
   const { spec, places, weights } = model;
   // All sessions of a model have a source, or none.
   const source = calls[0]?.session.source;
-  const ropes = source
-    ? []
-    : weights.blocks.map(({ attention }) => (attention.pass ? undefined : attention.config.rope));
+  const ropes = source ? [] : weights.blocks.map(({ attention }) => attention.mixer.rope(attention));
   const plan = planPass(spec, places, { rows, outputs, ropes }, (layer, layout, rotations): LayerRun => {
     const block = weights.blocks[layer] as PackedBlock;
-    const own = calls.reduce((all, { session }) => all | session.stateOf(layer).pages.layout.formats, 0);
+    const own = calls.reduce((all, { session }) => all | session.stateOf(layer).formats, 0);
     if (source) return source.plan(model, block, layout, rows, own);
-    return { self: planRows(block.attention, layout, rows, own, reading, rotations) };
+    const { attention } = block;
+    return { self: attention.mixer.plan(attention, layout, rows, own, reading, rotations) };
   });
   PLANS.set(model, { key, plan });
   return plan;
@@ -164,11 +164,11 @@ function* runLayers(
 ): Steps {
   const { base, stepFlops } = work;
   for (const [i, block] of weights.blocks.entries()) {
-    const own = runs.map((run): RowRun<LayerCall> => {
-      const { pages } = run.of.call.session.stateOf(i);
+    const own = runs.map((run): RowRun<StateCall> => {
+      const state = run.of.call.session.stateOf(i);
       const { target } = run.of.tokens;
       const tokens = { ...run.of.tokens, target: { ...target, numHeads: block.attention.config.numHeads } };
-      return { ...run, of: { tokens, pages, inStep: pages.ages } };
+      return { ...run, of: { tokens, state } };
     });
     const { self, cross } = plan.attention[i] as LayerRun;
     const attendCross = (io: Parameters<RunRows>[3]): Steps => {
@@ -214,7 +214,7 @@ function callsOf(
   const last = LAST.get(session);
   const isSecond = last?.plan === plan && last.base === base && last.stepFlops === stepFlops;
   if (isSecond && last.calls) return last.calls;
-  if (model.weights.blocks.some(({ moe, attention }) => moe || attention.pass)) return undefined;
+  if (model.weights.blocks.some(({ moe, attention }) => moe || !attention.mixer.callsOnlyKernels)) return undefined;
   const stepsAt = (position: number) => {
     const call = { ...of.call, past: position };
     return runLayers(work, model, plan, [{ of: prepareCall(call, 0), begin: 0, end: 1, at: 0 }], rows, {});

@@ -1,6 +1,7 @@
 import { expectInt } from "../../base/util/arguments.ts";
 import { describe, underName } from "../../base/util/errors.ts";
 import { type CachePage, exportPages, fillCache } from "../../layers/state/export.ts";
+import { expectPages } from "../../layers/state/state.ts";
 import { readIds, type TokenIds } from "./forward.ts";
 import { expectSession, expectUnused, type Session } from "./session.ts";
 
@@ -31,7 +32,7 @@ export function exportSession(session: Session, since = 0): CachePage[][] {
   expectSession(where, session);
   expectUnused(where, session);
   expectInt(where, "since", since, 0, session.length);
-  return session.states.map(({ cache }) => underName(where, () => exportPages(cache, since)));
+  return session.states.map((state) => underName(where, () => exportPages(expectPages(where, state).cache, since)));
 }
 
 /**
@@ -62,6 +63,7 @@ export function importSession(session: Session, pages: Iterable<Iterable<CachePa
   const where = "importSession";
   expectSession(where, session);
   const { states, model, maxSeqLen } = session;
+  const caches = states.map((state) => expectPages(where, state).cache);
   // Reading the arguments may run code of the caller's, and so may reading pages.
   const layers = readLayers(where, pages, states.length);
   const tokens = readIds(where, "ids", ids, model.vocabSize, maxSeqLen);
@@ -71,7 +73,7 @@ export function importSession(session: Session, pages: Iterable<Iterable<CachePa
   expectInt(where, "ids.length", tokens.length, 0, maxSeqLen);
   session.holds.count++;
   try {
-    for (const [layer, { cache }] of states.entries())
+    for (const [layer, cache] of caches.entries())
       fillCache(`${where}: layer ${layer}`, cache, layers[layer] as Iterable<CachePage>, tokens.length, "ids.length");
     expectSession(where, session);
     for (let i = 0; i < tokens.length; i++) session.tokens.push(tokens[i] as number);

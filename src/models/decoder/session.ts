@@ -2,11 +2,10 @@ import { expectInt } from "../../base/util/arguments.ts";
 import { HeadwiseError, underName } from "../../base/util/errors.ts";
 import { expectAlive, expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
 import { readOptions } from "../../base/util/other-names.ts";
-import { createCache, planCache } from "../../layers/pass/cache.ts";
-import type { CallTokens } from "../../layers/pass/call.ts";
-import type { LayerCall } from "../../layers/pass/steps.ts";
+import { KV_STATES } from "../../layers/attention/kv-state.ts";
+import type { BlockLayer, CallTokens, LayerCall, StateMaker } from "../../layers/mixer/mixer.ts";
 import { type CacheOptions, expectNoHold } from "../../layers/state/kv-cache.ts";
-import { createKvState, type KvState } from "../../layers/state/state.ts";
+import type { LayerState } from "../../layers/state/state.ts";
 import { expectKernels } from "../../wasm/kernels.ts";
 import { LARGEST_MEMORY, type Layout } from "../../wasm/memory.ts";
 import { expectModel, type LoadedModel, type Model, reserve } from "../blocks/model.ts";
@@ -59,9 +58,9 @@ export interface Session extends Releasable, Handle {
    */
   fork(): Session;
   /** @internal */
-  readonly states: readonly KvState[];
+  readonly states: readonly LayerState[];
   /** @internal What a layer keeps. */
-  stateOf(layer: number): KvState;
+  stateOf(layer: number): LayerState;
   /** @internal The formats of the pages of all layers, by which plans of calls are known. */
   readonly formats: string;
   /** @internal How many unfinished calls rely on the session as it is. */
@@ -110,6 +109,9 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
   return makeSession(where, model, readOptions(where, options, SESSION_OPTIONS));
 }
 
+/** Makes what a layer keeps: by default keys and values. */
+const statesOf = ({ mixer }: BlockLayer): StateMaker => mixer.states ?? KV_STATES;
+
 /** Checks the options of a session. Returns its length, and the bytes of its caches. */
 export function checkSession(
   where: string,
@@ -120,7 +122,7 @@ export function checkSession(
   expectPositions(where, mostTokens(model.spec), maxSeqLen);
   const { memory } = model.kernels;
   const bytes = model.weights.blocks.reduce(
-    (sum, { attention: { pageShape, config } }) => sum + planCache(where, pageShape, config, maxSeqLen, rest).bytes,
+    (sum, { attention }) => sum + statesOf(attention).bytes(where, attention, maxSeqLen, rest),
     0,
   );
   const room = LARGEST_MEMORY - memory.used;
@@ -137,7 +139,7 @@ export function makeSession(where: string, model: Session["model"], options: Ses
   const { maxSeqLen, bytes } = checkSession(where, model, options);
   const { blocks } = model.weights;
   const states = openStates(where, model, bytes, blocks, ({ attention }) =>
-    createKvState(createCache(attention, { ...options, maxSeqLen })),
+    statesOf(attention).create(where, attention, maxSeqLen, options),
   );
   return sessionOf(model, maxSeqLen, states, [], bytes + (source?.bytes ?? 0), source);
 }
@@ -148,9 +150,9 @@ function openStates<T>(
   { kernels }: LoadedModel,
   bytes: number,
   of: readonly T[],
-  open: (each: T) => KvState,
-): KvState[] {
-  const states: KvState[] = [];
+  open: (each: T) => LayerState,
+): LayerState[] {
+  const states: LayerState[] = [];
   reserve(where, kernels.memory, bytes);
   try {
     for (const each of of) states.push(underName(where, () => open(each)));
@@ -165,7 +167,7 @@ function openStates<T>(
 function sessionOf(
   model: Session["model"],
   maxSeqLen: number,
-  states: readonly KvState[],
+  states: readonly LayerState[],
   tokens: number[],
   bytes: number,
   source: Source | undefined,
@@ -182,8 +184,8 @@ function sessionOf(
   // No function may refer to the handle, which could not be collected then.
   const parts = {
     ...{ model, maxSeqLen, bytes, states, tokens, changes, holds, source },
-    formats: states.map(({ pages }) => pages.layout.formats).join(),
-    stateOf: (layer: number) => states[layer] as KvState,
+    formats: states.map(({ formats }) => formats).join(),
+    stateOf: (layer: number) => states[layer] as LayerState,
     get length() {
       return tokens.length;
     },

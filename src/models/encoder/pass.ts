@@ -3,11 +3,11 @@
 import type { Tensor } from "../../base/tensor/tensor.ts";
 import { CHUNK_ROWS, chunksOf, copyRows, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
+import { type BothWays, planBothWays } from "../../layers/attention/heads.ts";
 import { type PackedLinear, wholePanels } from "../../layers/linear/formats/format.ts";
 import { placeLinearScratch } from "../../layers/linear/products.ts";
+import type { LayerCall } from "../../layers/mixer/mixer.ts";
 import { tokensBehind } from "../../layers/pass/call.ts";
-import { type BothWays, planBothWays } from "../../layers/pass/row-pass.ts";
-import type { LayerCall } from "../../layers/pass/steps.ts";
 import { createPageLayout } from "../../layers/state/pages.ts";
 import { pagesAt, pagesBytes } from "../../layers/state/table.ts";
 import { NULL } from "../../wasm/abi.ts";

@@ -2,15 +2,15 @@ import { readFields } from "../../base/util/arguments.ts";
 import { describe, underName } from "../../base/util/errors.ts";
 import { CHUNK_ROWS, chunksOf, listRows } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import type { Attention } from "../../layers/attention/attention.ts";
+import { type BothWays, planBothWays } from "../../layers/attention/heads.ts";
+import { layerCache, onPages } from "../../layers/attention/kv-state.ts";
 import { checkMasks } from "../../layers/attention/mask.ts";
-import { type Cache, createCache } from "../../layers/pass/cache.ts";
-import type { CallTokens } from "../../layers/pass/call.ts";
-import { type BothWays, planBothWays } from "../../layers/pass/row-pass.ts";
+import type { BlockLayer, CallTokens, StateRuns } from "../../layers/mixer/mixer.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../../layers/pass/slices.ts";
+import type { KvCache } from "../../layers/state/kv-cache.ts";
+import type { KvState } from "../../layers/state/state.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { expectModel } from "../blocks/model.ts";
-import type { PackedBlock } from "../blocks/places.ts";
 import {
   checkSession,
   makeSession,
@@ -82,11 +82,11 @@ export async function readSource(
 }
 
 /** A cache of `length` tokens for each cross-attention. */
-function openCaches(where: string, { weights }: Seq2Seq, length: number, { format }: SessionOptions): Cache[] {
-  const caches: Cache[] = [];
+function openCaches(where: string, { weights }: Seq2Seq, length: number, { format }: SessionOptions): KvCache[] {
+  const caches: KvCache[] = [];
   try {
     for (const { cross } of weights.blocks)
-      caches.push(underName(where, () => createCache(cross as Attention, { maxSeqLen: length, format })));
+      caches.push(underName(where, () => layerCache(where, cross as BlockLayer, { maxSeqLen: length, format })));
     return caches;
   } catch (error) {
     for (const cache of caches) cache.release();
@@ -95,16 +95,21 @@ function openCaches(where: string, { weights }: Seq2Seq, length: number, { forma
 }
 
 /** Fills the caches with the keys and values of the outputs of the encoder. */
-function* projectStates(where: string, model: Seq2Seq, states: Float32Array, caches: readonly Cache[]): Steps {
+function* projectStates(where: string, model: Seq2Seq, states: Float32Array, caches: readonly KvCache[]): Steps {
   const { kernels, dModel } = model;
   const { memory } = kernels;
   const length = states.length / dModel;
   const rows = Math.min(length, CHUNK_ROWS);
   let bytes = 0;
-  const layers = caches.map(({ attention, pages }) => {
+  const layers = caches.map(({ pages }, i) => {
     const layout = new Layout();
     layout.floats(rows * dModel);
-    const { keys } = planBothWays(attention, layout, rows, pages.layout.formats)(undefined);
+    const { keys } = planBothWays(
+      model.weights.blocks[i]?.cross as BlockLayer,
+      layout,
+      rows,
+      pages.layout.formats,
+    )(undefined);
     bytes = Math.max(bytes, layout.bytes);
     return keys;
   });
@@ -126,7 +131,7 @@ function* projectStates(where: string, model: Seq2Seq, states: Float32Array, cac
 }
 
 /** How the decoder attends to a source of `length` rows. */
-function sourceOf(where: string, model: Seq2Seq, caches: readonly Cache[], length: number): Source {
+function sourceOf(where: string, model: Seq2Seq, caches: readonly KvCache[], length: number): Source {
   return {
     bytes: caches.reduce((sum, { bytes }) => sum + bytes, 0),
     holds: { count: 0 },
@@ -135,17 +140,15 @@ function sourceOf(where: string, model: Seq2Seq, caches: readonly Cache[], lengt
     },
     plan({ weights }, block, layout, rows, formats) {
       const { whole } = planBothWays(block.attention, layout, rows, formats)(weights.relativeBias);
-      const { queries } = planBothWays(
-        (block as PackedBlock & { cross: Attention }).cross,
-        layout,
-        rows,
-        formats,
-      )(undefined);
-      return { self: whole, cross: queries };
+      const { queries } = planBothWays(block.cross as BlockLayer, layout, rows, formats)(undefined);
+      return {
+        self: (base, stepFlops, runs: StateRuns<KvState>, rows) => whole(base, stepFlops, onPages(runs), rows),
+        cross: queries,
+      };
     },
     callOf: (layer, { qLen }) => ({
       tokens: crossTokens(where, model, qLen, length),
-      pages: (caches[layer] as Cache).pages,
+      pages: (caches[layer] as KvCache).pages,
       inStep: false,
     }),
   };

@@ -43,7 +43,7 @@ export const biases: Biases = [
 ];
 
 export const decoders = (): Family[] => [
-  { attention, tied: true },
+  { attention, gguf: {}, tied: true },
   {
     attention: attentionMoe,
     tied: true,

@@ -35,6 +35,7 @@ export const decoders = (): Family[] => [
   { attention: attention3, gguf: {}, names: { norms } },
   {
     attention: attentionMoe,
+    gguf: { renormalise: false },
     moe: readQwen({ experts: 64, topK: 8, field: "intermediate_size", dim: 2048 }),
     moeNames: QWEN_EXPERTS,
   },

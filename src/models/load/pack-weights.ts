@@ -8,13 +8,14 @@ import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import type { TensorReader } from "../../files/read-ahead.ts";
 import { createLatentAttention } from "../../layers/api/latent.ts";
-import { type Attention, createAttention, packAttention } from "../../layers/attention/attention.ts";
+import { packBlockHeads } from "../../layers/attention/attention.ts";
 import { checkConfig } from "../../layers/attention/config.ts";
 import { checkWeightOptions, checkWeights } from "../../layers/attention/weights.ts";
 import type { PackedFormat, PackedLinear, WeightFormat } from "../../layers/linear/formats/format.ts";
 import { expectFormatLoaded, FORMATS, formatOf } from "../../layers/linear/formats/formats.ts";
 import { packMatrix, stagedFloats } from "../../layers/linear/pack.ts";
 import { type LinearPlace, storeLinear } from "../../layers/linear/products.ts";
+import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { pointer } from "../../wasm/memory.ts";
@@ -396,7 +397,7 @@ export async function packLayer(packing: Packing, places: BlockPlaces, layer: nu
   const { half, root, owned } = packing;
   const block = half.spec.blocks[layer] as BlockSpec;
   const sources = [...layerSources(half, root, layer)];
-  const attentions: (Attention | undefined)[] = [];
+  const attentions: (BlockLayer | undefined)[] = [];
   for (const which of ["self", "cross"] as const) {
     const kind = attentionOf(block, which);
     const own = sources.filter(({ attention }) => attention === which);
@@ -404,7 +405,7 @@ export async function packLayer(packing: Packing, places: BlockPlaces, layer: nu
     if (attention) owned.push(attention);
     attentions.push(attention);
   }
-  const [attention, cross] = attentions as [Attention, Attention | undefined];
+  const [attention, cross] = attentions as [BlockLayer, BlockLayer | undefined];
   const packed = await packBlock(
     packing,
     places,
@@ -447,7 +448,7 @@ async function loadAttention(
   attention: BlockSpec["attention"],
   sources: readonly Source[],
   prefix: string,
-): Promise<Attention> {
+): Promise<BlockLayer> {
   const { kernels, reader, half, where, activations } = packing;
   const names = sources.flatMap(({ name, bias }) => (bias ? [name, bias.name] : [name]));
   const tensors = new Map(await reader.read(names));
@@ -463,7 +464,6 @@ async function loadAttention(
   const { headNorm: norm } = attention;
   const gains = norm && { norm, q: gainsOf("qHeadNorm"), k: gainsOf("kHeadNorm") };
   const weights = half.attention.readHeads(tensors, prefix, attention.config);
-  if (!gains) return createAttention(kernels, config, weights, options);
   const checked = checkConfig(where, config);
   const given = checkWeights(
     where,
@@ -472,8 +472,9 @@ async function loadAttention(
     checkWeightOptions(where, "options.", options),
     kernels.quantized,
   );
-  const block = ownBlock(packing, headNormBytes(checked, gains.norm.each));
-  return packAttention(where, kernels, checked, given, packHeadNorm(kernels, checked, gains.norm, gains, block));
+  const packNorm = ({ norm, ...own }: NonNullable<typeof gains>) =>
+    packHeadNorm(kernels, checked, norm, own, ownBlock(packing, headNormBytes(checked, norm.each)));
+  return packBlockHeads(where, kernels, checked, given, gains && packNorm(gains));
 }
 
 /** Takes the gains and biases of a norm of heads out of `tensors`: one tensor each, or one for each head. */

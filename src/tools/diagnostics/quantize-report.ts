@@ -6,8 +6,10 @@ import { describe, underName } from "../../base/util/errors.ts";
 import { expectMade } from "../../base/util/lifetime.ts";
 import { ln } from "../../base/util/math.ts";
 import { finish } from "../../base/util/steps.ts";
-import { type Attention, type LayerParts, packAttention } from "../../layers/attention/attention.ts";
+import { type Attention, packAttention } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
+import { HEAD_PASSES } from "../../layers/attention/head-passes.ts";
+import { asHeads, type HeadsLayer, withoutOutputs } from "../../layers/attention/heads.ts";
 import {
   type CheckedWeights,
   checkWeightOptions,
@@ -97,7 +99,7 @@ export function quantizeReport(
 ): QuantizeResult[] {
   const { trials, inputs, onProgress } = checkReport(attention, samples, options);
   const totals = trials.map(() => createTotals(attention.config));
-  const weights = unpackWeights(attention);
+  const weights = unpackWeights(asHeads(attention));
   for (const [s, x] of inputs.entries()) {
     const exact = measure(attention, x, undefined);
     for (const [i, { formats, fast, cache }] of trials.entries()) {
@@ -126,21 +128,22 @@ interface Measured {
 
 /** Runs the layer on x, first without its output projection, so that y holds the heads' outputs. */
 function measure(attention: Attention, x: Float32Array, format: CacheOptions["format"]): Measured {
-  const pass = (layer: LayerParts, maps: boolean) => {
+  const pass = (layer: HeadsLayer, maps: boolean) => {
     const maxSeqLen = x.length / attention.config.dModel;
     const cache = underName(WHERE, () => createCache(attention, { maxSeqLen, format }));
     try {
       const call = checkAttend(WHERE, attention, x, { cache });
-      const { ys, maps: weights } = finish(forward(layer, [call], { where: WHERE, maps, ownScratch: true }));
+      const { ys, maps: weights } = finish(
+        forward(layer, HEAD_PASSES, [call], { where: WHERE, maps, ownScratch: true }),
+      );
       return { y: ys[0] as Float32Array, maps: weights, cacheBytes: cache.bytes };
     } finally {
       cache.release();
     }
   };
-  const { kernels, config, pageShape, rotary, layer } = attention;
-  const headsOnly = { ...layer, linears: { ...layer.linears, o: undefined } };
-  const { y: heads, maps } = pass({ kernels, config, pageShape, rotary, layer: headsOnly }, true);
-  const { y, cacheBytes } = pass(attention, false);
+  const layer = asHeads(attention);
+  const { y: heads, maps } = pass(withoutOutputs(layer), true);
+  const { y, cacheBytes } = pass(layer, false);
   return { y, heads, maps, weightBytes: attention.bytes, cacheBytes };
 }
 
@@ -177,7 +180,7 @@ function createTotals({ numHeads, valueDim }: CheckedConfig): Totals {
 }
 
 /** The weights of a float32 layer, read back from its panels without loss. */
-function unpackWeights({ kernels, config, layer }: Attention): Omit<CheckedWeights, "formats" | "fast"> {
+function unpackWeights({ kernels, config, layer }: HeadsLayer): Omit<CheckedWeights, "formats" | "fast"> {
   const [sizes, lengths] = [projectionSizes(config), vectorSizes(config)];
   const vector = (at: F32Ptr | NullPtr, length: number) =>
     at === NULL ? undefined : kernels.memory.f32(at, length).slice();

@@ -1,16 +1,13 @@
 // What heads write for the token that they read: their OV circuits, from embedding to logits (Elhage et al. 2021).
 
-import type { MatrixLayout } from "../../base/tensor/matrix.ts";
 import { underName } from "../../base/util/errors.ts";
 import { eigenvaluesOf } from "../../base/util/linear-algebra.ts";
 import { chunksOf } from "../../base/util/rows.ts";
-import type { LatentAttention } from "../../layers/api/latent.ts";
-import { linear } from "../../layers/api/linear.ts";
-import { createLinear } from "../../layers/linear/create-linear.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
 import type { PackedBlock, PackedNorm, PackedTable } from "../../models/blocks/places.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
-import { isLatent, kvHeadOf, outputsOf, type PackedRows, readMatrix } from "./read-weights.ts";
+import { kvHeadOf, multiply, outputsOf, type PackedRows, readMatrix, scaleRows } from "./read-weights.ts";
+import { viewOf } from "./views.ts";
 
 /** Tokens whose rows are multiplied at a time. */
 const BLOCK_TOKENS = 1024;
@@ -100,25 +97,9 @@ function readValues(
   { kernels, weights, dModel }: Model,
   { attention, norms }: PackedBlock,
 ): Float32Array {
-  const { numKvHeads, valueDim } = attention.config;
-  const values = isLatent(attention)
-    ? readLatentValues(where, attention)
-    : readMatrix(where, kernels, attention.layer.linears.v, 0, numKvHeads * valueDim);
+  const values = viewOf(attention).values(where, attention);
   foldNorm(kernels, values, norms.attentionPre, dModel);
   return foldNorm(kernels, values, weights.embedNorm, dModel);
-}
-
-/** The products of each head's values of a latent with what a latent is of the residual. */
-function readLatentValues(where: string, { kernels, config, latents }: LatentAttention): Float32Array {
-  const { dModel, kvLoraRank, valueDim } = config;
-  const down = readMatrix(where, kernels, latents.kvDown, 0, kvLoraRank);
-  const all = new Float32Array(config.numHeads * valueDim * dModel);
-  for (const [head, matrix] of latents.v.entries()) {
-    const own = readMatrix(where, kernels, matrix, 0, valueDim);
-    if (latents.kvNorm) scaleRows(own, kernels.memory.f32(latents.kvNorm, kvLoraRank));
-    all.set(multiply(kernels, own, down, dModel, "in-out"), head * valueDim * dModel);
-  }
-  return all;
 }
 
 /** What a layer adds to its residual for the outputs of its heads: W_Oᵀ [numHeads·valueDim, dModel]. */
@@ -154,26 +135,6 @@ function foldNorm({ memory }: Kernels, rows: Float32Array, norm: PackedNorm | un
       for (let i = 0; i < width; i++) row[i] = (row[i] as number) - mean;
     }
   return rows;
-}
-
-function scaleRows(rows: Float32Array, by: Float32Array): void {
-  for (let i = 0; i < rows.length; i++) rows[i] = (rows[i] as number) * (by[i % by.length] as number);
-}
-
-/** x·w for w [inputs, width] ("in-out"), or x·wᵀ for w [outputs, width] ("out-in"). */
-function multiply(
-  kernels: Kernels,
-  x: Float32Array,
-  w: Float32Array,
-  width: number,
-  layout: MatrixLayout,
-): Float32Array {
-  const layer = createLinear(kernels, { weight: { data: w, shape: [w.length / width, width] }, layout });
-  try {
-    return linear(layer, x);
-  } finally {
-    layer.release();
-  }
 }
 
 /** [columns, rows] of a matrix [rows, columns]. */

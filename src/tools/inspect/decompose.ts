@@ -3,128 +3,23 @@
 import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { exp } from "../../base/util/math.ts";
-import type { LatentAttention } from "../../layers/api/latent.ts";
-import type { Attention, HeadNorm } from "../../layers/attention/attention.ts";
-import type { CheckedConfig } from "../../layers/attention/config.ts";
-import type { Rotary } from "../../layers/attention/rope.ts";
-import type { PackedLinear } from "../../layers/linear/formats/format.ts";
 import type { LoadedModel } from "../../models/blocks/model.ts";
-import type { PackedBlock, PackedNorm } from "../../models/blocks/places.ts";
+import type { PackedBlock } from "../../models/blocks/places.ts";
 import type { NormRole } from "../../models/spec/spec.ts";
-import { NULL } from "../../wasm/abi.ts";
-import type { Kernels } from "../../wasm/kernels.ts";
 import { type CapturedRun, expectRun, expectToken, rowAt } from "./forward-with.ts";
-import { dot, isLatent, kvHeadOf, multiplyRows, outputsOf, weightRows } from "./read-weights.ts";
-
-// Rows as sums of parts by what wrote them, and the linear operations of a decoder on them, in float64.
-
-/** Where a part of a residual, of a query or key, or of a logit comes from. */
-export interface Component {
-  /**
-   * | | |
-   * |---|---|
-   * | `embed` | the token: its row of the table, with the norm of embeddings where there is one |
-   * | `posEmbed` | the position: its row of the table of positions |
-   * | `head` | what a head wrote: z·W_O, with the norm of attention's output where there is one |
-   * | `mlp` | what an MLP, or the experts of a layer, wrote, with their biases and the norm of their output |
-   * | `bias` | constants: all biases of projections and norms that come in `at` a place |
-   * | `rounding` | what the pass rounded: its row less all other parts |
-   */
-  readonly kind: "embed" | "posEmbed" | "head" | "mlp" | "bias" | "rounding";
-  /** Of biases: the site, or the logits. */
-  readonly at?: "attnOut" | "residMid" | "residPost" | "q" | "k" | "logits";
-  /** Of heads, MLPs and biases, but those of logits. */
-  readonly layer?: number;
-  /** Of heads. */
-  readonly head?: number;
-}
-
-/** A part of a row: what a component wrote. */
-export interface Part {
-  readonly component: Component;
-  readonly row: Float64Array;
-}
-
-/** The sum of all parts. */
-function sumOf(parts: readonly Part[]): Float64Array {
-  const sum = new Float64Array((parts[0] as Part).row.length);
-  for (const { row } of parts) for (let i = 0; i < sum.length; i++) sum[i]! += row[i] as number;
-  return sum;
-}
-
-/** Each part by a linear function of rows. */
-const mapParts = (parts: readonly Part[], by: (row: Float64Array) => Float64Array): Part[] =>
-  parts.map(({ component, row }) => ({ component, row: by(row) }));
-
-/** Parts with one more, which joins that of the same component. */
-export function addPart(parts: readonly Part[], component: Component, row: Float64Array): Part[] {
-  const name = JSON.stringify(component);
-  const isSame = (part: Part) => JSON.stringify(part.component) === name;
-  if (!parts.some(isSame)) return [...parts, { component, row }];
-  return parts.map((part) => {
-    return isSame(part) ? { component, row: part.row.map((value, i) => value + (row[i] as number)) } : part;
-  });
-}
-
-/** Parts with what they lack of `actual` as rounding. */
-function addRounding(parts: readonly Part[], actual: ArrayLike<number>): Part[] {
-  const lack = sumOf(parts).map((value, i) => (actual[i] as number) - value);
-  return addPart(parts, { kind: "rounding" }, lack);
-}
-
-/** Parts with the rounding last. */
-export const inOrder = (parts: readonly Part[]): Part[] => [
-  ...parts.filter(({ component }) => component.kind !== "rounding"),
-  ...parts.filter(({ component }) => component.kind === "rounding"),
-];
-
-/** A norm whose vectors were read. */
-interface Norm {
-  readonly kind: PackedNorm["kind"];
-  readonly eps: number;
-  readonly gain: Float32Array;
-  readonly bias: Float32Array | undefined;
-}
-
-/** Reads a norm of rows of `width` floats. */
-export function readNorm({ memory }: Kernels, { kind, eps, gain, bias }: PackedNorm, width: number): Norm {
-  const vector = (at: number) => memory.f32(at, width).slice();
-  return { kind, eps, gain: vector(gain), bias: bias === NULL ? undefined : vector(bias) };
-}
-
-/**
- * A norm with its scale frozen at the row `at`, without its bias: linear in x. RMS norm is x·gain / rms(at), layer norm
- * (x - mean(x))·gain / σ(at). The row may be longer than x where heads share a scale.
- */
-export function freezeNorm(
-  { kind, eps, gain }: Pick<Norm, "kind" | "eps" | "gain">,
-  at: ArrayLike<number>,
-): (x: Float64Array) => Float64Array {
-  const mean = kind === "layer" ? meanOf : () => 0;
-  const center = mean(at);
-  let squares = 0;
-  for (let i = 0; i < at.length; i++) {
-    const away = (at[i] as number) - center;
-    squares += away * away;
-  }
-  const inverse = 1 / Math.sqrt(squares / at.length + eps);
-  return (x) => {
-    const own = mean(x);
-    return x.map((value, i) => (value - own) * inverse * (gain[i] as number));
-  };
-}
-
-function meanOf(row: ArrayLike<number>): number {
-  let sum = 0;
-  for (let i = 0; i < row.length; i++) sum += row[i] as number;
-  return sum / row.length;
-}
-
-/** The parts of norm(Σ parts): its scale is frozen at their sum, and its bias is a part of `component`. */
-function normParts(norm: Norm, parts: readonly Part[], component: Component): Part[] {
-  const normed = mapParts(parts, freezeNorm(norm, sumOf(parts)));
-  return norm.bias ? addPart(normed, component, Float64Array.from(norm.bias)) : normed;
-}
+import {
+  addPart,
+  addRounding,
+  type Component,
+  inOrder,
+  mapParts,
+  normParts,
+  type Part,
+  readNorm,
+  sumOf,
+} from "./parts.ts";
+import { dot, outputsOf, weightRows } from "./read-weights.ts";
+import { viewOf } from "./views.ts";
 
 /** What `decomposeResid` takes apart. */
 export interface ResidPlace {
@@ -257,143 +152,19 @@ function readParts(model: LoadedModel, layer: number, parts: readonly Part[], co
 
 // A query and a key as sums of parts by component, in the space in which attention multiplies them.
 
-/** The query, or the key, of a head at a token. */
-interface Side {
-  readonly of: "q" | "k";
-  readonly layer: number;
-  /** A query head. */
-  readonly head: number;
-  readonly token: number;
-}
-
-/** The parts of a side, from those of the residual before the layer: of a head's query or key, normalised and rotated. */
-function sideParts(where: string, run: CapturedRun, side: Side, resid: readonly Part[]): Part[] {
-  const { layer, of } = side;
+/** The parts of a head's query or key at a token, normalised and rotated, from those of the residual before the layer. */
+function sideParts(
+  where: string,
+  run: CapturedRun,
+  layer: number,
+  { of, head, token }: { readonly of: "q" | "k"; readonly head: number; readonly token: number },
+  resid: readonly Part[],
+): Part[] {
   const { attention } = run.model.weights.blocks[layer] as PackedBlock;
   const component: Component = { kind: "bias", at: of, layer };
   const x = readParts(run.model, layer, resid, component);
-  return isLatent(attention)
-    ? latentParts(where, run, attention, side, x, component)
-    : headParts(where, run, attention, side, x, component);
-}
-
-function headParts(
-  where: string,
-  run: CapturedRun,
-  attention: Attention,
-  { of, layer, head: query, token }: Side,
-  x: readonly Part[],
-  component: Component,
-): Part[] {
-  const { kernels } = run.model;
-  const { config, rotary, headNorm } = attention;
-  const { headDim, qkNorm } = config;
-  const head = of === "q" ? query : kvHeadOf(config, query);
-  const linear = attention.layer.linears[of];
-  const [begin, end] = [head * headDim, (head + 1) * headDim];
-  const all = rowAt(run, of, layer, token);
-  const own = all.subarray(begin, end);
-  let parts = addRounding(projectParts(where, kernels, linear, x, begin, end, component), own);
-  if (headNorm) parts = normParts(headNormOf(kernels, config, headNorm, of, head), parts, component);
-  if (qkNorm) {
-    const full = qkNorm.kind === "full";
-    const gain = kernels.memory.f32(attention.layer[`${of}Norm`] + (full ? 4 * begin : 0), headDim);
-    parts = mapParts(parts, freezeNorm({ kind: "rms", eps: qkNorm.eps, gain }, full ? all : sumOf(parts)));
-  }
-  return rotate(parts, rotary, rotary?.start ?? 0, run.past + token);
-}
-
-/**
- * Latent attention: queries are multiplied by W_uk of their head, and so scored against latents, behind which lies the part with
- * position: [kvLoraRank + ropeDim].
- */
-function latentParts(
-  where: string,
-  run: CapturedRun,
-  { config, latents, rotary }: LatentAttention,
-  { of, layer, head, token }: Side,
-  x: readonly Part[],
-  component: Component,
-): Part[] {
-  const { kernels } = run.model;
-  const { headDim, nopeDim, kvLoraRank, qLoraRank, ropeDim, normEps: eps } = config;
-  const position = run.past + token;
-  const project = (linear: PackedLinear, parts: readonly Part[], begin: number, end: number) =>
-    projectParts(where, kernels, linear, parts, begin, end, component);
-  const normOf = (at: number | undefined, length: number) =>
-    at && ({ kind: "rms", eps, gain: kernels.memory.f32(at, length).slice(), bias: undefined } as const);
-  if (of === "k") {
-    const all = rowAt(run, of, layer, token);
-    const parts = addRounding(project(latents.kvDown, x, 0, kvLoraRank + ropeDim), all);
-    const norm = normOf(latents.kvNorm, kvLoraRank);
-    const normed = norm ? freezeNorm(norm, all.subarray(0, kvLoraRank)) : (row: Float64Array) => row;
-    const keys = mapParts(parts, (row) => join(normed(row.subarray(0, kvLoraRank)), row.subarray(kvLoraRank)));
-    return rotate(keys, rotary, kvLoraRank, position);
-  }
-  let from = x;
-  if (latents.qDown) {
-    from = project(latents.qDown, x, 0, qLoraRank);
-    const norm = normOf(latents.qNorm, qLoraRank);
-    if (norm) from = normParts(norm, from, component);
-  }
-  const [begin, end] = [head * headDim, (head + 1) * headDim];
-  const own = rowAt(run, of, layer, token).subarray(begin, end);
-  const queries = rotate(addRounding(project(latents.q, from, begin, end), own), rotary, nopeDim, position);
-  const plain = queries.map(({ row }) => row.subarray(0, nopeDim));
-  const absorbed = multiplyRows(where, kernels, latents.kAbsorbed[head] as PackedLinear, plain, 0, kvLoraRank);
-  return queries.map(({ component, row }, i) => {
-    return { component, row: join(absorbed[i] as Float64Array, row.subarray(nopeDim)) };
-  });
-}
-
-/** Outputs begin..end of a projection of each part; its bias is a part of `component`. */
-function projectParts(
-  where: string,
-  kernels: Kernels,
-  linear: PackedLinear,
-  parts: readonly Part[],
-  begin: number,
-  end: number,
-  component: Component,
-): Part[] {
-  const rows = parts.map(({ row }) => row);
-  const ys = multiplyRows(where, kernels, linear, rows, begin, end);
-  const projected = parts.map(({ component }, i): Part => ({ component, row: ys[i] as Float64Array }));
-  const bias = Float64Array.from(kernels.memory.f32(linear.bias + 4 * begin, end - begin));
-  return bias.some((value) => value !== 0) ? addPart(projected, component, bias) : projected;
-}
-
-/** The layer norm of one head of queries or keys. */
-function headNormOf({ memory }: Kernels, { headDim }: CheckedConfig, norm: HeadNorm, of: "q" | "k", head: number) {
-  const { step, gain, bias } = norm[of];
-  const vector = (at: number) => memory.f32(at + head * step, headDim).slice();
-  return { kind: "layer", eps: norm.eps, gain: vector(gain), bias: bias === NULL ? undefined : vector(bias) } as const;
-}
-
-/** Parts rotated as at a position, from component `start` on. */
-function rotate(parts: readonly Part[], rotary: Rotary | undefined, start: number, position: number): Part[] {
-  if (!rotary) return [...parts];
-  const { dim, pairing, fill } = rotary;
-  const half = dim / 2;
-  const [cos, sin] = [new Float32Array(half), new Float32Array(half)];
-  fill([position], cos, sin);
-  return mapParts(parts, (row) => {
-    const rotated = row.slice();
-    for (let i = 0; i < half; i++) {
-      const [a, b] = pairing === "half" ? [start + i, start + i + half] : [start + 2 * i, start + 2 * i + 1];
-      const [x, y, c, s] = [row[a] as number, row[b] as number, cos[i] as number, sin[i] as number];
-      rotated[a] = x * c - y * s;
-      rotated[b] = y * c + x * s;
-    }
-    return rotated;
-  });
-}
-
-function join(first: Float64Array, second: Float64Array): Float64Array {
-  const joined = new Float64Array(first.length + second.length);
-  joined.set(first);
-  joined.set(second, first.length);
-  return joined;
+  const side = { of, head, position: run.past + token, row: rowAt(run, of, layer, token) };
+  return viewOf(attention).parts(where, attention, side, x, component);
 }
 
 /** Which score to explain. */
@@ -479,7 +250,7 @@ export function explainScore(run: CapturedRun, place: ScorePlace): ScoreExplanat
   const tokens = [...new Set([query, ...seen])];
   const resid = decompose(where, run, tokens, layer);
   const sideOf = (of: "q" | "k", token: number) =>
-    inOrder(sideParts(where, run, { of, layer, head, token }, resid[tokens.indexOf(token)] as Part[]));
+    inOrder(sideParts(where, run, layer, { of, head, token }, resid[tokens.indexOf(token)] as Part[]));
   const queries = sideOf("q", query);
   const [kept, other] = seen.map((token) => sideOf("k", token)) as [Part[], Part[] | undefined];
   // All keys of a layer have the same components, in the same order.

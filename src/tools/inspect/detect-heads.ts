@@ -12,8 +12,8 @@ import { copyingScores, writtenFor } from "./circuits.ts";
 import { addQuery, type HeadKind, type Look, lookOf, MOST_TOKENS, type ScoreSum } from "./detectors.ts";
 import { forwardWith } from "./forward-with.ts";
 import { unembed } from "./logits.ts";
-import { isLatent, kvHeadOf } from "./read-weights.ts";
-import type { Site } from "./sites.ts";
+import { kvHeadOf } from "./read-weights.ts";
+import { hasSite, type Site } from "./sites.ts";
 
 // The order of kinds in lists of heads.
 
@@ -209,7 +209,7 @@ function addText(
   const numHeads = layers.reduce((sum, { heads }) => sum + heads.length, 0);
   const patterns = Array.from(layers.keys());
   const { blocks } = session.model.weights;
-  const valued = patterns.filter((layer) => pairs.length > 0 && !isLatent((blocks[layer] as PackedBlock).attention));
+  const valued = patterns.filter((layer) => pairs.length > 0 && hasSite("v", (blocks[layer] as PackedBlock).attention));
   const capture = valued.map((layer): Site => ({ at: "v", layer }));
   const values = new Map(pairs.map(({ key }): [number, Map<number, Float32Array>] => [key, new Map()]));
   const wanted = looks.map(() => createFloats(where, "pattern", n));
@@ -371,7 +371,7 @@ export function detectHeads(
   );
   const refers = found.filter(({ layer, scores: { reference } }) => {
     const { attention } = model.weights.blocks[layer] as PackedBlock;
-    return reference && marginOf(reference) >= least && !isLatent(attention);
+    return reference && marginOf(reference) >= least && hasSite("v", attention);
   });
   const shares = underName(where, () => copyShares(where, model, refers, referred));
   const copied = copying ? underName(where, () => copyingScores(model)) : undefined;

@@ -4,10 +4,6 @@ import { hostSha256 } from "../../base/platform/host.ts";
 import { joinBytes, toHex } from "../../base/util/bytes.ts";
 import { encodeParts } from "../../base/util/cbor.ts";
 import { chunksOf } from "../../base/util/rows.ts";
-import type { LatentAttention } from "../../layers/api/latent.ts";
-import type { Attention, HeadNorm } from "../../layers/attention/attention.ts";
-import type { CheckedConfig } from "../../layers/attention/config.ts";
-import { type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
 import type { PackedFormat, PackedLinear } from "../../layers/linear/formats/format.ts";
 import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
@@ -15,7 +11,7 @@ import { type BlockPlaces, joinInputs, type PackedWeights } from "../../models/b
 import { keyOf, type Weight, type WeightRole } from "../../models/spec/weights.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { isFast } from "../../wasm/int-dot.ts";
-import { isLatent } from "./read-weights.ts";
+import { viewOf } from "./views.ts";
 
 /** Bytes of a piece, each of which is hashed by itself: hosts hash no stream. */
 const PIECE = 2 ** 20;
@@ -82,7 +78,7 @@ function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> 
   // These two say how much memory sequences may take, and change no result.
   const { maxSeqLen: _, sessionLength: __, ...facts } = spec;
   const parts = [...partsOf(model)];
-  const modes = [weights.mode, ...weights.blocks.map(({ attention }) => layerOf(attention).mode)];
+  const modes = [weights.mode, ...weights.blocks.map(({ attention }) => viewOf(attention).mode(attention))];
   const head = { ...facts, fast: modes.some(isFast), parts: parts.map(({ kind, bytes }) => [kind, bytes]) };
   for (const part of encodeParts(where, "spec", head))
     yield* piecesOf(part.length, (begin, end) => part.subarray(begin, end));
@@ -92,8 +88,6 @@ function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> 
       return kernels.memory.u8(at + begin, end - begin);
     });
 }
-
-const layerOf = (attention: Attention) => (isLatent(attention) ? attention.latents : attention.layer);
 
 /** The formats of a model's matrices, each once. */
 export function formatsOf(model: Model): PackedFormat[] {
@@ -128,7 +122,8 @@ function* partsOf({ places, weights }: Model): Generator<Part, void> {
   const behind = ends.findIndex((weight) => rankOf(weight) > NORMS);
   yield* partsIn(ends.slice(0, behind), weights.packed);
   for (const [layer, { attention, packed }] of weights.blocks.entries()) {
-    yield* isLatent(attention) ? latentParts(attention) : attentionParts(attention);
+    for (const each of attention.mixer.linears(attention)) yield* linear(each);
+    for (const { at, length } of viewOf(attention).vectors(attention)) yield vector(at, length);
     yield* partsIn(inOrder((places.blocks[layer] as BlockPlaces).weights), packed);
   }
   yield* partsIn(ends.slice(behind), weights.packed);
@@ -148,29 +143,6 @@ function* partsIn(weights: readonly Weight[], { linears, vectors }: PackedWeight
       for (const each of joinInputs(gate, own)) yield* kind === "table" ? matrix(each) : linear(each);
     gate = role === "gate" ? own : undefined;
   }
-}
-
-function* attentionParts({ config, layer, headNorm }: Attention): Generator<Part, void> {
-  const { q, k, v, o } = layer.linears;
-  for (const each of [q, k, v, o]) yield* linear(each);
-  for (const [name, length] of Object.entries(vectorSizes(config)) as [VectorName, number][])
-    if (layer[name] !== NULL) yield vector(layer[name], length);
-  if (headNorm) yield* headNormParts(headNorm, config);
-}
-
-function* headNormParts({ q, k }: HeadNorm, { numHeads, numKvHeads, headDim }: CheckedConfig): Generator<Part, void> {
-  for (const [{ step, gain, bias }, heads] of [
-    [q, numHeads],
-    [k, numKvHeads],
-  ] as const)
-    for (const at of [gain, bias]) if (at !== NULL) yield vector(at, (step === 0 ? 1 : heads) * headDim);
-}
-
-function* latentParts({ config, latents }: LatentAttention): Generator<Part, void> {
-  const { qDown, q, kvDown, kAbsorbed, v, o, qNorm, kvNorm } = latents;
-  for (const each of [qDown, q, kvDown, ...kAbsorbed, ...v, o]) yield* linear(each);
-  if (qNorm) yield vector(qNorm, config.qLoraRank);
-  if (kvNorm) yield vector(kvNorm, config.kvLoraRank);
 }
 
 function* linear(given: PackedLinear | undefined): Generator<Part, void> {

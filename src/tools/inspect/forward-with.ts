@@ -7,7 +7,8 @@ import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { finish, type Steps } from "../../base/util/steps.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import { stepFlopsOf } from "../../layers/pass/slices.ts";
-import { expectStatistics, type MeasuredCall, measureCalls, measuredPages } from "../../layers/pass/statistics.ts";
+import { expectStatistics, type MeasuredCall, measureCalls } from "../../layers/pass/statistics.ts";
+import { expectPages } from "../../layers/state/state.ts";
 import { expectModel, type LoadedModel } from "../../models/blocks/model.ts";
 import type { PackedBlock } from "../../models/blocks/places.ts";
 import {
@@ -28,6 +29,7 @@ import {
   type StatisticsOptions,
   statisticsOf,
 } from "./statistics.ts";
+import { viewOf } from "./views.ts";
 
 /**
  * What a pass computed inside, at every site: what `explainScore`, `logitAttrs`, `logitLens` and `decomposeResid` read. It holds
@@ -155,9 +157,9 @@ function measureLayers(
   expectStatistics(where, kernels);
   const calls = layers.map((layer): MeasuredCall => {
     const { attention } = weights.blocks[layer] as PackedBlock;
-    const { pages } = session.stateOf(layer);
+    const { pages } = expectPages(where, session.stateOf(layer));
     const target = { batch: 1, numHeads: attention.config.numHeads, qLen: ids.length, kvLen: past + ids.length };
-    const layout = measuredPages(attention, pages.layout);
+    const layout = viewOf(attention).measuredPages(attention, pages.layout);
     return { target, tokens: Math.min(ids.length, CHUNK_ROWS), rules: attention.config, layout };
   });
   const measured = measureCalls(where, kernels, calls, wanted, (measures) =>

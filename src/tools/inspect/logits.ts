@@ -9,8 +9,9 @@ import { blockRows } from "../../models/blocks/block.ts";
 import { type OutputSink, runHead } from "../../models/blocks/ends.ts";
 import type { LoadedModel } from "../../models/blocks/model.ts";
 import { MOST_TOP, planPass } from "../../models/blocks/scratch.ts";
-import { addPart, type Component, decompose, freezeNorm, inOrder, type Part, readNorm } from "./decompose.ts";
+import { decompose } from "./decompose.ts";
 import { type CapturedRun, expectRun, expectToken, rowAt } from "./forward-with.ts";
+import { addPart, type Component, freezeNorm, inOrder, type Part, readNorm } from "./parts.ts";
 import { dot, readMatrix, weightRows } from "./read-weights.ts";
 import { readTokens } from "./sites.ts";
 

@@ -1,21 +1,21 @@
 // The weights of a layer: where they are packed, and as floats: the numbers that a projection multiplies by, in every format.
 
+import type { MatrixLayout } from "../../base/tensor/matrix.ts";
 import { createFloats } from "../../base/tensor/tensor.ts";
 import { chunksOf } from "../../base/util/rows.ts";
-import type { LatentAttention } from "../../layers/api/latent.ts";
-import type { Attention } from "../../layers/attention/attention.ts";
+import { linear } from "../../layers/api/linear.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
+import { createLinear } from "../../layers/linear/create-linear.ts";
 import type { PackedLinear } from "../../layers/linear/formats/format.ts";
+import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { embedRows } from "../../models/blocks/rows.ts";
 import { EMBED_SHAPE_BYTES } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 
-export const isLatent = (attention: Attention): attention is LatentAttention => "latents" in attention;
-
-/** The output projection of a layer, of any attention. */
-export const outputsOf = (attention: Attention): PackedLinear =>
-  isLatent(attention) ? attention.latents.o : (attention.layer.linears.o as PackedLinear);
+/** The output projection of a layer, which is the last of its products. */
+export const outputsOf = (attention: BlockLayer): PackedLinear =>
+  attention.mixer.linears(attention).at(-1) as PackedLinear;
 
 /** The head of keys and values that a query head attends. */
 export const kvHeadOf = (
@@ -91,4 +91,25 @@ export function dot(a: ArrayLike<number>, b: ArrayLike<number>): number {
   let sum = 0;
   for (let i = 0; i < a.length; i++) sum += (a[i] as number) * (b[i] as number);
   return sum;
+}
+
+/** Multiplies the columns of rows by a vector. */
+export function scaleRows(rows: Float32Array, by: Float32Array): void {
+  for (let i = 0; i < rows.length; i++) rows[i] = (rows[i] as number) * (by[i % by.length] as number);
+}
+
+/** x·w for w [inputs, width] ("in-out"), or x·wᵀ for w [outputs, width] ("out-in"). */
+export function multiply(
+  kernels: Kernels,
+  x: Float32Array,
+  w: Float32Array,
+  width: number,
+  layout: MatrixLayout,
+): Float32Array {
+  const layer = createLinear(kernels, { weight: { data: w, shape: [w.length / width, width] }, layout });
+  try {
+    return linear(layer, x);
+  } finally {
+    layer.release();
+  }
 }

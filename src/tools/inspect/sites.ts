@@ -3,11 +3,12 @@
 import { checkTensor, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectFloats, expectInt, expectOneOf, readFields, readList } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
-import type { CheckedConfig } from "../../layers/attention/config.ts";
+import type { HeadSite, MixerLayer } from "../../layers/mixer/mixer.ts";
 import { expectModel, type LoadedModel, type Model } from "../../models/blocks/model.ts";
 import type { PackedBlock } from "../../models/blocks/places.ts";
 import type { LayerSite } from "../../models/blocks/rows.ts";
 import type { BlockSpec } from "../../models/spec/spec.ts";
+import { viewOf } from "./views.ts";
 
 // Where a decoder's rows can be captured and edited.
 
@@ -73,10 +74,11 @@ export function checkSite(
   }
   const index = expectInt(where, `${name}.layer`, layer, 0, spec.blocks.length - 1);
   const block = spec.blocks[index] as BlockSpec;
-  const reason = reasonAgainst(at, block);
+  const { attention } = weights.blocks[index] as PackedBlock;
+  const reason = reasonAgainst(at, block, attention);
   if (reason !== undefined)
     throw new RangeError(`${where}: ${name}.at expected a site of layer ${index}, ${reason}, got ${describe(at)}`);
-  const heads = headsAt(at, block, (weights.blocks[index] as PackedBlock).attention.config);
+  const heads = headsAt(at, attention);
   if (!heads) {
     if (head !== undefined)
       throw new RangeError(`${where}: ${name}.head expected none at ${describe(at)}, got ${describe(head)}`);
@@ -110,12 +112,13 @@ export function listSites(where: string, name: string, at: Site["at"], { spec, w
   expectOneOf(where, name, at, NAMES);
   if (at === "embed") return [{ at }];
   const sites = spec.blocks.flatMap((block, layer): Site[] => {
-    if (reasonAgainst(at, block) !== undefined) return [];
-    const heads = headsAt(at, block, (weights.blocks[layer] as PackedBlock).attention.config);
+    const { attention } = weights.blocks[layer] as PackedBlock;
+    if (reasonAgainst(at, block, attention) !== undefined) return [];
+    const heads = headsAt(at, attention);
     return heads ? Array.from({ length: heads.count }, (_, head) => ({ at, layer, head })) : [{ at, layer }];
   });
   if (sites.length > 0) return sites;
-  const reason = reasonAgainst(at, spec.blocks[0] as BlockSpec);
+  const reason = reasonAgainst(at, spec.blocks[0] as BlockSpec, (weights.blocks[0] as PackedBlock).attention);
   throw new RangeError(`${where}: ${name} expected a site of the model, ${reason}, got ${describe(at)}`);
 }
 
@@ -130,32 +133,25 @@ export function readLayers(where: string, name: string, layers: unknown, { spec 
 }
 
 /** Why a layer does not have a site. */
-function reasonAgainst(at: Site["at"], { attention, parallel, mlp }: BlockSpec): string | undefined {
+function reasonAgainst(at: Site["at"], { parallel, mlp }: BlockSpec, attention: MixerLayer): string | undefined {
   if (at === "residMid" && parallel) return "which runs attention and MLP side by side";
   if ((at === "mlpIn" || at === "mlpOut") && !mlp) return "which has no MLP";
-  if (attention.kind === "latent" && at === "v") return "whose values are made of latents";
-  return undefined;
+  const heads = siteOf(at, attention);
+  return typeof heads === "string" ? heads : undefined;
 }
 
+/** Whether layers have a site of heads. */
+export const hasSite = (at: HeadSite, attention: MixerLayer): boolean => typeof siteOf(at, attention) !== "string";
+
 /** The heads of a site, and the floats of each; undefined for a site without heads. */
-function headsAt(
-  at: Site["at"],
-  { attention }: BlockSpec,
-  { numHeads, numKvHeads, headDim, valueDim }: CheckedConfig,
-): { readonly count: number; readonly dim: number } | undefined {
-  switch (at) {
-    case "q":
-      return { count: numHeads, dim: headDim };
-    case "k":
-      if (attention.kind === "heads") return { count: numKvHeads, dim: headDim };
-      return { count: 1, dim: attention.config.kvLoraRank + attention.config.ropeDim };
-    case "v":
-      return { count: numKvHeads, dim: valueDim };
-    case "z":
-      return { count: numHeads, dim: valueDim };
-    default:
-      return undefined;
-  }
+function headsAt(at: Site["at"], attention: MixerLayer): { readonly count: number; readonly dim: number } | undefined {
+  const heads = siteOf(at, attention);
+  return typeof heads === "string" ? undefined : heads;
+}
+
+function siteOf(at: Site["at"], attention: MixerLayer) {
+  const sites = viewOf(attention).sites(attention);
+  return at in sites ? sites[at as HeadSite] : undefined;
 }
 
 // Interventions in a forward pass, as data: what is set, scaled or added at a site.

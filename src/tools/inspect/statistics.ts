@@ -15,11 +15,11 @@ import {
   type IntTensor,
   type Measured,
   measureCalls,
-  measuredPages,
   type Wanted,
 } from "../../layers/pass/statistics.ts";
 import { createPageLayout } from "../../layers/state/pages.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
+import { viewOf } from "./views.ts";
 
 /** What to measure of attention, besides what is measured anyway. */
 export interface StatisticsOptions {
@@ -123,11 +123,11 @@ export function attendWithStatistics(
   const { kernels, config, pageShape } = attention;
   expectStatistics(where, kernels);
   const { target, cache } = call;
-  const layout = measuredPages(attention, cache?.pages.layout ?? createPageLayout(pageShape));
+  const layout = viewOf(attention).measuredPages(attention, cache?.pages.layout ?? createPageLayout(pageShape));
   const measuredCall = { target, tokens: Math.min(target.qLen, CHUNK_ROWS), rules: config, layout };
   let y = call.given;
   const [all] = measureCalls(where, kernels, [measuredCall], measured, ([measure]) => {
-    const { ys } = finish(forward(attention, [call], { where, measure: measure as Measure }));
+    const { ys } = finish(forward(attention, attention.passes, [call], { where, measure: measure as Measure }));
     y ??= ys[0] as Float32Array;
   });
   commit([call]);

@@ -37,8 +37,19 @@ export function handles(): void {
   createAttention({ ...kernels }, config, separate);
   // @ts-expect-error a copy of a cache is none
   attend(attention, x, { cache: { ...cache } });
-  const { config: checked, formats, layer, rotary } = attention;
-  const literal = { kernels, config: checked, formats, layer, rotary, bytes: 0, released: false, release() {} };
+  const { config: checked, formats, kind, passes, pageShape, rotary } = attention;
+  const literal = {
+    kernels,
+    config: checked,
+    formats,
+    kind,
+    passes,
+    pageShape,
+    rotary,
+    bytes: 0,
+    released: false,
+    release() {},
+  };
   // @ts-expect-error a literal is no handle
   createCache({ ...literal, [Symbol.dispose]() {} }, { maxSeqLen: 1 });
   // @ts-expect-error a cache is no attention

@@ -186,6 +186,15 @@ const CASES: readonly (readonly [architecture: string, what: string, config: obj
       rope_scaling: { type: "longrope", short_factor: [1, 1.25, 1.5, 2, 2.5], long_factor: [1, 2, 3, 5, 8] },
     },
   ],
+  ["ernie4_5", "", { model_type: "ernie4_5", ...SMALL, ...GROUPED, ...RMS, rope_theta: 500_000 }],
+  [
+    "olmoe",
+    "",
+    {
+      model_type: "olmoe",
+      ...{ ...SMALL, ...NARROW, ...RMS, num_experts: 5, num_experts_per_tok: 2, norm_topk_prob: false },
+    },
+  ],
   ["qwen2", "", { model_type: "qwen2", ...SMALL, ...NARROW, ...RMS }],
   [
     "qwen2",

@@ -2,6 +2,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Kernels } from "../../../../src/entries/core.ts";
+import { expectPages } from "../../../../src/layers/state/state.ts";
 import type { Model } from "../../../../src/models/blocks/model.ts";
 import { forward, forwardAsync } from "../../../../src/models/decoder/forward.ts";
 import { createSession, type Session, type SessionOptions } from "../../../../src/models/decoder/session.ts";
@@ -155,7 +156,7 @@ describe("calls that fail", () => {
     using other = open();
     const text = "importSession: layer 1: pages[0].index expected 0, got 1";
     expect(() => importSession(other, pages, ids.slice(0, 200))).toThrow(text);
-    expect([other.length, ...other.states.map(({ cache }) => cache.length)]).toEqual([0, 0, 0]);
+    expect([other.length, ...other.states.map((state) => expectPages("test", state).cache.length)]).toEqual([0, 0, 0]);
     importSession(other, exportSession(session), ids.slice(0, 200));
     expect(other.length).toBe(200);
   });

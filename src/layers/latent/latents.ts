@@ -1,5 +1,6 @@
-// How layers of `createLatentAttention` run: which path, in which chunks, and at what cost.
+// Layers of latent attention as a mixer: what their pages hold, which path runs, in which chunks, and at what cost.
 
+import { LATENT_PAGES } from "../../../assembly/layout.ts";
 import { expectOneOf } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import {
@@ -13,43 +14,93 @@ import {
 } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
+import { segmentsOf } from "../attention/heads.ts";
+import { onPages } from "../attention/kv-state.ts";
 import type { CheckedMasks, MaskTarget } from "../attention/mask.ts";
 import { seesLater } from "../attention/positions.ts";
 import { type SegmentNeeds, segmentFlops, segmentNeeds, workFloats } from "../attention/segment.ts";
+import { wholePanels } from "../linear/formats/format.ts";
 import { linearFlops, type Rows } from "../linear/products.ts";
-import type { AttendCall } from "../pass/call.ts";
-import type { LayerPass, PassCall } from "../pass/forward.ts";
-import { type Runs, segmentsOf } from "../pass/steps.ts";
-import { createPageLayout } from "../state/pages.ts";
+import type { Mixer, MixerCall, PassCall, Passes, Runs } from "../mixer/mixer.ts";
+import { expectIntegerDim } from "../state/formats.ts";
+import { createPageLayout, type PageKind, type PageShape } from "../state/pages.ts";
+import type { KvState } from "../state/state.ts";
 import type { CheckedLatentConfig } from "./config.ts";
 import {
   absorbedShape,
   absorbedSizes,
+  appendLatents,
   attendAbsorbed,
   attendExpanded,
+  blockBytes,
   expandedShape,
   groupOf,
   keysOf,
-  piecesOf,
-} from "./paths.ts";
-import {
-  appendLatents,
-  blockBytes,
-  floatKeySizes,
-  type LatentParts,
   type LatentPath,
   type LatentPlaces,
+  type LatentsLayer,
   type LatentWork,
   latentChunkRows,
   PATHS,
+  piecesOf,
   placeLatentLayer,
   placeLatentPass,
   stridesOf,
-} from "./steps.ts";
+} from "./paths.ts";
 import type { LatentFormats } from "./weights.ts";
 
-/** How layers of `createLatentAttention` run. */
-export const LATENT_PASS: LayerPass = {
+/** Pages of latents: latents as the keys of one head, and as its values the keys that are rotated. */
+export const LATENT_KIND: PageKind = {
+  flag: LATENT_PAGES,
+  kernels: {
+    append: "append_latents",
+    gather: "gather_latents",
+    attention: "attention_latents",
+    // On keys that were gathered.
+    scores: "scores_f32",
+  },
+  keyComponents: wholePanels,
+  checkStages(where, path) {
+    throw new RangeError(`${where}: ${path} expected one format for latent attention, got stages`);
+  },
+  checkFormats(where, path, { keys, values }, { headDim, valueDim }) {
+    expectIntegerDim(where, path, "kvLoraRank or ropeDim", Math.max(headDim, valueDim), keys);
+    if (keys !== values || keys === "q4")
+      throw new RangeError(
+        `${where}: ${path} expected "f32", "f16" or "q8" for latent attention, got keys "${keys}" and values "${values}"`,
+      );
+  },
+};
+
+/** What the pages of the cache of a layer hold. */
+export function latentPageShape({ kvLoraRank, ropeDim }: CheckedLatentConfig): PageShape {
+  return { numKvHeads: 1, headDim: kvLoraRank, valueDim: ropeDim, kind: LATENT_KIND };
+}
+
+/** Layers of latent attention in models. */
+export const LATENTS: Mixer<LatentsLayer, KvState> = {
+  callsOnlyKernels: false,
+  rope: () => undefined,
+  linears({ latents: { qDown, q, kvDown, kAbsorbed, v, o } }) {
+    return [...(qDown ? [qDown] : []), q, kvDown, ...kAbsorbed, ...v, o];
+  },
+  chunkRows: ({ config }, rows) => latentChunkRows(config, "absorbed", rows),
+  plan(attention, layout, rows, formats, { kvLen, maps }) {
+    const { config, latents } = attention;
+    const columns = maps ? kvLen : 0;
+    const places = placeLatentRows(config, latents.formats, layout, rows, formats, { reads: kvLen > 0, columns });
+    const block = layout.take(blockBytes(config, 0, kvLen > 0, kvLen));
+    return function* (base, stepFlops, states, { x, out, tap, maps, measure }) {
+      const runs = onPages(states);
+      const work = { attention, places, base, stepFlops, block: base + block, maps, tap, measure };
+      yield* appendLatents(work, runs, x);
+      yield* attendAbsorbed(work, runs, { x, out });
+    };
+  },
+};
+
+/** How `attend` runs layers of latent attention. */
+export const LATENT_PASSES: Passes<LatentsLayer> = {
   check(where, { keys, values, append }) {
     for (const [name, rows] of Object.entries({ keys, values }))
       if (rows !== undefined)
@@ -57,8 +108,7 @@ export const LATENT_PASS: LayerPass = {
     if (append === false) throw new RangeError(`${where}: append expected true with latent attention, got false`);
   },
 
-  prepare(layer, calls, { maps = false, stage, measure, trace }) {
-    const attention = layer as unknown as LatentParts;
+  prepare(attention, calls, { maps = false, stage, measure, trace }) {
     const { config, latents } = attention;
     const path = pathOf(attention, calls);
     if (measure && path === "expanded")
@@ -86,8 +136,7 @@ export const LATENT_PASS: LayerPass = {
     };
   },
 
-  flops(layer, call, stepFlops) {
-    const attention = layer as unknown as LatentParts;
+  flops(attention, call, stepFlops) {
     const { config, latents } = attention;
     const path = pathOf(attention, [call]);
     const { qDown, q, kvDown, kAbsorbed, kExpanded, v, o } = latents;
@@ -98,7 +147,7 @@ export const LATENT_PASS: LayerPass = {
     let flops = 0;
     for (const linear of own) if (linear) flops += linearFlops(linear, total);
     const shape = expanded ? expandedShape(config, config.numHeads) : absorbedShape(config);
-    const addSegments = (run: RowRun<AttendCall>) => {
+    const addSegments = (run: RowRun<MixerCall>) => {
       for (const segment of segmentsOf(call, run, false, stepFlops)) flops += segmentFlops(shape, segment);
     };
     for (const [begin, end] of chunksOf(total, latentChunkRows(config, path, total)))
@@ -112,23 +161,6 @@ export const LATENT_PASS: LayerPass = {
           }
       }
     return flops;
-  },
-
-  measuredPages: (layer) => createPageLayout(floatKeySizes((layer as unknown as LatentParts).config)),
-
-  chunkRows: (layer, rows) => latentChunkRows((layer as unknown as LatentParts).config, "absorbed", rows),
-
-  planRows(layer, layout, rows, formats, { kvLen, maps }) {
-    const attention = layer as unknown as LatentParts;
-    const { config, latents } = attention;
-    const columns = maps ? kvLen : 0;
-    const places = placeLatentRows(config, latents.formats, layout, rows, formats, { reads: kvLen > 0, columns });
-    const block = layout.take(blockBytes(config, 0, kvLen > 0, kvLen));
-    return function* (base, stepFlops, runs, { x, out, tap, maps, measure }) {
-      const work = { attention, places, base, stepFlops, block: base + block, maps, tap, measure };
-      yield* appendLatents(work, runs, x);
-      yield* attendAbsorbed(work, runs, { x, out });
-    };
   },
 };
 
@@ -167,11 +199,11 @@ export function latentNeeds(
 }
 
 /** The rows of a call that are queries and keys. */
-const rowsOf = ({ rows }: AttendCall) => rows;
+const rowsOf = ({ rows }: MixerCall) => rows;
 
 /** The path of calls that run together. Throws unless the layer can take them. */
-function pathOf({ config, latents }: LatentParts, calls: readonly AttendCall[]): LatentPath {
-  const { path: first = "absorbed" } = calls[0] as AttendCall;
+function pathOf({ config, latents }: LatentsLayer, calls: readonly MixerCall[]): LatentPath {
+  const { path: first = "absorbed" } = calls[0] as MixerCall;
   for (const call of calls) {
     const { where, path = "absorbed" } = call;
     expectOneOf(where, "path", path, PATHS);

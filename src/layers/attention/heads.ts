@@ -1,0 +1,480 @@
+// The steps of layers of softmax heads on rows in linear memory, and what they work in. Nothing here copies from or to JavaScript: the
+// caller provides the rows of a chunk, the calls they belong to, and the place of the outputs.
+
+import { PAGE } from "../../../assembly/layout.ts";
+import { CHUNK_ROWS, type RowRun, rowsIn, tokenRunsOf } from "../../base/util/rows.ts";
+import type { Steps } from "../../base/util/steps.ts";
+import { ATTENTION_SHAPE_AT, type F32Ptr, NULL, type NullPtr, ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
+import { type Layout, pointer } from "../../wasm/memory.ts";
+import { wholePanels } from "../linear/formats/format.ts";
+import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
+import type { CallTokens, Mixer, MixerLayer, RotationPlaces, RunRows, Runs, Tap } from "../mixer/mixer.ts";
+import type { KvState } from "../state/state.ts";
+import { agePages, appendRows, pageTable, placeRows, storeRows } from "../state/table.ts";
+import type { CheckedConfig } from "./config.ts";
+import { onPages } from "./kv-state.ts";
+import { maskElements } from "./mask.ts";
+import type { Placement } from "./positions.ts";
+import { fillTables, type RopeWithDim, rotateHeads } from "./rope.ts";
+import {
+  attendSegment,
+  type CallShape,
+  callShape,
+  type Measure,
+  placeSegment,
+  readScores,
+  type ScoreStage,
+  type Segment,
+  type SegmentNeeds,
+  type SegmentPlaces,
+  scoreColumns,
+  segmentFlops,
+  storeShape,
+  workFloats,
+} from "./segment.ts";
+import { type LayerFormats, type PackedHeads, PROJECTIONS, type Projection, projectionSizes } from "./weights.ts";
+
+/** A layer of softmax heads, as a pass needs it. */
+export interface HeadsLayer extends MixerLayer {
+  /** Normalises the heads of queries or keys besides, or instead of, `config.qkNorm`. */
+  readonly headNorm: HeadNorm | undefined;
+  readonly layer: PackedHeads;
+}
+
+/** Whether a layer is one of softmax heads. */
+export const isHeads = (layer: MixerLayer): layer is HeadsLayer => "layer" in layer;
+
+/** A layer that callers know to be one of softmax heads. */
+export const asHeads = (layer: MixerLayer): HeadsLayer => layer as HeadsLayer;
+
+/** Normalises rows of heads in linear memory, which lie `stride` floats apart, in place. */
+export interface HeadNorm {
+  (of: "q" | "k", at: F32Ptr, stride: number, rows: number): void;
+  readonly eps: number;
+  readonly q: HeadNormVectors;
+  readonly k: HeadNormVectors;
+}
+
+/** Addresses of the gain and bias of the first head; those of the next lie `step` bytes behind, 0 if heads share them. */
+interface HeadNormVectors {
+  readonly step: number;
+  readonly gain: F32Ptr;
+  readonly bias: F32Ptr | NullPtr;
+}
+
+/** A layer without its output projection, which gives what its heads give. */
+export function withoutOutputs(of: HeadsLayer): HeadsLayer {
+  // Fields of a handle are not copied by `...`.
+  const { kind, kernels, config, pageShape, rotary, headNorm, layer } = of;
+  const linears = { ...layer.linears, o: undefined };
+  return { kind, kernels, config, pageShape, rotary, headNorm, layer: { ...layer, linears } };
+}
+
+/** Floats of a row of y: dModel, or numHeads·valueDim if the layer has no wo. */
+export function widthOf({ config, layer }: HeadsLayer): number {
+  return layer.linears.o ? config.dModel : config.numHeads * config.valueDim;
+}
+
+// The scratch of a layer.
+
+/**
+ * The most rows of a chunk if the weights stay in a CPU cache and are cheap to read again: whole strips, and a megabyte
+ * of scratch.
+ */
+const CHUNK_ROWS_NARROW = 108;
+/** Bytes of weights, without padding of panels, up to which a layer is narrow. */
+const NARROW_BYTES = 6_000_000;
+
+/** Rows of a chunk in a pass of `rows` rows. */
+export function chunkRows(config: CheckedConfig, rows: number): number {
+  const { dModel, numHeads, valueDim } = config;
+  const bytes = 4 * dModel * (stridesOf(config).qkv + numHeads * valueDim);
+  return Math.min(rows, bytes > NARROW_BYTES ? CHUNK_ROWS : CHUNK_ROWS_NARROW);
+}
+
+/** Floats between the rows of a chunk: projected queries, keys and values; outputs of heads; outputs of the layer. */
+interface Strides {
+  readonly qkv: number;
+  readonly heads: number;
+  readonly y: number;
+}
+
+/** The strides of a layer; projections come in whole panels. */
+export function stridesOf(config: CheckedConfig): Strides {
+  const { q, k, v, o } = projectionSizes(config);
+  return { qkv: wholePanels(q.n) + wholePanels(k.n) + wholePanels(v.n), heads: o.k, y: wholePanels(o.n) };
+}
+
+export function placeRotations(layout: Layout, rope: RopeWithDim | undefined, rows: number): RotationPlaces {
+  const floats = (rows * (rope?.dim ?? 0)) / 2;
+  return { cos: layout.floats(floats), sin: layout.floats(floats) };
+}
+
+/** Offsets of the parts of a layer's scratch. Rows are those of a chunk: only masks and maps grow with the sequence. */
+export interface LayerPlaces extends RotationPlaces {
+  readonly stride: Strides;
+  /** [rows, strides.qkv]: the projected queries, keys and values of a token side by side. */
+  readonly q: number;
+  readonly k: number;
+  readonly v: number;
+  /** [rows, strides.heads]. */
+  readonly heads: number;
+  /** The description of a chunk's keys and values for the kernel that appends them. */
+  readonly keyRows: number;
+  /** What describes heads to the kernel that rotates them. */
+  readonly ropeShape: number;
+  readonly linear: LinearScratch;
+  readonly segment: SegmentPlaces;
+}
+
+/**
+ * Places what a layer needs for chunks of up to `rows` rows. The caller places the projected rows and the heads'
+ * outputs: the input may share the memory of the heads' outputs, and the output that of the projected rows, because
+ * they are not needed at the same time. `rotations` are tables that other layers share.
+ */
+export function placeLayer(
+  layout: Layout,
+  config: CheckedConfig,
+  formats: LayerFormats,
+  rows: number,
+  segments: readonly SegmentNeeds[],
+  { stride, qkv, heads }: { readonly stride: Strides; readonly qkv: number; readonly heads: number },
+  rotations?: RotationPlaces,
+): LayerPlaces {
+  const sizes = projectionSizes(config);
+  const k = qkv + 4 * wholePanels(sizes.q.n);
+  return {
+    stride,
+    q: qkv,
+    k,
+    v: k + 4 * wholePanels(sizes.k.n),
+    heads,
+    ...(rotations ?? placeRotations(layout, config.rope, rows)),
+    keyRows: placeRows(layout),
+    ropeShape: layout.take(ROPE_SHAPE_BYTES),
+    linear: placeLinearScratch(
+      layout,
+      PROJECTIONS.map((name) => ({ k: sizes[name].k, format: formats[name] })),
+      rows,
+    ),
+    segment: placeSegment(layout, config, segments),
+  };
+}
+
+/**
+ * Places what a layer works in for chunks of up to `rows` rows without masks, on pages of these formats, and the weights of a row on
+ * `columns` keys if they are read.
+ */
+export function placeLayerRows(
+  config: CheckedConfig,
+  formats: LayerFormats,
+  layout: Layout,
+  rows: number,
+  pageFormats: number,
+  columns = 0,
+  rotations?: RotationPlaces,
+): LayerPlaces {
+  const stride = stridesOf(config);
+  const work = workFloats({ ...config, formats: pageFormats });
+  const [qkv, heads] = [layout.floats(rows * stride.qkv), layout.floats(rows * stride.heads)];
+  const needs = { tokens: rows, work, keep: 0, bias: 0, scores: rows * columns };
+  return placeLayer(layout, config, formats, rows, [needs], { stride, qkv, heads }, rotations);
+}
+
+/** What all segments of a layer have in common. */
+export function layerShape({ config, layer }: HeadsLayer, stride: Strides): CallShape {
+  const { headDim, valueDim, addZeroAttn } = config;
+  const { slopes, sinks, extraKey, extraValue } = layer;
+  return callShape(
+    config,
+    config,
+    { slopes, sinks, extraKey, extraValue, zeroKey: addZeroAttn ? 1 : 0 },
+    { qStride: stride.qkv, qHeadStride: headDim, outStride: stride.heads, outHeadStride: valueDim },
+  );
+}
+
+// The steps of a layer on the rows of a chunk.
+
+/** A layer, and the scratch that it works in. */
+export interface LayerWork {
+  readonly attention: HeadsLayer;
+  readonly shape: CallShape;
+  readonly places: LayerPlaces;
+  /** The address of the scratch. */
+  readonly base: number;
+  readonly stepFlops: number;
+  /** [batch, numHeads, qLen, columns] for the scores of a single call at `stage`, by default the softmax weights. */
+  readonly maps: Float32Array | undefined;
+  readonly stage?: ScoreStage;
+  readonly tap?: Tap | undefined;
+  readonly measure?: Measure | undefined;
+}
+
+/** Queries at `q` and keys at `k`, in rows `stride.qkv` apart. */
+interface HeadWork extends Pick<LayerWork, "base"> {
+  readonly attention: Omit<HeadsLayer, "kind" | "pageShape">;
+  readonly places: Pick<LayerPlaces, "q" | "k" | "cos" | "sin" | "ropeShape"> & {
+    readonly stride: Pick<Strides, "qkv">;
+  };
+}
+
+const PARTS = ["q", "k", "v"] as const;
+
+/**
+ * Causal self-attention of a chunk, whose keys and queries come from the rows `x` [rows, dModel], with tables of rotations that the
+ * caller has filled: appends the keys, attends, and writes the outputs to `out` [rows, dModel] in whole panels. x may share memory
+ * with the heads' outputs,
+ * and `out` with the projected rows. Without an output projection the outputs are those of the heads.
+ */
+export function* runAttention(work: LayerWork, runs: Runs, { x, out }: { x: Rows; out: Rows }): Steps {
+  yield* projectRows(work, work.attention.layer.products.qkv as readonly Projection[], x, rowsIn(runs));
+  for (const part of PARTS)
+    work.tap?.(part, { at: pointer.f32(work.base + work.places[part]), stride: work.places.stride.qkv });
+  storeKeys(work, runs);
+  yield* attendRows(work, runs, out);
+}
+
+/** Projects rows x into their parts of the chunk's projected rows. */
+export function* projectRows(work: LayerWork, products: readonly Projection[], x: Rows, rows: number): Steps {
+  const { attention, places, base, stepFlops } = work;
+  const { kernels, layer } = attention;
+  const linears = products.map(({ linear }) => linear);
+  const input = prepareInput(kernels, linears, x, rows, layer.mode, places.linear, base);
+  for (const { linear, part } of products) {
+    const out = { at: pointer.f32(base + places[part]), stride: places.stride.qkv };
+    yield* project(kernels, linear, out, input, rows, stepFlops);
+  }
+}
+
+/** Appends the chunk's projected keys and values. */
+export function appendKeys(work: LayerWork, runs: Runs): void {
+  fillTables(work, runs, ({ tokens }) => tokens.keyPositions);
+  storeKeys(work, runs);
+}
+
+/** Attends with the chunk's projected queries, and writes the outputs to `out` as `runAttention` does. */
+export function* attendQueries(work: LayerWork, runs: Runs, out: Rows): Steps {
+  fillTables(work, runs, ({ tokens }) => tokens.positions);
+  yield* attendRows(work, runs, out);
+}
+
+/** Normalises and rotates the keys, and appends them and the values to the pages. */
+function storeKeys(work: LayerWork, runs: Runs): void {
+  const { attention, places, base } = work;
+  const { kernels, config } = attention;
+  const { headDim, valueDim } = config;
+  const { qkv } = places.stride;
+  normAndRotate(work, "k", rowsIn(runs));
+  const strides = { kStride: qkv, kHeadStride: headDim, vStride: qkv, vHeadStride: valueDim };
+  const shape = storeRows(kernels, base + places.keyRows, config, strides);
+  for (const run of runs) {
+    const { tokens, pages, inStep } = run.of;
+    const { where, newKeys, past } = tokens;
+    for (const { batchRow, from, to, at } of tokenRunsOf(run, newKeys)) {
+      const rowAt = (place: number): F32Ptr => pointer.f32(base + place + 4 * at * qkv);
+      const rows = { k: rowAt(places.k), v: rowAt(places.v) };
+      appendRows(kernels, pages, batchRow, shape, rows, past + from, to - from);
+      // If queries do not advance with these keys, all of them attend as a query at the last key would.
+      if (!inStep) agePages(where, kernels, pages, batchRow, pageOf(past + to - 1));
+    }
+  }
+}
+
+/** Normalises and rotates the queries, attends, and projects the heads' outputs to `out`. */
+function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
+  const { attention, places, base, stepFlops, shape, maps, stage = 3, measure } = work;
+  const { kernels, layer } = attention;
+  const { stride } = places;
+  const rows = rowsIn(runs);
+  normAndRotate(work, "q", rows);
+  for (const run of runs) {
+    const { tokens, pages, inStep } = run.of;
+    const { where, masks, target } = tokens;
+    for (const { at, ...placed } of segmentsOf(tokens, run, inStep, stepFlops)) {
+      if (inStep) agePages(where, kernels, pages, placed.batchRow, pageOf(placed.position));
+      const segment = {
+        ...placed,
+        q: pointer.f32(base + places.q + 4 * at * stride.qkv),
+        out: pointer.f32(base + places.heads + 4 * at * stride.heads),
+        pages: pageTable(pages, placed.batchRow),
+        layout: pages.layout,
+      };
+      yield* attendSegment(kernels, base, places.segment, shape, masks, target, segment, stepFlops, measure);
+      if (maps) readScores(kernels, base, places.segment, shape, masks, target, segment, stage, maps);
+    }
+  }
+  const heads = { at: pointer.f32(base + places.heads), stride: stride.heads };
+  work.tap?.("z", heads);
+  const { o } = layer.linears;
+  if (!o) return;
+  const input = prepareInput(kernels, [o], heads, rows, layer.mode, places.linear, base);
+  yield* project(kernels, o, out, input, rows, stepFlops);
+}
+
+/** Normalises and rotates the queries or keys of projected rows, in place. */
+export function normAndRotate(work: HeadWork, part: "q" | "k", rows: number): void {
+  const { attention, places, base } = work;
+  const { kernels, config, layer, rotary, headNorm } = attention;
+  const { table } = kernels;
+  const { qkNorm, headDim } = config;
+  const [heads, gain] = part === "q" ? [config.numHeads, layer.qNorm] : [config.numKvHeads, layer.kNorm];
+  const stride = places.stride.qkv;
+  const x = pointer.f32(base + places[part]);
+  headNorm?.(part, x, stride, rows);
+  if (qkNorm?.kind === "full") table.rms_norm_f32(x, x, gain, heads * headDim, stride, qkNorm.eps, 0, rows);
+  else if (qkNorm)
+    for (let r = 0; r < rows; r++) {
+      const row = pointer.f32(x + 4 * r * stride);
+      table.rms_norm_f32(row, row, gain, headDim, headDim, qkNorm.eps, 0, heads);
+    }
+  rotateHeads(work, x + 4 * (rotary?.start ?? 0), heads, headDim, stride, rows);
+}
+
+const pageOf = (position: number) => Math.floor(position / PAGE);
+
+/** The most mask elements that are written in one step, if steps are bounded. */
+const STEP_MASK_ELEMENTS = 2 ** 21;
+
+/** A segment whose first token is row `at` of the chunk. */
+type PlacedSegment = Omit<Segment, "q" | "out" | "pages" | "layout"> & { readonly at: number };
+
+/**
+ * Cuts a run of queries into segments: at batch rows; with masks, so that a step writes a bounded number of elements;
+ * and where keys age `inStep`, at page boundaries.
+ */
+export function* segmentsOf(
+  { placements, qLen, masks, target }: CallTokens,
+  run: RowRun<unknown>,
+  inStep: boolean,
+  stepFlops: number,
+): Generator<PlacedSegment, void, void> {
+  const most = stepFlops === Infinity ? qLen : Math.ceil(STEP_MASK_ELEMENTS / maskElements(masks, target, 1));
+  for (const { batchRow, from, to, at } of tokenRunsOf(run, qLen)) {
+    const { position, kvLen } = placements[batchRow] as Placement;
+    for (let begin = 0, end = 0; begin < to - from; begin = end) {
+      const first = position + from + begin;
+      end = Math.min(to - from, begin + (masks.perRow ? most : qLen));
+      if (inStep) end = Math.min(end, begin + PAGE - (first % PAGE));
+      yield { ...{ batchRow, kvLen, begin: from + begin, end: from + end }, position: first, at: at + begin };
+    }
+  }
+}
+
+// Where queries attend later keys or those of other rows: keys are appended first, and queries follow.
+
+/**
+ * What heads add to the scores of keys by their distance from the query, [heads, stride]: entry `zero` of a row is that of the
+ * query's own position, the next one that of the next key. Kernels may read 7 floats behind the last distance.
+ */
+export interface RelativeTable {
+  /** The address. */
+  readonly at: number;
+  readonly zero: number;
+  readonly stride: number;
+}
+
+/** A layer on the rows of a chunk, in scratch at `base`. */
+export interface BothWays {
+  /** Self-attention of sequences whose rows are all in the chunk. */
+  readonly whole: RunRows;
+  /** Appends the keys of the rows `x`. */
+  keys(base: number, stepFlops: number, runs: Runs, x: Rows): Steps;
+  /** Attends with the rows `x` to keys that were appended. */
+  readonly queries: RunRows;
+}
+
+/**
+ * Plans a layer for chunks of up to `rows` rows without masks: places what it works in, and returns what runs it, with the bias
+ * of the pass where it has one.
+ */
+export function planBothWays(
+  given: MixerLayer,
+  layout: Layout,
+  rows: number,
+  pageFormats: number,
+): (bias: RelativeTable | undefined) => BothWays {
+  const attention = asHeads(given);
+  const { config, layer } = attention;
+  const { q, k, v, kv, qkv } = layer.products;
+  const places = placeLayerRows(config, layer.formats, layout, rows, pageFormats);
+  const shape = layerShape(attention, places.stride);
+  const workAt = (base: number, stepFlops: number): LayerWork => ({
+    ...{ attention, shape, places, base, stepFlops, maps: undefined },
+  });
+  return (bias) => {
+    const attend = (work: LayerWork, runs: Runs, out: Rows) =>
+      bias ? attendByDistance(work, runs, out, bias) : attendQueries(work, runs, out);
+    return {
+      *whole(base, stepFlops, runs, { x, out }) {
+        const work = workAt(base, stepFlops);
+        yield* projectRows(work, qkv ?? [...q, ...k, ...v], x, rowsIn(runs));
+        appendKeys(work, runs);
+        yield* attend(work, runs, out);
+      },
+      *keys(base, stepFlops, runs, x) {
+        const work = workAt(base, stepFlops);
+        yield* projectRows(work, kv ?? [...k, ...v], x, rowsIn(runs));
+        appendKeys(work, runs);
+      },
+      *queries(base, stepFlops, runs, { x, out }) {
+        const work = workAt(base, stepFlops);
+        yield* projectRows(work, q, x, rowsIn(runs));
+        yield* attend(work, runs, out);
+      },
+    };
+  };
+}
+
+/** `attendQueries` with a bias by distance. The table is one row for each head, and each query reads it from another place. */
+function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, zero, stride }: RelativeTable): Steps {
+  const { attention, places, base, stepFlops, shape } = work;
+  const { kernels, config, layer } = attention;
+  const rows = rowsIn(runs);
+  normAndRotate(work, "q", rows);
+  for (const run of runs) {
+    const { tokens, pages } = run.of;
+    for (const { at, ...placed } of segmentsOf(tokens, run, false, stepFlops)) {
+      const segment = {
+        ...placed,
+        q: pointer.f32(base + places.q + 4 * at * places.stride.qkv),
+        out: pointer.f32(base + places.heads + 4 * at * places.stride.heads),
+        pages: pageTable(pages, placed.batchRow),
+        layout: pages.layout,
+      };
+      const { masks, target } = tokens;
+      const stored = storeShape(kernels, base, places.segment, shape, masks, target, segment, segment.kvLen, false);
+      const view = kernels.memory.view();
+      view.setUint32(stored + ATTENTION_SHAPE_AT.bias, table + 4 * (zero - segment.position), true);
+      view.setInt32(stored + ATTENTION_SHAPE_AT.biasHeadStride, stride, true);
+      view.setInt32(stored + ATTENTION_SHAPE_AT.biasRowStride, -1, true);
+      const { q, out: heads, pages: keys } = segment;
+      const scratch = pointer.f32(base + places.segment.work);
+      const attend = kernels.table[segment.layout.kernels.attention];
+      attend(heads, q, keys, scratch, stored, 0, config.numHeads * (segment.end - segment.begin));
+      yield segmentFlops(shape, segment);
+    }
+  }
+  const { o } = layer.linears;
+  if (!o) return;
+  const heads = { at: pointer.f32(base + places.heads), stride: places.stride.heads };
+  const input = prepareInput(kernels, [o], heads, rows, layer.mode, places.linear, base);
+  yield* project(kernels, o, out, input, rows, stepFlops);
+}
+
+/** Layers of softmax heads in models. */
+export const HEADS: Mixer<HeadsLayer, KvState> = {
+  callsOnlyKernels: true,
+  linears: ({ layer }) => Object.values(layer.linears).filter((each) => each !== undefined),
+  rope: ({ config }) => config.rope,
+  chunkRows: (_, rows) => rows,
+  plan(attention, layout, rows, formats, reading, rotations) {
+    const { config, layer } = attention;
+    const columns = reading.maps ? scoreColumns(reading.kvLen, layer.extraKey !== NULL, config.addZeroAttn) : 0;
+    const places = placeLayerRows(config, layer.formats, layout, rows, formats, columns, rotations);
+    const shape = layerShape(attention, places.stride);
+    return (base, stepFlops, runs, io) => {
+      const { maps, tap, measure } = io;
+      return runAttention({ attention, shape, places, base, stepFlops, maps, tap, measure }, onPages(runs), io);
+    };
+  },
+};

@@ -1,0 +1,55 @@
+// What layers of attention keep of a sequence: keys and values, or latents, in pages.
+
+import type { MixerLayer, Runs, StateMaker, StateOptions, StateRuns } from "../mixer/mixer.ts";
+import { checkCacheFormat } from "../state/formats.ts";
+import { type CacheOptions, checkCacheOptions, checkTruncatable, type KvCache, makeCache } from "../state/kv-cache.ts";
+import { createPageLayout, type PageShape } from "../state/pages.ts";
+import { createKvState, type KvState } from "../state/state.ts";
+import { pagesBytes, type Retention } from "../state/table.ts";
+import type { CheckedConfig } from "./config.ts";
+import { seesLater } from "./positions.ts";
+
+/** What the cache of a layer keeps, by the option `truncatable`. */
+export function retentionOf(where: string, config: CheckedConfig, truncatable: number | undefined): Retention {
+  return {
+    left: seesLater(config) ? Number.POSITIVE_INFINITY : config.window.left,
+    truncatable: checkTruncatable(where, truncatable),
+  };
+}
+
+/** The cache of a layer: its bytes, and the formats of its pages. */
+export function planCache(
+  where: string,
+  shape: PageShape,
+  config: CheckedConfig,
+  maxSeqLen: number,
+  { format, truncatable }: StateOptions,
+): { readonly bytes: number; readonly formats: number } {
+  const layout = createPageLayout(shape, checkCacheFormat(where, "format", format, shape));
+  return {
+    bytes: pagesBytes(layout, 1, maxSeqLen, retentionOf(where, config, truncatable)),
+    formats: layout.formats,
+  };
+}
+
+/** The cache of a layer of a model. */
+export function layerCache(where: string, { kernels, config, pageShape }: MixerLayer, options: CacheOptions): KvCache {
+  const checked = checkCacheOptions(where, pageShape, options);
+  const retention = retentionOf(where, config, options.truncatable);
+  return makeCache<KvCache>("Cache", "createCache", kernels, pageShape, checked, retention, {});
+}
+
+/** Keys and values, or latents, in pages. */
+export const KV_STATES: StateMaker<MixerLayer, KvState> = {
+  bytes: (where, { pageShape, config }, maxSeqLen, options) =>
+    planCache(where, pageShape, config, maxSeqLen, options).bytes,
+  create: (where, layer, maxSeqLen, options) => createKvState(layerCache(where, layer, { ...options, maxSeqLen })),
+};
+
+/** The runs of tokens of states, with the pages of these. */
+export function onPages(runs: StateRuns<KvState>): Runs {
+  return runs.map((run) => {
+    const { tokens, state } = run.of;
+    return { ...run, of: { tokens, pages: state.pages, inStep: state.pages.ages } };
+  });
+}

@@ -1,0 +1,472 @@
+// What tools see of layers of softmax heads, and what views of all layers have in common.
+
+import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
+import { CHUNK_ROWS, chunksOf, copyRows } from "../../base/util/rows.ts";
+import { finish } from "../../base/util/steps.ts";
+import type { CheckedConfig } from "../../layers/attention/config.ts";
+import { HEAD_PASSES, isSelf } from "../../layers/attention/head-passes.ts";
+import { type HeadNorm, type HeadsLayer, normAndRotate, withoutOutputs } from "../../layers/attention/heads.ts";
+import { fillTables, type Rotary } from "../../layers/attention/rope.ts";
+import { type ScoreStage, scoreColumns } from "../../layers/attention/segment.ts";
+import { projectionSizes, type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
+import type { HeadSite, MixerCall, MixerLayer, Passes } from "../../layers/mixer/mixer.ts";
+import { forward } from "../../layers/pass/forward.ts";
+import { runLinear } from "../../layers/pass/linear.ts";
+import type { PageLayout } from "../../layers/state/pages.ts";
+import { type F32Ptr, NULL, type NullPtr, ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
+import type { Kernels } from "../../wasm/kernels.ts";
+import { Layout } from "../../wasm/memory.ts";
+import {
+  addRounding,
+  type Component,
+  freezeNorm,
+  mapParts,
+  normParts,
+  type Part,
+  projectParts,
+  rotateParts,
+  sumOf,
+} from "./parts.ts";
+import { kvHeadOf, readMatrix } from "./read-weights.ts";
+
+/** What tools know of the layers of a mixer. A record is given layers of its own only. */
+export interface LayerView<Layer extends MixerLayer = MixerLayer> {
+  /** How calls run a layer. */
+  readonly passes: Passes;
+  /** The packed vectors of a layer. */
+  vectors(layer: Layer): readonly { readonly at: number; readonly length: number }[];
+  /** `mode` of linear_q8. */
+  mode(layer: Layer): number;
+  /** The pages that rows are measured on; `cached` are those of the layer's keys. */
+  measuredPages(layer: Layer, cached: PageLayout): PageLayout;
+  /** The heads of each site and the floats of each, or why layers do not have the site. */
+  sites(layer: Layer): Readonly<Record<HeadSite, { readonly count: number; readonly dim: number } | string>>;
+  /** W_V [numKvHeads·valueDim, dModel], which leads from what the layer reads to its values. */
+  values(where: string, layer: Layer): Float32Array;
+  /** The parts of a query or a key in the space in which attention multiplies them, from those of what the layer reads. */
+  parts(where: string, layer: Layer, side: Side, x: readonly Part[], component: Component): Part[];
+  /** The formulas of the stages of a call. */
+  formulas(layer: Layer, call: MixerCall): Formulas;
+  /** What the stages give. */
+  stages(layer: Layer, call: MixerCall): Iterable<Stage>;
+}
+
+/** The query, or the key, of a head at a token. */
+export interface Side {
+  readonly of: "q" | "k";
+  /** A query head. */
+  readonly head: number;
+  /** The position of the token. */
+  readonly position: number;
+  /** What the projections gave of the token, at the site of the queries or keys. */
+  readonly row: Float32Array;
+}
+
+// The stages of a call.
+
+/**
+ * A stage of attention. All layers have the first nine, in this order; the others follow the stage that they are named with, in
+ * layers that have them.
+ *
+ * | | gives |
+ * |---|---|
+ * | `project` | `qkv` [qLen, …] with queries, keys and values of all heads side by side; `q`, `k` and `v` if keys come from other rows |
+ * | `chunk` | `q` [qLen, numHeads·headDim], `k` [kvLen, numKvHeads·headDim], `v` [kvLen, numKvHeads·valueDim] |
+ * | `split` | `q`, `k`, `v` [heads, tokens, dim] |
+ * | `scores` | `scores` = scale·q·k, [numHeads, qLen, columns] |
+ * | `mask` | `scores` with ALiBi and `bias`, -Infinity for keys that may not be attended. Without any of these: as they were |
+ * | `softmax` | `weights` [numHeads, qLen, columns]; with sinks, whose share is left out, a row sums to less than 1 |
+ * | `sum` | `z` [numHeads, qLen, valueDim], the values by their weights |
+ * | `merge` | `z` [qLen, numHeads·valueDim] |
+ * | `output` | `y` [qLen, dModel] |
+ * | `norm`, after `split` | `q`, `k` after their norm (RMS norm with `qkNorm`) |
+ * | `rotate`, after `split` | `q`, `k` after RoPE |
+ * | `extend`, after `split` | `k`, `v` with one more key for `biasK`, and one for `addZeroAttn` |
+ * | `softcap`, after `scores` | `scores` after the softcap |
+ * | `absorb`, after `split` | of latent attention: `q` [numHeads, qLen, kvLoraRank + ropeDim], multiplied with W_uk; `k` and `v` [1, kvLen, …] |
+ * | `expand`, after `sum` | of latent attention: `z` [numHeads, qLen, valueDim] |
+ *
+ * In layers of latent attention `project` gives `q` and `kv`, `chunk` also `c` and `r` (the latent, and the key that is rotated),
+ * `split` only `q`; `norm` is that of `c`, `rotate` that of `q` and `r`, and `sum` gives `s`, the latents by their weights.
+ */
+export type StageName =
+  | "project"
+  | "chunk"
+  | "split"
+  | "norm"
+  | "rotate"
+  | "extend"
+  | "absorb"
+  | "scores"
+  | "softcap"
+  | "mask"
+  | "softmax"
+  | "sum"
+  | "expand"
+  | "merge"
+  | "output";
+
+/** What a stage does, in a sentence and as a formula. */
+export interface Formula {
+  readonly text: string;
+  readonly formula: string;
+}
+
+/** Those of a call. */
+export type Formulas = Readonly<Partial<Record<StageName, Formula>>>;
+
+/** The formulas of a call on a layer. h is a head, i a query, j a key; a colon stands for all of an axis. */
+export function formulasOf(
+  {
+    config,
+    layer,
+    headNorm,
+  }: Pick<HeadsLayer, "config" | "headNorm"> & {
+    readonly layer: Pick<HeadsLayer["layer"], "sinks" | "extraKey">;
+  },
+  call: MixerCall,
+): Formulas {
+  const { numHeads, numKvHeads, headDim, valueDim, scale, softcap, qkNorm, rope, addZeroAttn } = config;
+  const group = numHeads / numKvHeads;
+  const joint = isSelf(call);
+  const [q, k] = [numHeads * headDim, numKvHeads * headDim];
+  const kvHead = group === 1 ? "h" : numKvHeads === 1 ? "0" : `⌊h / ${group}⌋`;
+  const shared = group === 1 ? "" : ` ${group} query heads share a head of keys and values.`;
+  const [sinks, hasExtra] = [layer.sinks !== NULL, layer.extraKey !== NULL];
+  return {
+    project: {
+      text: joint
+        ? "Each row of x is projected to the queries, keys and values of all heads, in one product."
+        : "Queries are projected from the rows of x, keys and values from rows of their own.",
+      formula: joint
+        ? "qkv = x · [wq; wk; wv]ᵀ + [bq; bk; bv]"
+        : "q = x · wqᵀ + bq, k = keys · wkᵀ + bk, v = values · wvᵀ + bv",
+    },
+    chunk: {
+      text: joint
+        ? "The columns of queries, keys and values are separated."
+        : "Queries, keys and values are separate already.",
+      formula: joint
+        ? `q = qkv[:, 0 … ${q - 1}], k = qkv[:, ${q} … ${q + k - 1}], v = qkv[:, ${q + k} … ${q + k + numKvHeads * valueDim - 1}]`
+        : "q, k, v",
+    },
+    split: {
+      text: "Each head gets its own columns of each row.",
+      formula:
+        headDim === valueDim
+          ? `q[h, i, :] = q[i, ${headDim}·h … ${headDim}·h + ${headDim - 1}], k and v likewise`
+          : `q[h, i, :] = q[i, ${headDim}·h … ${headDim}·h + ${headDim - 1}], k likewise, v with ${valueDim} columns a head`,
+    },
+    norm: {
+      text: `Queries and keys are normalised, ${qkNorm?.kind === "full" ? "all heads of a token at once" : "each head by itself"}.`,
+      formula: headNorm
+        ? `q = (q − mean(q)) / √(var(q) + ${headNorm.eps}) · gain + bias, k likewise`
+        : `q = q / √(mean(q²) + ${qkNorm?.eps}) · ${qkNorm?.onePlus ? "(1 + gain)" : "gain"}, k likewise`,
+    },
+    rotate: {
+      text: "Pairs of components are rotated by an angle that grows with the position, so that scores depend on distances.",
+      formula: `(a, b) = (a·cos − b·sin, b·cos + a·sin), angle of pair n = position · ${rope?.theta}^(−2n / ${rope?.dim})${rope?.scaling ? `, scaled (${rope.scaling.kind})` : ""}`,
+    },
+    extend: {
+      text: "Every query may also attend keys that belong to no token.",
+      formula: `k = [${["k", ...(hasExtra ? ["biasK"] : []), ...(addZeroAttn ? ["0"] : [])].join("; ")}], v likewise`,
+    },
+    scores: {
+      text: `How well each query matches each key: a dot product, times 1/√headDim or the layer's scale.${shared}`,
+      formula: `scores[h, i, j] = ${Number(scale.toPrecision(4))} · q[h, i, :] · k[${kvHead}, j, :]`,
+    },
+    softcap: {
+      text: "Scores are limited to ± the softcap, smoothly.",
+      formula: `scores = ${softcap} · tanh(scores / ${softcap})`,
+    },
+    mask: maskFormula(config, call),
+    softmax: {
+      text: `The scores of each query become weights that sum to 1${sinks ? ", less the share of the head's sink, which has no value" : ""}. A query with no key to attend gives zeros.`,
+      formula: sinks
+        ? "weights[h, i, j] = e^scores[h, i, j] / (e^sink[h] + Σ e^scores[h, i, :])"
+        : "weights[h, i, j] = e^scores[h, i, j] / Σ e^scores[h, i, :]",
+    },
+    sum: {
+      text: "Each query gets the values of the keys that it attends, by their weights.",
+      formula: `z[h, i, :] = Σ weights[h, i, j] · v[${kvHead}, j, :] over j`,
+    },
+    merge: {
+      text: "What the heads give lies side by side again.",
+      formula: `z[i, ${valueDim}·h … ${valueDim}·h + ${valueDim - 1}] = z[h, i, :]`,
+    },
+    output: {
+      text: "The output projection mixes what the heads give.",
+      formula: "y = z · woᵀ + bo",
+    },
+  };
+}
+
+/** What is added to scores, and which keys are excluded. */
+function maskFormula({ causal, window, slopes }: CheckedConfig, { masks, placements }: MixerCall): Formula {
+  const excluded = [
+    ...(causal ? ["j > i"] : window.right < Infinity ? [`j > i + ${window.right}`] : []),
+    ...(window.left < Infinity ? [`j < i − ${window.left}`] : []),
+    ...masks.keep.map(({ drops }) => (drops ? "drop[h, i, j]" : "not keep[h, i, j]")),
+  ];
+  const changed = `scores[h, i, j]${slopes ? " − slope[h] · |i − j|" : ""}${masks.bias ? " + bias[h, i, j]" : ""}`;
+  const { position = 0 } = placements[0] ?? {};
+  const start = position === 0 ? "" : `, with the first query at i = ${position}`;
+  if (excluded.length > 0)
+    return {
+      text: "Keys that a query may not attend get a score of minus infinity, hence no weight.",
+      formula: `scores[h, i, j] = −∞ where ${excluded.join(" or ")}, else ${changed}${start}`,
+    };
+  const text = slopes
+    ? "Scores fall with the distance."
+    : masks.bias
+      ? "The bias is added to the scores."
+      : "Nothing is masked: scores stay as they are.";
+  return { text, formula: `scores[h, i, j] = ${changed}${slopes ? start : ""}` };
+}
+
+/** A stage, with shapes of one sequence: the data has those of all, one behind the other. */
+export type Stage = readonly [name: StageName, tensors: Readonly<Record<string, Tensor>>];
+
+/** From raw scores to weights on `columns` keys. */
+export function* scoreStages(
+  parts: MixerLayer,
+  passes: Passes,
+  call: MixerCall,
+  columns: number,
+): Generator<Stage, void, void> {
+  const { numHeads, softcap } = parts.config;
+  const scoresAt = (stage: ScoreStage): Tensor => {
+    const { maps } = finish(forward(parts, passes, [call], { where: call.where, maps: true, stage }));
+    return { data: maps, shape: [numHeads, call.qLen, columns] };
+  };
+  yield ["scores", { scores: scoresAt(0) }];
+  if (softcap > 0) yield ["softcap", { scores: scoresAt(1) }];
+  yield ["mask", { scores: scoresAt(2) }];
+  yield ["softmax", { weights: scoresAt(3) }];
+}
+
+/** [batch, a, b, dim] -> [batch, b, a, dim]. */
+export function swapAxes(
+  where: string,
+  x: Float32Array,
+  batch: number,
+  a: number,
+  b: number,
+  dim: number,
+): Float32Array {
+  const out = createFloats(where, "stage", x.length);
+  for (let n = 0; n < batch; n++)
+    for (let i = 0; i < a; i++)
+      for (let j = 0; j < b; j++) {
+        const from = ((n * a + i) * b + j) * dim;
+        out.set(x.subarray(from, from + dim), ((n * b + j) * a + i) * dim);
+      }
+  return out;
+}
+
+/** `rows` rows of each part, side by side. */
+export function sideBySide(where: string, rows: number, parts: readonly Float32Array[]): Float32Array {
+  const out = createFloats(
+    where,
+    "stage",
+    parts.reduce((sum, { length }) => sum + length, 0),
+  );
+  let at = 0;
+  for (const part of parts) {
+    const width = part.length / rows;
+    copyRows(out, at, out.length / rows, part, width, width);
+    at += width;
+  }
+  return out;
+}
+
+/** The stages of a call on a layer of `createAttention`. */
+function* headStages(attention: HeadsLayer, call: MixerCall): Generator<Stage, void, void> {
+  const { kernels, config, layer, rotary, headNorm } = attention;
+  const { where, x, keys, values, batch, qLen, newKeys: kvLen, positions, keyPositions } = call;
+  const { dModel, numHeads, numKvHeads, headDim, valueDim } = config;
+  const sizes = {
+    q: { heads: numHeads, len: qLen, dim: headDim },
+    k: { heads: numKvHeads, len: kvLen, dim: headDim },
+    v: { heads: numKvHeads, len: kvLen, dim: valueDim },
+  };
+  const rowsOf = (part: Projected, data: Float32Array): Tensor => {
+    const { heads, len, dim } = sizes[part];
+    return { data, shape: [len, heads * dim] };
+  };
+  const headsOf = (part: Projected, data: Float32Array): Tensor => {
+    const { heads, len, dim } = sizes[part];
+    return { data: swapAxes(where, data, batch, len, heads, dim), shape: [heads, len, dim] };
+  };
+
+  const [q, k, v] = [
+    projectPart(where, attention, "q", x),
+    projectPart(where, attention, "k", keys),
+    projectPart(where, attention, "v", values),
+  ];
+  const chunk = { q: rowsOf("q", q), k: rowsOf("k", k), v: rowsOf("v", v) };
+  const width = (numHeads + numKvHeads) * headDim + numKvHeads * valueDim;
+  yield [
+    "project",
+    isSelf(call) ? { qkv: { data: sideBySide(where, batch * qLen, [q, k, v]), shape: [qLen, width] } } : chunk,
+  ];
+  yield ["chunk", chunk];
+  const split = { q: headsOf("q", q), k: headsOf("k", k), v: headsOf("v", v) };
+  yield ["split", split];
+  const placed = (by: Rotary | undefined) => ({
+    q: headsOf("q", placeHeads(where, attention, by, "q", q, positions)),
+    k: headsOf("k", placeHeads(where, attention, by, "k", k, keyPositions)),
+  });
+  if (config.qkNorm || headNorm) yield ["norm", placed(undefined)];
+  if (rotary) yield ["rotate", placed(rotary)];
+
+  const columns = scoreColumns(kvLen, layer.extraKey !== NULL, config.addZeroAttn);
+  if (columns > kvLen) {
+    const extend = (tensor: Tensor, extra: F32Ptr | NullPtr) =>
+      extendKeys(where, kernels, batch, tensor, extra, columns);
+    yield ["extend", { k: extend(placed(rotary).k, layer.extraKey), v: extend(split.v, layer.extraValue) }];
+  }
+
+  yield* scoreStages(attention, HEAD_PASSES, call, columns);
+
+  const z = finish(forward(withoutOutputs(attention), HEAD_PASSES, [call], { where })).ys[0] as Float32Array;
+  yield [
+    "sum",
+    { z: { data: swapAxes(where, z, batch, qLen, numHeads, valueDim), shape: [numHeads, qLen, valueDim] } },
+  ];
+  yield ["merge", { z: { data: z, shape: [qLen, numHeads * valueDim] } }];
+  const y = finish(forward(attention, HEAD_PASSES, [call], { where })).ys[0] as Float32Array;
+  yield ["output", { y: { data: y, shape: [qLen, dModel] } }];
+}
+
+type Projected = "q" | "k" | "v";
+
+/** `batch` times keys or values [heads, len, dim] with the layer's own one, and one of zeros, up to `columns` of them. */
+function extendKeys(
+  where: string,
+  { memory }: Kernels,
+  batch: number,
+  { data, shape }: Tensor,
+  extra: F32Ptr | NullPtr,
+  columns: number,
+): Tensor {
+  const [heads, len, dim] = shape as [number, number, number];
+  const out = createFloats(where, "stage", batch * heads * columns * dim);
+  copyRows(out, 0, columns * dim, data, len * dim, len * dim);
+  if (extra !== NULL)
+    for (let row = 0; row < batch * heads; row++) {
+      const own = memory.f32(extra, heads * dim).subarray((row % heads) * dim, ((row % heads) + 1) * dim);
+      out.set(own, (row * columns + len) * dim);
+    }
+  return { data: out, shape: [heads, columns, dim] };
+}
+
+/** Rows x [rows, inputs] times the layer's wq, wk or wv, plus the bias: [rows, heads·dim]. */
+function projectPart(
+  where: string,
+  { kernels, config, layer }: HeadsLayer,
+  part: "q" | "k" | "v",
+  x: Float32Array,
+): Float32Array {
+  const { n: outputs, k: inputs } = projectionSizes(config)[part];
+  const packed = layer.linears[part];
+  const linear = { kernels, packed, mode: layer.mode, outputs, inputs, format: packed.format };
+  return finish(runLinear({ where, layer: linear, rows: x.length / inputs, x, out: undefined }));
+}
+
+/**
+ * Projected queries or keys [rows, heads·headDim], normalised as the layer does it, and rotated to the RoPE `positions` [rows] with
+ * `rotary`.
+ */
+function placeHeads(
+  where: string,
+  layer: HeadsLayer,
+  rotary: Rotary | undefined,
+  part: "q" | "k",
+  projected: Float32Array,
+  positions: Int32Array,
+): Float32Array {
+  const { kernels, config } = layer;
+  const { memory } = kernels;
+  const width = (part === "q" ? config.numHeads : config.numKvHeads) * config.headDim;
+  const rows = projected.length / width;
+  const chunk = Math.min(rows, CHUNK_ROWS);
+  const half = (rotary?.dim ?? 0) / 2;
+  const out = createFloats(where, part, projected.length);
+  const layout = new Layout();
+  const x = layout.floats(chunk * width);
+  const [cos, sin] = [layout.floats(chunk * half), layout.floats(chunk * half)];
+  const places = { q: x, k: x, cos, sin, ropeShape: layout.take(ROPE_SHAPE_BYTES), stride: { qkv: width } };
+  const attention = { kernels, config, rotary, layer: layer.layer, headNorm: layer.headNorm };
+  const work = { attention, places, base: memory.scratch(where, layout.bytes) };
+  for (const [begin, end] of chunksOf(rows, CHUNK_ROWS)) {
+    const inMemory = memory.f32(work.base + x, (end - begin) * width);
+    inMemory.set(projected.subarray(begin * width, end * width));
+    fillTables(work, [{ of: positions, begin, end, at: 0 }], (all) => all);
+    normAndRotate(work, part, end - begin);
+    out.set(inMemory, begin * width);
+  }
+  return out;
+}
+
+/** The parts of a query or key of heads: projected, normalised and rotated. */
+function headParts(
+  where: string,
+  { kernels, config, layer, rotary, headNorm }: HeadsLayer,
+  { of, head: query, position, row }: Side,
+  x: readonly Part[],
+  component: Component,
+): Part[] {
+  const { headDim, qkNorm } = config;
+  const head = of === "q" ? query : kvHeadOf(config, query);
+  const linear = layer.linears[of];
+  const [begin, end] = [head * headDim, (head + 1) * headDim];
+  const own = row.subarray(begin, end);
+  let parts = addRounding(projectParts(where, kernels, linear, x, begin, end, component), own);
+  if (headNorm) parts = normParts(headNormOf(kernels, config, headNorm, of, head), parts, component);
+  if (qkNorm) {
+    const full = qkNorm.kind === "full";
+    const gain = kernels.memory.f32(layer[`${of}Norm`] + (full ? 4 * begin : 0), headDim);
+    parts = mapParts(parts, freezeNorm({ kind: "rms", eps: qkNorm.eps, gain }, full ? row : sumOf(parts)));
+  }
+  return rotateParts(parts, rotary, rotary?.start ?? 0, position);
+}
+
+/** The layer norm of one head of queries or keys. */
+function headNormOf({ memory }: Kernels, { headDim }: CheckedConfig, norm: HeadNorm, of: "q" | "k", head: number) {
+  const { step, gain, bias } = norm[of];
+  const vector = (at: number) => memory.f32(at + head * step, headDim).slice();
+  return { kind: "layer", eps: norm.eps, gain: vector(gain), bias: bias === NULL ? undefined : vector(bias) } as const;
+}
+
+export const HEAD_VIEW: LayerView<HeadsLayer> = {
+  passes: HEAD_PASSES,
+  vectors({ config, layer, headNorm }) {
+    const vectors = (Object.entries(vectorSizes(config)) as [VectorName, number][]).map(([name, length]) => {
+      return { at: layer[name], length };
+    });
+    for (const [norm, heads] of [
+      [headNorm?.q, config.numHeads],
+      [headNorm?.k, config.numKvHeads],
+    ] as const) {
+      const length = (norm?.step === 0 ? 1 : heads) * config.headDim;
+      vectors.push({ at: norm?.gain ?? NULL, length }, { at: norm?.bias ?? NULL, length });
+    }
+    return vectors.filter(({ at }) => at !== NULL);
+  },
+  mode: ({ layer }) => layer.mode,
+  measuredPages: (_, cached) => cached,
+  sites({ config: { numHeads, numKvHeads, headDim, valueDim } }) {
+    return {
+      q: { count: numHeads, dim: headDim },
+      k: { count: numKvHeads, dim: headDim },
+      v: { count: numKvHeads, dim: valueDim },
+      z: { count: numHeads, dim: valueDim },
+    };
+  },
+  values: (where, { kernels, config, layer }) =>
+    readMatrix(where, kernels, layer.linears.v, 0, config.numKvHeads * config.valueDim),
+  parts: headParts,
+  formulas: formulasOf,
+  stages: headStages,
+};
