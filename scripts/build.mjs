@@ -16,7 +16,7 @@ import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { FILES, HOSTS, jsrManifest, PEERS } from "./entries.mjs";
+import { ENTRIES, HOSTS, importName, jsrManifest, OLD, PEERS } from "./entries.mjs";
 import { writeStamp } from "./stamp.mjs";
 import { flattenTypes } from "./types.mjs";
 
@@ -96,7 +96,7 @@ const common = {
   lineLimit: 160,
 };
 /** Scripts of one expression, so that they run as modules and as none. */
-const workers = FILES.filter(({ worker }) => worker);
+const workers = ENTRIES.filter(({ worker }) => worker);
 // Those that bundles contain as text are minified here, because bundlers do not minify what is in strings.
 for (const { name, source } of workers)
   await build({
@@ -141,7 +141,7 @@ const hostLoadsWasm = (suffixes) => ({
   },
 });
 
-const bundles = FILES.filter(({ worker }) => !worker);
+const bundles = ENTRIES.filter(({ worker }) => !worker);
 /** What has nothing in common with the others but constants, which would become a file that every import loads. */
 const isAlone = ({ name }) => name === "reference";
 /** What each file of dist/ is made from; what several need becomes files of its own in dist/shared/. */
@@ -157,7 +157,7 @@ for (const host of Object.keys(HOSTS))
  * what, it would be some twenty files, and importing them takes Node twice as long.
  */
 const HOST = "./shared/host.js";
-const host = await readHost("src/entries/index.ts", "src/entries/api.ts");
+const host = await readHost("src/entries/index.ts", "src/entries/api.ts", "src/entries/old-names.ts");
 
 // The cache of compiled code belongs to tests, which run what is built.
 for (const old of ["dist", "build/compile-cache"]) rmSync(old, { recursive: true, force: true });
@@ -212,9 +212,19 @@ copyFileSync("src/entries/style.css", "dist/doctor.css");
 chmodSync("dist/cli.js", 0o755);
 
 run(tsc, "-p", "scripts/tsconfig.build.json");
-flattenTypes("build/types", "dist", Object.fromEntries(FILES.map(({ name, source }) => [name, source])));
+flattenTypes("build/types", "dist", Object.fromEntries(ENTRIES.map(({ name, source }) => [name, source])));
+for (const { subpath, name, now } of OLD) {
+  const [before, today] = [subpath, now].map(importName);
+  const { name: target } = ENTRIES.find((entry) => entry.subpath === now);
+  writeFileSync(
+    `dist/${name}.js`,
+    `import { warnOld } from "${HOST}";\nwarnOld("${before}", "${today}");\nexport * from "./${target}.js";\n`,
+  );
+  const title = `/**\n * The old name of \`${today}\`, which the next version does not have.\n * @packageDocumentation\n */\n`;
+  writeFileSync(`dist/${name}.d.ts`, `${title}export * from "./${target}.js";\n`);
+}
 // Deno and JSR do not look for declarations beside a file: it has to name them.
-for (const { name } of FILES) {
+for (const { name } of [...ENTRIES, ...OLD]) {
   const file = `dist/${name}.js`;
   writeFileSync(file, `/* @ts-self-types="./${name}.d.ts" */\n${readFileSync(file, "utf8")}`);
 }

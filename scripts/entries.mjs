@@ -14,18 +14,15 @@ const REPOSITORY = "https://github.com/headwise/headwise";
  * hosts that hand out `.wasm` imports as compiled modules; an entry without it is the same everywhere. `worker` entries are
  * scripts that the build writes by themselves. `budget` is the kB, gzip, that the whole entry may take.
  */
-const ENTRIES = [
+export const ENTRIES = [
   {
     subpath: ".",
     name: "index",
     source: "src/entries/index.ts",
     hosted: "src/entries/index.ts",
-    budget: 49.15, // 48 KiB
+    budget: 48.9, // 48 KiB
   },
   { subpath: "./core", name: "core", source: "src/entries/core.ts" },
-  { subpath: "./inline", name: "index", source: "src/entries/index.ts" },
-  { subpath: "./sessions", name: "sessions", source: "src/entries/sessions.ts" },
-  { subpath: "./heads", name: "heads", source: "src/entries/heads.ts" },
   { subpath: "./weights", name: "weights", source: "src/entries/weights.ts" },
   {
     subpath: "./quantized",
@@ -35,7 +32,6 @@ const ENTRIES = [
   },
   { subpath: "./latent", name: "latent", source: "src/entries/latent.ts", hosted: "src/entries/latent.ts" },
   { subpath: "./models", name: "models", source: "src/entries/models.ts", hosted: "src/entries/models.ts" },
-  { subpath: "./encoders", name: "encoders", source: "src/entries/encoders.ts" },
   { subpath: "./text", name: "text", source: "src/entries/text.ts" },
   { subpath: "./inspect", name: "inspect", source: "src/entries/inspect.ts", hosted: "src/entries/inspect.ts" },
   { subpath: "./configure", name: "configure", source: "src/entries/configure.ts" },
@@ -52,6 +48,19 @@ const ENTRIES = [
   { subpath: "./doctor", name: "doctor", source: "src/entries/doctor.ts" },
 ];
 
+/**
+ * Entries of the version before, which this one still has: each warns once, and is what the entry `now` is. The build writes them.
+ */
+export const OLD = [
+  { subpath: "./inline", name: "inline", now: "." },
+  { subpath: "./heads", name: "heads", now: "." },
+  { subpath: "./sessions", name: "sessions", now: "./models" },
+  { subpath: "./encoders", name: "encoders", now: "./models" },
+];
+
+/** Functions that moved to another entry and still work where they were, with a warning. */
+export const OLD_NAMES = ["selfTest"];
+
 /** Optional packages, which users install for what needs them: bundles import them. */
 export const PEERS = ["@huggingface/jinja", "@huggingface/tokenizers"];
 
@@ -65,16 +74,15 @@ const MODULES = [
   ...["simd-threads", "relaxed-threads"],
 ];
 
-/** Entries that are files of their own: `headwise/inline` is the default entry without the hosts' conditions. */
-export const FILES = ENTRIES.filter(({ name }, i) => ENTRIES.findIndex((each) => each.name === name) === i);
+/** What users import an entry by. */
+export const importName = (subpath) => subpath.replace(".", "headwise");
 
 const script = (name) => `./dist/${name}.js`;
-const importName = (subpath) => subpath.replace(".", "headwise");
 
 /** `exports` of package.json. */
 const exportsMap = () =>
   Object.fromEntries([
-    ...ENTRIES.map(({ subpath, name, hosted }) => [
+    ...[...ENTRIES, ...OLD].map(({ subpath, name, hosted }) => [
       subpath,
       {
         types: `./dist/${name}.d.ts`,
@@ -88,7 +96,7 @@ const exportsMap = () =>
   ]);
 
 /** `exports` of jsr.json, and with `alias` what Parcel resolves subpaths by. */
-const plainExports = () => Object.fromEntries(ENTRIES.map(({ subpath, name }) => [subpath, script(name)]));
+const plainExports = () => Object.fromEntries([...ENTRIES, ...OLD].map(({ subpath, name }) => [subpath, script(name)]));
 const aliases = () => Object.fromEntries(Object.entries(plainExports()).filter(([subpath]) => subpath !== "."));
 
 /** jsr.json, what JSR takes instead of package.json: the same files. */
@@ -109,7 +117,7 @@ export const jsrManifest = ({ name, version, license }) => ({
 /** Where the sources of each import are: `paths` of tsconfig.json. The workers have nothing to import. */
 const paths = () =>
   Object.fromEntries(
-    FILES.filter(({ worker }) => !worker).map(({ subpath, source }) => [importName(subpath), [`./${source}`]]),
+    ENTRIES.filter(({ worker }) => !worker).map(({ subpath, source }) => [importName(subpath), [`./${source}`]]),
   );
 
 /** The same as one path each, from the root: what scripts/source-hooks.mjs resolves. */
@@ -120,6 +128,7 @@ const COPIES = [
   ["package.json", (json) => [json, "repository", { type: "git", url: `git+${REPOSITORY}.git` }]],
   ["package.json", (json) => [json, "homepage", `${REPOSITORY}#readme`]],
   ["package.json", (json) => [json, "bugs", `${REPOSITORY}/issues`]],
+  ["package.json", (json) => [json, "sideEffects", OLD.map(({ name }) => script(name))]],
   ["package.json", (json) => [json, "exports", exportsMap()]],
   ["package.json", (json) => [json, "alias", aliases()]],
   ["tsconfig.json", (json) => [json.compilerOptions, "paths", paths()]],

@@ -5,13 +5,13 @@ import { relative, resolve } from "node:path";
 import { build } from "esbuild";
 
 /**
- * The modules that `entry` is made of, besides itself, `listed` (which only exports what others do) and `.wasm`: their paths,
+ * The modules that `entry` is made of, besides itself, `listed` (which only export what others do, under other names too) and `.wasm`: their paths,
  * and a source that exports all they export.
  */
-export async function readHost(entry, listed) {
+export async function readHost(entry, ...listed) {
   const options = { format: "esm", write: false, metafile: true };
   const graph = await build({ ...options, entryPoints: [entry], bundle: true, external: ["*.wasm"] });
-  const entryPoints = Object.keys(graph.metafile.inputs).filter((file) => file !== entry && file !== listed);
+  const entryPoints = Object.keys(graph.metafile.inputs).filter((file) => ![entry, ...listed].includes(file));
   // Not bundled, so that every export of a file is listed.
   const { metafile } = await build({ ...options, entryPoints, outdir: "." });
   const owners = new Map();

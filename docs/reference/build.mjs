@@ -7,7 +7,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Extractor, ExtractorConfig } from "@microsoft/api-extractor";
 import { Application } from "typedoc";
-import { FILES } from "../../scripts/entries.mjs";
+import { ENTRIES } from "../../scripts/entries.mjs";
 
 const root = join(import.meta.dirname, "../..");
 const out = join(import.meta.dirname, "out");
@@ -17,7 +17,7 @@ const reports = join(root, "build/report");
 const tsconfig = join(import.meta.dirname, "tsconfig.json");
 const check = process.argv.includes("--check");
 /** A worker's script has nothing to import. */
-const entries = FILES.filter(({ worker }) => !worker);
+const entries = ENTRIES.filter(({ worker }) => !worker);
 
 /** Types that only spell out an exported one. The reports have them. */
 const HELPER_TYPES = [
@@ -27,6 +27,7 @@ const HELPER_TYPES = [
     "Global",
     "KernelTable",
     "PlainDtype",
+    "PlannedBytes",
     "RangeFetch",
     "Twin",
     "WasmAddress",

@@ -1,7 +1,14 @@
 // Unbatched rows, weights as X @ W without biases, and a mask that is added to the scores.
 
-import { attend, createAttention, createCache, scaledDotProductAttention, type Tensor } from "headwise";
-import { mergeHeads, splitHeads } from "headwise/heads";
+import {
+  attend,
+  createAttention,
+  createCache,
+  mergeHeads,
+  scaledDotProductAttention,
+  splitHeads,
+  type Tensor,
+} from "headwise";
 import { maxAbs, minus, product, python, type Tutorial, tuple } from "./layers.ts";
 import { TorchRandom } from "./torch-random.ts";
 

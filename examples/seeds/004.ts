@@ -1,7 +1,14 @@
 // Splitting and combining heads, groups of heads that share keys and values, and what that saves.
 
-import { attendWithMaps, createAttention, plan, scaledDotProductAttention, type Tensor } from "headwise";
-import { mergeHeads, splitHeads } from "headwise/heads";
+import {
+  attendWithMaps,
+  createAttention,
+  mergeHeads,
+  plan,
+  scaledDotProductAttention,
+  splitHeads,
+  type Tensor,
+} from "headwise";
 import { commas, maxAbs, minus, parameters, product, python, type Tutorial, tuple, zeros } from "./layers.ts";
 import { TorchRandom } from "./torch-random.ts";
 

@@ -2,7 +2,7 @@
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join, posix } from "node:path";
-import { FILES } from "../../scripts/entries.mjs";
+import { ENTRIES } from "../../scripts/entries.mjs";
 import { referenceText } from "./declarations.ts";
 import type { Examples } from "./examples.ts";
 import { type Rendered, renderMarkdown, resolveLink } from "./markdown.ts";
@@ -57,7 +57,7 @@ export function renderDocuments(
     const rendered = renderMarkdown(text, { link: linkFrom(file), image, example });
     return { ...rendered, path: pages.get(file) as string, group, images };
   });
-  const entries = FILES.filter(({ worker }) => !worker).map(({ subpath, name }): DocumentPage => {
+  const entries = ENTRIES.filter(({ worker }) => !worker).map(({ subpath, name }): DocumentPage => {
     const title = subpath.replace(/^\./, "headwise");
     const text = referenceText(title, readFileSync(join(root, "dist", `${name}.d.ts`), "utf8"));
     const link = linkFrom("docs/reference/x.md");

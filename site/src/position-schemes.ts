@@ -1,8 +1,15 @@
 // Six ways to encode the positions of tokens, computed by the kernels of the package. The head is neutral: its queries and
 // keys are the contents themselves, without projections.
 
-import { alibiSlopes, type Kernels, type RopeScaling, scaledDotProductAttention, type Tensor } from "headwise";
-import { applyRope, ropeTables } from "headwise/heads";
+import {
+  alibiSlopes,
+  applyRope,
+  type Kernels,
+  type RopeScaling,
+  ropeTables,
+  scaledDotProductAttention,
+  type Tensor,
+} from "headwise";
 import { normals } from "../worker/random.ts";
 
 /** Floats of a query or key. */

@@ -1,5 +1,6 @@
 // Vectors of texts by the model that is loaded, kept for as long as it is, so that a changed line is the only one that is read.
 
+import type { Encoder } from "headwise/models";
 import { FloatDigest } from "../../src/tools/diagnostics/self-test.ts";
 import type { Call } from "./call.ts";
 import { type Join, joinLines } from "./clusters.ts";
@@ -71,7 +72,7 @@ async function embedTexts(
   { pooling, prefix }: EmbedGiven,
   { report, signal }: Call,
 ): Promise<Float32Array[]> {
-  const { model, tokenizer } = loadedModel();
+  const { model, tokenizer } = loadedModel<Encoder>();
   if (kept.size > MOST_KEPT) kept = new Map();
   const own = kept;
   const nameOf = (text: string) => JSON.stringify([pooling, prefix + text]);
@@ -82,7 +83,7 @@ async function embedTexts(
     if (read.length >= 1 && read.length <= most) return read;
     throw new Error(`“${text.slice(0, 40)}” has ${read.length} tokens; the model reads from 1 to ${most}.`);
   });
-  const { embedAsync } = await import("headwise/encoders");
+  const { embedAsync } = await import("headwise/models");
   for (let at = 0; at < missing.length; at += AT_ONCE) {
     signal.throwIfAborted();
     const vectors = await embedAsync(model, ids.slice(at, at + AT_ONCE), { pooling, normalize: true, signal });

@@ -6,6 +6,7 @@ import { statistics } from "headwise/inspect";
 import { latent } from "headwise/latent";
 import {
   createBrowserStore,
+  type Encoder,
   gguf,
   type LoadModelOptions,
   loadModel,
@@ -39,9 +40,9 @@ export interface Loaded {
   readonly reason: string;
 }
 
-interface Current {
+interface Current<Of = Model> {
   readonly kernels: Kernels;
-  readonly model: Model;
+  readonly model: Of;
   /** Loads the model again, with its matrices in another format. */
   loadAs(weights: WeightFormat): Promise<Model>;
   readonly tokenizer: Tokenizer;
@@ -50,7 +51,7 @@ interface Current {
 /** A format that all matrices of a model may be loaded in. */
 export type WeightFormat = Extract<NonNullable<LoadModelOptions["weights"]>, string>;
 
-let current: Current | undefined;
+let current: Current<Model | Encoder> | undefined;
 /** The model once more, in another format. */
 let other: { readonly weights: WeightFormat; readonly model: Promise<Model> } | undefined;
 let kernels: { readonly deterministic: boolean; readonly started: Promise<Kernels> } | undefined;
@@ -68,10 +69,10 @@ export function onRelease(release: () => void): void {
 export const replaced = (): DOMException =>
   new DOMException("The model or the text was replaced meanwhile.", "AbortError");
 
-/** The model that was loaded last. */
-export function loadedModel(): Current {
+/** The model that was loaded last: a page loads models of one kind. */
+export function loadedModel<Of extends Model | Encoder = Model>(): Current<Of> {
   if (!current) throw new Error("No model is loaded.");
-  return current;
+  return current as Current<Of>;
 }
 
 /** A file beside the models of the site, from the worker's place in assets/. */
@@ -134,7 +135,7 @@ export async function loadTask(
   const options = { gguf, onProgress, signal, store };
   const model =
     kind === "encoder"
-      ? await (await import("headwise/encoders")).loadEncoder(own, place, options)
+      ? await (await import("headwise/models")).loadEncoder(own, place, options)
       : await loadModel(own, place, options);
   if (load !== loads) {
     model.release();

@@ -1,8 +1,7 @@
 // The session of the model that is loaded, and a copy of it that outlives the page: its cache pages in the browser's storage.
 
 import { modelDigest } from "headwise/inspect";
-import { createSession, type Model, type Session } from "headwise/models";
-import { type CachePage, exportSession, importSession } from "headwise/sessions";
+import { type CachePage, createSession, exportSession, importSession, type Model, type Session } from "headwise/models";
 import { FloatDigest } from "../../src/tools/diagnostics/self-test.ts";
 import { loadedModel, onRelease, replaced } from "./load.ts";
 import { keep, kept } from "./storage.ts";
@@ -37,7 +36,7 @@ const hasDigests = (): boolean => globalThis.crypto?.subtle !== undefined;
 /** Keeps a session under a name; the next visit goes on with the same bits. Returns a digest of all keys and values. */
 export async function keepSession(name: string, own: Session): Promise<string> {
   const read = { ids: [...own.tokens], pages: exportSession(own) };
-  if (hasDigests()) await keep(name, { model: await identityOf(own.model), ...read } satisfies Kept);
+  if (hasDigests()) await keep(name, { model: await identityOf(loadedModel().model), ...read } satisfies Kept);
   const digest = new FloatDigest();
   for (const { bytes } of read.pages.flat())
     digest.add(new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length >> 2));

@@ -11,8 +11,8 @@ import {
   plan,
 } from "headwise";
 import { createLatentAttention, latent, planLatent } from "headwise/latent";
+import { type CachePage, exportPages, importPages } from "headwise/models";
 import { quantized } from "headwise/quantized";
-import { type CachePage, exportPages, importPages } from "headwise/sessions";
 import { loadKernels } from "headwise/threads";
 import type { Call } from "./call.ts";
 import { pause } from "./pause.ts";

@@ -14,6 +14,7 @@ export {
   attendMany,
   attendWithMaps,
 } from "../layers/api/attend.ts";
+export { type ApplyRopeOptions, applyRope, mergeHeads, splitHeads } from "../layers/api/heads.ts";
 export {
   type LinearAsyncOptions,
   type LinearPlan,
@@ -36,7 +37,7 @@ export type {
 export { alibiSlopes } from "../layers/attention/config.ts";
 export type { Mask, MaskOptions } from "../layers/attention/mask.ts";
 export type { PlacementOptions } from "../layers/attention/positions.ts";
-export type { RopeConfig, RopeScaling, RopeWithDim } from "../layers/attention/rope.ts";
+export { type RopeConfig, type RopeScaling, type RopeWithDim, ropeTables } from "../layers/attention/rope.ts";
 export type {
   AttentionWeights,
   CommonWeights,
@@ -59,6 +60,8 @@ export type { SliceOptions } from "../layers/pass/slices.ts";
 export type { CacheStage } from "../layers/state/formats.ts";
 export { type CacheOptions, createKvCache, type KvCache, type KvCacheOptions } from "../layers/state/kv-cache.ts";
 export type { CacheFormat, CacheFormats } from "../layers/state/pages.ts";
-export { type SelfTest, selfTest } from "../tools/diagnostics/self-test.ts";
+export type { SelfTest } from "../tools/diagnostics/self-test.ts";
 export type { Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
+export type { MemoryPlan } from "../wasm/memory.ts";
 export type { Build, ModuleSource, WasmSource } from "../wasm/modules.ts";
+export { selfTest } from "./old-names.ts";

@@ -13,4 +13,5 @@ export {
   type Surroundings,
   type WorkReport,
 } from "../tools/diagnostics/doctor.ts";
+export { type SelfTest, type SelfTested, selfTest } from "../tools/diagnostics/self-test.ts";
 export type { DotProduct } from "../wasm/int-dot.ts";

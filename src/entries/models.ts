@@ -1,5 +1,7 @@
 /**
- * Whole decoders: from config.json and safetensors, or a GGUF file, to tokens.
+ * Whole models, from config.json and safetensors or a GGUF file: decoders, and the tokens that they go on with; encoders, and vectors
+ * of texts, states of tokens, logits of masked tokens; models with two halves. Caches and sessions as pages of bytes, to store a
+ * conversation and continue it later, in another process or on another machine.
  * @packageDocumentation
  */
 
@@ -8,6 +10,7 @@ import decodersSimd from "../../build/decoders-simd.wasm";
 import type { ModelKernels } from "../wasm/modules.ts";
 
 export type { PieceStore } from "../base/platform/piece-stores.ts";
+export type { Tensor } from "../base/tensor/tensor.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
 export type { UrlSourceOptions } from "../files/http-source.ts";
 export type { ModelSource } from "../files/model-files.ts";
@@ -18,7 +21,8 @@ export {
   type ModelStore,
   type StoreOptions,
 } from "../files/store.ts";
-export type { Model } from "../models/blocks/model.ts";
+export { type CachePage, exportPages, importPages } from "../layers/state/export.ts";
+export type { LoadedModel, Model, ModelKind } from "../models/blocks/model.ts";
 export {
   type ForwardAsyncOptions,
   type ForwardOptions,
@@ -28,6 +32,32 @@ export {
   type TokenIds,
 } from "../models/decoder/forward.ts";
 export { createSession, type Session, type SessionOptions } from "../models/decoder/session.ts";
+export { exportSession, importSession } from "../models/decoder/session-pages.ts";
+export type { Batch, BatchOptions, TextTokenizer } from "../models/encoder/encode.ts";
+export {
+  type EmbedOptions,
+  embed,
+  embedAsync,
+  encode,
+  encodeAsync,
+  type MaskedLogits,
+  type MaskedLogitsOptions,
+  maskedLogits,
+  type Pooling,
+} from "../models/encoder/encode.ts";
+export {
+  type Encoder,
+  type EncoderPlan,
+  type EncoderPlanSizes,
+  type LoadEncoderOptions,
+  type LoadSeq2SeqOptions,
+  loadEncoder,
+  loadSeq2Seq,
+  planEncoder,
+  type Seq2Seq,
+} from "../models/encoder/load.ts";
+export { type LogMelOptions, logMel, logMelAsync } from "../models/encoder/log-mel.ts";
+export { type ReadSourceOptions, readSource } from "../models/encoder/read-source.ts";
 export {
   type GeneratedToken,
   type GenerateOptions,
@@ -51,7 +81,7 @@ export { type ModelSelfTest, selfTestModels } from "../tools/diagnostics/self-te
 export type { DecoderModules, ModelKernels } from "../wasm/modules.ts";
 
 /**
- * Kernels for whole decoders, for both builds.
+ * Kernels for whole models, for both builds.
  * @example
  * import { loadKernels } from "headwise";
  * import { models } from "headwise/models";

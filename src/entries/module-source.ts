@@ -1,7 +1,7 @@
 import { builtinModule } from "../base/platform/host.ts";
 import { readFields } from "../base/util/arguments.ts";
 import { HeadwiseError, tagOf } from "../base/util/errors.ts";
-import { LOAD_OPTIONS } from "../wasm/kernels.ts";
+import { LOAD_OPTIONS, type LoadOptions } from "../wasm/kernels.ts";
 import { expectWasm } from "../wasm/modules.ts";
 
 interface FileSystem {
@@ -12,7 +12,7 @@ interface FileSystem {
  * The options with `module` resolved: a promise replaced by its value, a URL or a Response by the bytes, which must be
  * wasm. Fields are checked and read first, so that nothing is fetched in vain.
  */
-export async function openModule<Given extends { readonly module?: unknown }>(given: Given): Promise<Given> {
+export async function openModule(given: LoadOptions): Promise<LoadOptions> {
   const options = readFields("loadKernels", "options", given, LOAD_OPTIONS);
   const module = await settled("a promise that fulfils, got one rejected", () => options.module);
   const isUrl = tagOf(module) === "URL";

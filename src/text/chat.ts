@@ -2,10 +2,10 @@
 
 import { expectFlag, expectRecord, readFields } from "../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../base/util/errors.ts";
+import { readOptions } from "../base/util/other-names.ts";
 import { reasonOf } from "../base/util/strings.ts";
 import type { Model } from "../models/blocks/model.ts";
 import type { Session } from "../models/decoder/session.ts";
-import { readOptions } from "../models/load/read-options.ts";
 import {
   type GenerateTextOptions,
   prepareText,

@@ -2,21 +2,20 @@
 
 import { expectFlag, readFields } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, underName } from "../base/util/errors.ts";
+import { readOptions } from "../base/util/other-names.ts";
 import { reasonOf } from "../base/util/strings.ts";
 import { withEnd } from "../base/util/with-end.ts";
-import { expectModel, type Model } from "../models/blocks/model.ts";
+import { expectModel, type LoadedModel, type Model } from "../models/blocks/model.ts";
 import { readIds, type TokenIds } from "../models/decoder/forward.ts";
 import { createSession, expectSession, expectUnused, nearestLength, type Session } from "../models/decoder/session.ts";
 import {
   type Begun,
-  GENERATE_OPTIONS,
   type GeneratedToken,
   type GenerateOptions,
   type GenerationEnd,
   generateTokens,
   wasAborted,
 } from "../models/generate/generate.ts";
-import { readOptions } from "../models/load/read-options.ts";
 import { expectTokenizer, type Tokenizer } from "./tokenizer.ts";
 
 /** Options of `generateText`: those of `generate`, and for text. */
@@ -58,7 +57,22 @@ export interface TextGeneration extends AsyncGenerator<string, TextEnd, void> {
   readonly end: Promise<TextEnd>;
 }
 
-export const TEXT_OPTIONS: readonly (keyof GenerateTextOptions)[] = [...GENERATE_OPTIONS, "stop", "keepSpecial"];
+export const TEXT_OPTIONS = [
+  "temperature",
+  "topK",
+  "topP",
+  "minP",
+  "repetitionPenalty",
+  "seed",
+  "logitsProcessors",
+  "signal",
+  "sliceMs",
+  "maxTokens",
+  "stopIds",
+  "draft",
+  "stop",
+  "keepSpecial",
+] as const;
 
 /**
  * Generates text behind a prompt, and gives it in pieces of whole characters as they come. No piece ever changes.
@@ -129,7 +143,7 @@ export async function prepareText(
   tokenizer: Tokenizer,
   options: GenerateTextOptions,
   begun: Begun,
-  makePrompt: (model: Model) => Promise<Prompt>,
+  makePrompt: (model: LoadedModel) => Promise<Prompt>,
 ): Promise<TextWork> {
   const isSession = typeof Object(on).truncate === "function";
   if (isSession) expectSession(where, on as Session);
@@ -151,7 +165,7 @@ export async function prepareText(
   const start = isText && model.encoder ? [expectStart(where, model)] : [];
   const prompt = readPrompt(where, tokenizer, ids, model.vocabSize, most, start);
   const stream = streamText(where, tokenizer, context ? prompt : [], isKept);
-  const session = isSession ? (on as Session) : openSession(where, model, prompt.length, given.maxTokens);
+  const session = isSession ? (on as Session) : openSession(where, on as Model, prompt.length, given.maxTokens);
   let reused = 0;
   const unread = () => {
     reused = reuse(where, session, prompt);
@@ -224,7 +238,7 @@ async function* writePieces(prepare: () => Promise<TextWork>, written: Written):
 }
 
 /** The token that the decoder of a model with two halves begins with. */
-function expectStart(where: string, { spec: { startId } }: Model): number {
+function expectStart(where: string, { spec: { startId } }: LoadedModel): number {
   if (startId !== undefined) return startId;
   const rule = "a model whose config.json states decoder_start_token_id, or ids as the prompt";
   throw new RangeError(`${where}: session expected ${rule}, got neither`);

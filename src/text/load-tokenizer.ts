@@ -1,13 +1,13 @@
 import { expectFunction, expectSignal, readFields } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
 import type { Global } from "../base/util/global.ts";
+import { readOptions } from "../base/util/other-names.ts";
 import { parseJson } from "../base/util/strings.ts";
 import { type GgufFile, readGgufMetadata } from "../files/gguf/gguf.ts";
 import { type ModelSource, readTexts } from "../files/model-files.ts";
 import { hubHint } from "../files/model-folder.ts";
 import type { ModelStore } from "../files/store.ts";
 import { GENERATION } from "../models/families/facts.ts";
-import { readOptions } from "../models/load/read-options.ts";
 import { readVocabulary, toTokenizerFiles } from "./gguf/tokenizer-json.ts";
 import { findTokenizers, type TokenizersLibrary } from "./libraries.ts";
 import { makeTokenizer, type Tokenizer } from "./tokenizer.ts";
@@ -63,7 +63,7 @@ const MODEL = "config.json";
  */
 export async function loadTokenizer(source: ModelSource, options: LoadTokenizerOptions = {}): Promise<Tokenizer> {
   const where = "loadTokenizer";
-  const known = ["library", "signal", "store", "integrity"];
+  const known = ["library", "signal", "store", "integrity"] as const;
   const { library: given, signal, store, integrity } = readOptions(where, options, known);
   if (signal !== undefined) expectSignal(where, signal);
   if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);

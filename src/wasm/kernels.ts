@@ -7,7 +7,6 @@ import type { LinearMemory } from "./memory.ts";
 import {
   type Build,
   type Builds,
-  EXTRAS,
   type Instance,
   type KernelGroup,
   type LatentKernels,
@@ -97,7 +96,15 @@ export function expectKernels(where: string, kernels: Kernels, name = "kernels")
 }
 
 /** Fields of LoadOptions. */
-export const LOAD_OPTIONS: readonly string[] = ["module", "deterministic", "threads", ...Object.keys(EXTRAS)];
+export const LOAD_OPTIONS = [
+  "module",
+  "deterministic",
+  "threads",
+  "quantized",
+  "latent",
+  "models",
+  "statistics",
+] as const;
 
 /** Throws unless `threads` is "auto" or an integer from 1 to 64. Returns it. */
 export function expectThreads(threads: unknown): number | "auto" {

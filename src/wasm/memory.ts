@@ -13,6 +13,35 @@ import type {
   U16Ptr,
 } from "./abi.ts";
 
+/** What the plan functions count, each in bytes of linear memory. */
+interface PlannedBytes {
+  /** Bytes that the layer or the model holds. */
+  readonly weights: number;
+  /** Bytes that the cache of a layer holds, or a call without a cache while it runs. */
+  readonly cache: number;
+  /** Bytes that all sessions of a model hold. */
+  readonly sessions: number;
+  /**
+   * Bytes that all calls on the same kernels share. They are kept at their largest size, which does not grow beyond 256 rows, nor with
+   * the length of a sequence except for maps and masks. A running asynchronous call takes as much again.
+   */
+  readonly scratch: number;
+  /** What a call takes besides, and frees at its end: the keys and values of some heads if it is expanded, or keys for maps. */
+  readonly call: number;
+  /** The sum of all fields. */
+  readonly total: number;
+}
+
+/**
+ * Exact bytes of linear memory: how much `kernels.usedBytes` grows on one thread. Each thread more takes 80 to 256 KB, and with an
+ * f16 cache every thread takes another 128·(headDim + valueDim)·4 bytes. `Held` are the fields of a plan besides those that all
+ * plans have.
+ */
+export type MemoryPlan<Held extends "cache" | "sessions" | "call" = never> = Pick<
+  PlannedBytes,
+  "weights" | "scratch" | "total" | Held
+>;
+
 const WASM_PAGE = 65_536;
 /** The largest size of a memory: 4 GiB less one page, so that every end address is a u32. */
 export const LARGEST_MEMORY: number = 2 ** 32 - WASM_PAGE;

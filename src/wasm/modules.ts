@@ -393,7 +393,7 @@ function readExtras(choice: Choice): Extra[] {
     const given = readFields("loadKernels", option, modules, ["simd", "relaxed"]);
     const builds = Object.entries(given).map(([build, parts]) => [
       build,
-      readFields("loadKernels", `${option}.${build}`, parts as Sources, EXTRAS[option]),
+      readFields("loadKernels", `${option}.${build}`, parts as Sources, EXTRAS[option] as readonly (keyof Sources)[]),
     ]);
     return { option, builds: Object.fromEntries(builds) };
   });

@@ -1,6 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { OLD } from "../../scripts/entries.mjs";
 
 /** A user's project: a folder with the package installed from its tarball. */
 export interface Project {
@@ -45,9 +46,12 @@ export function installProject(folder: string, tarball: string): Project {
 /** Entries that are scripts for workers, which a page must not import. */
 const SCRIPTS = ["./worker", "./shards-worker"];
 
+/** They warn. */
+const OLD_ENTRIES = OLD.map(({ subpath }) => subpath);
+
 /** The entries that a page imports. */
 function entriesOf({ files }: Project): readonly (readonly [name: string, file: string])[] {
-  return [...files].filter(([name, file]) => file.endsWith(".js") && !SCRIPTS.includes(name));
+  return [...files].filter(([name, file]) => file.endsWith(".js") && ![...SCRIPTS, ...OLD_ENTRIES].includes(name));
 }
 
 /** The import map that a page needs to import the package by its name, with files that lie at `base`. */

@@ -1,5 +1,5 @@
 import { type Kernels, type Mask, scaledDotProductAttention, type Tensor } from "../../src/entries/core.ts";
-import { applyRope } from "../../src/entries/heads.ts";
+import { applyRope } from "../../src/entries/index.ts";
 import { joinLast, splitLast, swapAxes } from "./arrays.ts";
 import type { Case, Outcome } from "./case.ts";
 

@@ -11,7 +11,7 @@ import {
   scaledDotProductAttention,
   type Tensor,
 } from "../../src/entries/core.ts";
-import { splitHeads } from "../../src/entries/heads.ts";
+import { splitHeads } from "../../src/entries/index.ts";
 import { identity } from "./arrays.ts";
 import type { Case, Outcome, Values } from "./case.ts";
 import { product } from "./case.ts";

@@ -58,6 +58,35 @@ test("headwise runs with the bytes inlined", () => {
   expect(run(code.replace("loadKernels()", "loadKernels({ deterministic: true })"))).toBe("simd 1,2,3,4");
 });
 
+test("old entries and names are what took their place, and each warns once, with the new name", () => {
+  const code = `
+    import { selfTest, loadKernels } from "headwise/inline";
+    import * as heads from "headwise/heads";
+    import * as sessions from "headwise/sessions";
+    import * as encoders from "headwise/encoders";
+    import * as headwise from "headwise";
+    import * as models from "headwise/models";
+    await import("headwise/encoders");
+    const kernels = await loadKernels();
+    const passed = [selfTest(kernels).ok, selfTest(kernels).ok];
+    const same = (old, now) => Object.keys(now).every((name) => old[name] === now[name]);
+    console.log(...passed, same(heads, headwise), same(sessions, models), same(encoders, models));`;
+  const { stdout, stderr } = spawnSync(process.execPath, ["--input-type=module", "-e", code], {
+    cwd: root,
+    encoding: "utf8",
+  });
+  expect(stdout).toBe("true true true true true\n");
+  const warning = (name: string, now: string) =>
+    `headwise: ${name} is an old name, which the next version does not have: use ${now}`;
+  expect(stderr.trim().split("\n")).toEqual([
+    warning("headwise/inline", "headwise"),
+    warning("headwise/heads", "headwise"),
+    warning("headwise/sessions", "headwise/models"),
+    warning("headwise/encoders", "headwise/models"),
+    warning("selfTest of headwise", "selfTest of headwise/doctor"),
+  ]);
+});
+
 test("headwise/core runs with a module of your own", () => {
   const code = `import { readFileSync } from "node:fs";
     import { attend, createAttention, loadKernels } from "headwise/core";
@@ -191,7 +220,7 @@ test("no file imports another for its side effects", () => {
 });
 
 test.each([
-  ["attend", "attend(attention, [1, 2, 3, 4])", ["attend", "readAttend", "expectFloats"]],
+  ["attend", "attend(attention, [1, 2, 3, 4])", ["attend", "readCall", "expectFloats"]],
   ["createCache", "createCache(attention, {})", ["createCache", "expectInt"]],
 ])("an uncaught error of %s prints less than 1.5 KB, its line of code and the functions by name", (_, call, names) => {
   const code = `import { attend, createAttention, createCache, loadKernels } from "headwise";

@@ -5,9 +5,8 @@ import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import * as core from "../../src/entries/core.ts";
 import { HeadwiseError, type Kernels, type Tensor } from "../../src/entries/core.ts";
-import * as headOps from "../../src/entries/heads.ts";
 import * as latents from "../../src/entries/latent.ts";
-import * as sessions from "../../src/entries/sessions.ts";
+import * as sessions from "../../src/entries/models.ts";
 import * as shards from "../../src/entries/shards.ts";
 import * as weightsapi from "../../src/entries/weights.ts";
 import { createSharded } from "../../src/hosts/shards/attention.ts";
@@ -19,7 +18,7 @@ import { latentWeights } from "../support/latent-layers.ts";
 import { firstDifference, kernelsOf, matrix } from "../support/layers.ts";
 import { shardBuilds } from "../support/shards.ts";
 
-const headwise = { ...core, ...headOps, ...latents, ...sessions, ...shards, ...weightsapi };
+const headwise = { ...core, ...latents, ...sessions, ...shards, ...weightsapi };
 
 const HOSTILE: readonly unknown[] = [
   undefined,

@@ -13,7 +13,7 @@ import {
   HeadwiseError,
   type Kernels,
 } from "../../src/entries/core.ts";
-import { type CachePage, exportPages, importPages } from "../../src/entries/sessions.ts";
+import { type CachePage, exportPages, importPages } from "../../src/entries/models.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../support/layers.ts";

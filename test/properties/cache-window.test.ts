@@ -18,7 +18,7 @@ import {
   plan,
   type Tensor,
 } from "../../src/entries/core.ts";
-import { type CachePage, exportPages, importPages } from "../../src/entries/sessions.ts";
+import { type CachePage, exportPages, importPages } from "../../src/entries/models.ts";
 import { chunkRows } from "../../src/layers/attention/heads.ts";
 import { pageBytes } from "../../src/layers/state/pages.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";

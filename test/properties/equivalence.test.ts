@@ -14,7 +14,7 @@ import {
   scaledDotProductAttention,
   type Tensor,
 } from "../../src/entries/core.ts";
-import { applyRope, ropeTables } from "../../src/entries/heads.ts";
+import { applyRope, ropeTables } from "../../src/entries/index.ts";
 import { attendReference } from "../../src/reference/attend.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../support/harness.ts";

@@ -12,7 +12,7 @@ import {
   scaledDotProductAttention,
   type Tensor,
 } from "../../src/entries/core.ts";
-import { type CachePage, exportPages, importPages } from "../../src/entries/sessions.ts";
+import { type CachePage, exportPages, importPages } from "../../src/entries/models.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { failKernels } from "../support/failing-kernels.ts";
 import { floats } from "../support/harness.ts";

@@ -18,7 +18,7 @@ import {
   type Kernels,
 } from "../../src/entries/core.ts";
 import { createLatentAttention, type LatentAttention, type LatentConfig } from "../../src/entries/latent.ts";
-import { exportPages, importPages } from "../../src/entries/sessions.ts";
+import { exportPages, importPages } from "../../src/entries/models.ts";
 import {
   attendLatentReference,
   type ReferenceLatentOptions,

@@ -1,9 +1,11 @@
 // Memory over a life: what is planned is what is taken, what is released comes back, and a refusal changes nothing.
 
 import { describe, expect, test, vi } from "vitest";
+import * as headwise from "../../src/entries/core.ts";
 import {
   type AttendOptions,
   type AttentionConfig,
+  applyRope,
   attend,
   attendWithMaps,
   createAttention,
@@ -12,13 +14,14 @@ import {
   HeadwiseError,
   type Kernels,
   linear,
+  mergeHeads,
   plan,
   scaledDotProductAttention,
-  selfTest,
+  splitHeads,
   type Tensor,
 } from "../../src/entries/core.ts";
-import { applyRope, mergeHeads, splitHeads } from "../../src/entries/heads.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
+import { selfTest } from "../../src/tools/diagnostics/self-test.ts";
 import { floats } from "../support/harness.ts";
 import { firstDifference, kernelsOf, randomLayer, randomWeights } from "../support/layers.ts";
 import { sampledSeeds } from "../support/sampled.ts";
@@ -227,7 +230,7 @@ test("after kernels.release() every use throws RELEASED", async () => {
     "mergeHeads: kernels was released": () => mergeHeads(kernels, tensor(1, 1, 2)),
     "createLinear: kernels was released": () => createLinear(kernels, { weight: tensor(4, 8) }),
     "linear: layer.kernels was released": () => linear(layer, x),
-    "selfTest: kernels was released": () => selfTest(kernels),
+    "selfTest: kernels was released": () => selfTest(headwise, kernels),
     "read: cache.kernels was released": () => cache.read(),
     "kernels: used after release": () => kernels.usedBytes,
   };

@@ -4,10 +4,9 @@
 import { describe, expect, test } from "vitest";
 import type { Attention, Cache, Kernels } from "../../src/entries/core.ts";
 import * as core from "../../src/entries/core.ts";
-import * as headOps from "../../src/entries/heads.ts";
 import { createLatentAttention, planLatent } from "../../src/entries/latent.ts";
+import * as sessions from "../../src/entries/models.ts";
 import { quantizeReport } from "../../src/entries/quantized.ts";
-import * as sessions from "../../src/entries/sessions.ts";
 import * as files from "../../src/entries/weights.ts";
 import { quantizeTensor, toFloats, writeSafetensors } from "../../src/entries/weights.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
@@ -17,7 +16,7 @@ import { firstDifference, kernelsOf } from "../support/layers.ts";
 import { wasmOf } from "../support/modules.ts";
 import { calls, sampled } from "../support/sampled.ts";
 
-const headwise = { ...core, ...headOps, ...sessions, ...files };
+const headwise = { ...core, ...sessions, ...files };
 
 /** Handles of one trial, which it may release. */
 interface World {

@@ -10,7 +10,7 @@ import {
   scaledDotProductAttention,
   type Tensor,
 } from "../../src/entries/core.ts";
-import { exportPages, importPages } from "../../src/entries/sessions.ts";
+import { exportPages, importPages } from "../../src/entries/models.ts";
 import { createKvState, expectPages, type KvState } from "../../src/layers/state/state.ts";
 import { forward, forwardAsync } from "../../src/models/decoder/forward.ts";
 import { createSession, type Session, type SessionOptions } from "../../src/models/decoder/session.ts";

@@ -3,12 +3,9 @@
 import { Worker } from "node:worker_threads";
 import { afterEach, describe, expect, test } from "vitest";
 import { findHost } from "../../src/base/platform/workers.ts";
+import * as headwise from "../../src/entries/core.ts";
 import { LIMITS, loadThreaded } from "../../src/hosts/threads/load.ts";
-import { attend, attendWithMaps } from "../../src/layers/api/attend.ts";
-import { scaledDotProductAttention } from "../../src/layers/api/sdpa.ts";
-import { createAttention } from "../../src/layers/attention/attention.ts";
 import type { AttentionConfig } from "../../src/layers/attention/config.ts";
-import { createCache } from "../../src/layers/pass/cache.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import { selfTest } from "../../src/tools/diagnostics/self-test.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
@@ -24,6 +21,8 @@ import {
   workerSource,
 } from "../support/layers.ts";
 import { sampled } from "../support/sampled.ts";
+
+const { attend, attendWithMaps, createAttention, createCache, scaledDotProductAttention } = headwise;
 
 const held: Kernels[] = [];
 afterEach(() => {
@@ -132,7 +131,7 @@ describe.each(shippedBuilds)("%s", (build) => {
 
   test("threads reach the published digest", async () => {
     const kernels = await hold(threadedKernels(build, 3));
-    expect(selfTest(kernels)).toMatchObject({ ok: true });
+    expect(selfTest(headwise, kernels)).toMatchObject({ ok: true });
   });
 });
 

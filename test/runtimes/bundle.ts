@@ -27,9 +27,8 @@ const selfContained: Plugin = {
     const given = { path: join(here, "given.ts") };
     onResolve({ filter: /^headwise($|\/)/ }, () => given);
     // The entries of the package are given; other sources, such as the twins, are the suite's own means of comparison.
-    onResolve(
-      { filter: /\/src\/(?:entries\/(?:core|heads|index|sessions|weights)|api\/latent-attention)\.ts$/ },
-      ({ kind }) => (kind === "import-statement" ? given : undefined),
+    onResolve({ filter: /\/src\/(?:entries\/(?:core|index|weights)|api\/latent-attention)\.ts$/ }, ({ kind }) =>
+      kind === "import-statement" ? given : undefined,
     );
     onResolve({ filter: /^node:(fs|path|crypto)$/ }, ({ path }) => ({
       path: join(here, "shims", `${path.slice(5)}.ts`),

@@ -2,13 +2,11 @@
 // is one bundle without it. Adapters of test/conformance and the example's decoder import these names for "headwise".
 
 import type * as Configure from "../../src/entries/configure.ts";
-import type * as Encoders from "../../src/entries/encoders.ts";
-import type * as Heads from "../../src/entries/heads.ts";
+import type * as Doctor from "../../src/entries/doctor.ts";
 import type * as Headwise from "../../src/entries/index.ts";
 import type * as Inspect from "../../src/entries/inspect.ts";
 import type * as Latent from "../../src/entries/latent.ts";
 import type * as Models from "../../src/entries/models.ts";
-import type * as Sessions from "../../src/entries/sessions.ts";
 import type * as Text from "../../src/entries/text.ts";
 import type * as Weights from "../../src/entries/weights.ts";
 import type { Kernels, LoadOptions } from "../../src/wasm/kernels.ts";
@@ -18,17 +16,14 @@ export type Entry = Omit<typeof Headwise, "loadKernels"> & {
   loadKernels(options?: LoadOptions): Promise<Kernels>;
 };
 
-/** `headwise/weights`, `headwise/heads`, `headwise/sessions`, `headwise/latent`, `headwise/models`, `headwise/encoders`, `headwise/text`,
- * `headwise/inspect`, `headwise/configure`. */
+/** `headwise/weights`, `headwise/latent`, `headwise/models`, `headwise/text`, `headwise/inspect`, `headwise/configure`, `headwise/doctor`. */
 export type WeightsEntry = typeof Weights;
-export type HeadsEntry = typeof Heads;
-export type SessionsEntry = typeof Sessions;
 export type LatentEntry = typeof Latent;
 export type ModelsEntry = typeof Models;
-export type EncodersEntry = typeof Encoders;
 export type TextEntry = typeof Text;
 export type InspectEntry = typeof Inspect;
 export type ConfigureEntry = typeof Configure;
+export type DoctorEntry = typeof Doctor;
 
 export let HeadwiseError: Entry["HeadwiseError"];
 export let attend: Entry["attend"];
@@ -40,8 +35,8 @@ export let createLinear: Entry["createLinear"];
 export let linear: Entry["linear"];
 export let scaledDotProductAttention: Entry["scaledDotProductAttention"];
 
-export let applyRope: HeadsEntry["applyRope"];
-export let splitHeads: HeadsEntry["splitHeads"];
+export let applyRope: Entry["applyRope"];
+export let splitHeads: Entry["splitHeads"];
 
 export let createLatentAttention: LatentEntry["createLatentAttention"];
 
@@ -57,16 +52,15 @@ export let toFloats: WeightsEntry["toFloats"];
 export function give({
   headwise,
   weights,
-  heads,
   latents,
 }: {
   readonly headwise: Entry;
   readonly weights: WeightsEntry;
-  readonly heads: HeadsEntry;
   readonly latents: LatentEntry;
 }): void {
   ({
     HeadwiseError,
+    applyRope,
     attend,
     attendMany,
     attendWithMaps,
@@ -75,8 +69,8 @@ export function give({
     createLinear,
     linear,
     scaledDotProductAttention,
+    splitHeads,
   } = headwise);
   ({ convertToGqa, fromHfConfig, openGguf, quantizeTensor, readAttentionWeights, readSafetensors, toFloats } = weights);
-  ({ applyRope, splitHeads } = heads);
   ({ createLatentAttention } = latents);
 }

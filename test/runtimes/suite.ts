@@ -19,14 +19,12 @@ import { checkSelfTest } from "./checks/selftest.ts";
 import { runWorkload } from "./checks/workload.ts";
 import {
   type ConfigureEntry,
-  type EncodersEntry,
+  type DoctorEntry,
   type Entry,
   give,
-  type HeadsEntry,
   type InspectEntry,
   type LatentEntry,
   type ModelsEntry,
-  type SessionsEntry,
   type TextEntry,
   type WeightsEntry,
 } from "./given.ts";
@@ -50,17 +48,14 @@ export interface SuiteOptions {
   readonly headwise: Entry;
   /** `import * as weights from "headwise/weights"`. */
   readonly weights: WeightsEntry;
-  /** `import * as heads from "headwise/heads"`, and the same of `headwise/sessions`. */
-  readonly heads: HeadsEntry;
-  readonly sessions: SessionsEntry;
   /** `import * as latents from "headwise/latent"`, whose kernels every `loadKernels` takes. */
   readonly latents: LatentEntry;
-  /** The same of `headwise/models`, `headwise/encoders`, `headwise/text`, `headwise/inspect` and `headwise/configure`. */
+  /** The same of `headwise/models`, `headwise/text`, `headwise/inspect`, `headwise/configure` and `headwise/doctor`. */
   readonly models: ModelsEntry;
-  readonly encoders: EncodersEntry;
   readonly text: TextEntry;
   readonly inspect: InspectEntry;
   readonly configure: ConfigureEntry;
+  readonly doctor: DoctorEntry;
   /** What every `loadKernels` takes besides the options of a check: `quantized`, and `threads`, `createWorker`, `module`. */
   readonly load: Readonly<Record<string, unknown>>;
   readonly fixtures: Fixtures;

@@ -3,7 +3,7 @@
 // then read again, but never others: all are written in one transaction.
 
 import type { Session } from "headwise/models";
-import { type CachePage, exportSession, importSession } from "headwise/sessions";
+import { type CachePage, exportSession, importSession } from "headwise/models";
 
 /** What an answer adds to with each slice. */
 export interface Written {

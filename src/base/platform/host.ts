@@ -28,6 +28,11 @@ export function warnOnce(text: string): void {
   console.warn(`headwise: ${text}`);
 }
 
+/** Warns, once a process, that a name is left from an earlier version, and gives the one that took its place. */
+export function warnOld(name: string, now: string): void {
+  warnOnce(`${name} is an old name, which the next version does not have: use ${now}`);
+}
+
 /** The version of this package, by which a worker and the thread that uses it know that they fit together. */
 export const VERSION = "0.5.0";
 

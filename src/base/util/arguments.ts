@@ -174,19 +174,39 @@ export function expectRecord(where: string, name: string, value: unknown): void 
  */
 export function expectFields(where: string, name: string, value: unknown, known: readonly string[]): void {
   expectRecord(where, name, value);
-  for (const field of Object.keys(value as object))
-    if (!known.includes(field)) {
-      const plain = (text: string) => text.replace(/_/g, "").toLowerCase();
-      const masks = known.includes("drop") && plain(field).includes("mask") && "keep or drop";
-      const ours = masks || known.find((each) => plain(each) === plain(field));
-      throw new TypeError(
-        `${where}: ${name} expected only ${known.join(", ")}, got ${describe(field)}${ours ? `: use ${ours}` : ""}`,
-      );
-    }
+  const plain = (text: string) => text.replace(/_/g, "").toLowerCase();
+  for (const field of Object.keys(value as object)) {
+    if (known.includes(field)) continue;
+    const given = plain(field);
+    // Whether 1 keeps or drops a key, the names of masks do not say.
+    const masks = known.includes("drop") && given.includes("mask") && "keep or drop";
+    const ours = masks || known.find((each) => plain(each) === given);
+    throw new TypeError(
+      `${where}: ${name} expected only ${known.join(", ")}, got ${describe(field)}${ours ? `: use ${ours}` : ""}`,
+    );
+  }
 }
 
-/** `expectFields`. Returns a copy of the known fields, each read once, because reading may run code of the caller's. */
-export function readFields<T extends object>(where: string, name: string, value: T, known: readonly string[]): T {
+/** The names of all fields of a type, of each of a union. */
+type FieldOf<T> = T extends unknown ? keyof T & string : never;
+
+/** A list of names that has each field of T and no other; other lists have no type that fits. */
+export type AllFieldsOf<T, Name extends string> = string extends Name
+  ? { readonly expected: "names, not strings" }
+  : [Exclude<FieldOf<T>, Name> | Exclude<Name, FieldOf<T>>] extends [never]
+    ? readonly Name[]
+    : { readonly missing: Exclude<FieldOf<T>, Name>; readonly unknown: Exclude<Name, FieldOf<T>> };
+
+/**
+ * `expectFields`, for a list of all fields of T: a list that lacks one, or has another, does not compile. Returns a copy of the known
+ * fields, each read once, because reading may run code of the caller's.
+ */
+export function readFields<T extends object, const Name extends string>(
+  where: string,
+  name: string,
+  value: T,
+  known: readonly Name[] & AllFieldsOf<T, Name>,
+): T {
   expectFields(where, name, value, known);
   // A class may inherit fields. Most options are literals, of which few fields are set.
   const isLiteral = Object.getPrototypeOf(value) === Object.prototype;

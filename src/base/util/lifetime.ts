@@ -18,10 +18,11 @@ export interface Releasable {
 
 /**
  * What the types of handles (kernels, layers and caches), and of what only this package makes, extend, so that TypeScript takes
- * neither a copy nor a literal for one. At run time, handles are the objects that functions of this package made.
+ * neither a copy nor a literal for one. At run time, handles are the objects that functions of this package made. Handles with the
+ * same fields differ by `Kind`.
  */
-declare abstract class Handle {
-  private readonly made: true;
+declare abstract class Handle<Kind extends string = string> {
+  private readonly made: Kind;
 }
 
 export type { Handle };

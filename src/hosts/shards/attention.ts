@@ -149,7 +149,7 @@ function makeSharded(
   return makeHandle<ShardedAttention>("ShardedAttention", "createShardedAttention", parts, internal, free);
 }
 
-const OPTIONS = ["shards", "deterministic", "quantized", "createWorker", ...WEIGHT_OPTIONS];
+const OPTIONS = ["shards", "deterministic", "quantized", "createWorker", ...WEIGHT_OPTIONS] as const;
 
 function checkOptions(
   where: string,

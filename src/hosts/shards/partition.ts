@@ -101,7 +101,7 @@ function cutLinear({ w, bias }: CheckedLinear, layout: MatrixLayout, { begin, en
   return { w: { ...part, bytes: part.bytes.slice() }, bias: bias?.slice(begin, end) };
 }
 
-/** The options of a checked call, as `readAttend` gave them, for a share's heads, without cache and x, all as copies. */
+/** The options of a checked call, as `readCall` gave them, for a share's heads, without cache and x, all as copies. */
 export function cutOptions(
   config: CheckedConfig,
   options: CallOptions & GivenMasks,

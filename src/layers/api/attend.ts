@@ -7,6 +7,7 @@ import { expectAlive } from "../../base/util/lifetime.ts";
 import { finish } from "../../base/util/steps.ts";
 import type { Attention } from "../attention/attention.ts";
 import {
+  ATTEND_OPTIONS,
   type AttendCall,
   type AttendOptions,
   arraysOf,
@@ -15,7 +16,7 @@ import {
   expectAttention,
   expectKeptArrays,
   type GivenCall,
-  readAttend,
+  readCall,
 } from "../pass/call.ts";
 import { forward } from "../pass/forward.ts";
 import { attendNext, prepareNext } from "../pass/next-token.ts";
@@ -44,7 +45,7 @@ import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf }
  * kernels.release();
  */
 export function attend(attention: Attention, x: Float32Array, options: AttendOptions = {}): Float32Array {
-  const given = readAttend("attend", x, options);
+  const given = readCall("attend", x, options, ATTEND_OPTIONS);
   const next = attendNext("attend", attention, given);
   if (next) return next;
   const call = checkGiven("attend", attention, given);
@@ -82,7 +83,7 @@ export function attendWithMaps(
    */
   maps: Tensor;
 } {
-  const given = readAttend("attendWithMaps", x, options);
+  const given = readCall("attendWithMaps", x, options, ATTEND_OPTIONS);
   const call = checkGiven("attendWithMaps", attention, given);
   const { ys, maps } = finish(forward(attention, attention.passes, [call], { where: call.where, maps: true }));
   commit([call]);
@@ -129,7 +130,7 @@ export async function attendAsync(
   options: AttendAsyncOptions = {},
 ): Promise<Float32Array> {
   const where = "attendAsync";
-  const read = readAttend(where, x, options, SLICE_OPTIONS);
+  const read = readCall(where, x, options, [...SLICE_OPTIONS, ...ATTEND_OPTIONS]);
   const slices = checkSlices(where, read.options);
   const checked = checkGiven(where, attention, read);
   const expectKept = expectKeptArrays(where, arraysOf(read));
@@ -198,7 +199,7 @@ export function attendMany(attention: Attention, calls: readonly AttendManyCall[
   for (let i = 0; i < length; i++) {
     const call: AttendManyCall = calls[i];
     expectRecord(where, `calls[${i}]`, call);
-    given.push(readAttend(`${where}, call ${i}`, undefined, call, ["x"]));
+    given.push(readCall(`${where}, call ${i}`, undefined, call, ["x", ...ATTEND_OPTIONS]));
   }
   const checked = given.map((each, i) => checkGiven(`${where}, call ${i}`, attention, each));
   expectOwnCaches(where, checked);

@@ -13,7 +13,7 @@ import { PAIRINGS } from "../attention/rope.ts";
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
  * import { loadKernels } from "headwise";
- * import { splitHeads } from "headwise/heads";
+ * import { splitHeads } from "headwise";
  * const kernels = await loadKernels();
  * const heads = splitHeads(kernels, { data: Float32Array.of(1, 2, 3, 4, 5, 6, 7, 8), shape: [2, 4] }, 2);
  * console.log(heads.shape, heads.data.join(" ")); // [ 2, 2, 2 ] 1 2 5 6 3 4 7 8
@@ -38,7 +38,7 @@ export function splitHeads(kernels: Kernels, x: Tensor, numHeads: number): Tenso
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
  * import { loadKernels } from "headwise";
- * import { mergeHeads } from "headwise/heads";
+ * import { mergeHeads } from "headwise";
  * const kernels = await loadKernels();
  * const x = mergeHeads(kernels, { data: Float32Array.of(1, 2, 5, 6, 3, 4, 7, 8), shape: [2, 2, 2] });
  * console.log(x.shape, x.data.join(" ")); // [ 2, 4 ] 1 2 3 4 5 6 7 8
@@ -91,7 +91,7 @@ export interface ApplyRopeOptions {
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
  * import { loadKernels } from "headwise";
- * import { applyRope } from "headwise/heads";
+ * import { applyRope } from "headwise";
  * const kernels = await loadKernels();
  * const x = { data: Float32Array.of(1, 0), shape: [1, 1, 1, 2] };
  * const quarter = { cos: { data: Float32Array.of(0), shape: [1, 1] }, sin: { data: Float32Array.of(1), shape: [1, 1] } };

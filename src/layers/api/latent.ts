@@ -4,7 +4,7 @@ import { expectFlag, expectInt, expectOneOf, MOST_SEQUENCES, readFields } from "
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { makeHandle } from "../../base/util/lifetime.ts";
 import { expectKernels, freeing, type Kernels } from "../../wasm/kernels.ts";
-import { aligned } from "../../wasm/memory.ts";
+import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
 import type { Attention } from "../attention/attention.ts";
 import { checkMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import { createRotary } from "../attention/rope.ts";
@@ -128,23 +128,12 @@ export interface LatentSizes extends MaskOptions {
   readonly expanded?: boolean;
 }
 
-const SIZES: readonly (keyof LatentSizes)[] = [
+const SIZES = [
   ...(["batch", "qLen", "maxSeqLen", "format", "path", "maps", "weights", "expanded", "keep", "drop", "bias"] as const),
-];
+] as const;
 
-/** Exact bytes of linear memory, on one thread. */
-export interface LatentPlan {
-  /** Bytes that the LatentAttention holds. */
-  readonly weights: number;
-  /** Bytes that the cache holds, or a call without a cache while it runs. */
-  readonly cache: number;
-  /** Bytes that all calls on the same kernels share, and that are kept at their largest size. */
-  readonly scratch: number;
-  /** What a call takes besides, and frees at its end: the keys and values of some heads if it is expanded, or keys for maps. */
-  readonly call: number;
-  /** The sum of the four. */
-  readonly total: number;
-}
+/** What `planLatent` gives. */
+export type LatentPlan = MemoryPlan<"cache" | "call">;
 
 /**
  * The memory that a layer of latent attention, its cache and a call will take, computed before anything is allocated.

@@ -2,7 +2,7 @@
 
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { finish } from "../../base/util/steps.ts";
-import { aligned } from "../../wasm/memory.ts";
+import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
 import { expectLinear, type Linear, linearLayout } from "../linear/create-linear.ts";
 import type { WeightFormat } from "../linear/formats/format.ts";
 import { expectFormat } from "../linear/formats/formats.ts";
@@ -98,18 +98,8 @@ export interface LinearPlanOptions {
   readonly weights?: WeightFormat;
 }
 
-/** Exact bytes of linear memory: how much `kernels.usedBytes` grows on one thread. */
-export interface LinearPlan {
-  /** Bytes that the Linear holds. */
-  readonly weights: number;
-  /**
-   * Bytes that all calls on the same kernels share. They are kept at their largest size, which does not grow beyond 256 rows.
-   * A running `linearAsync` takes as much again.
-   */
-  readonly scratch: number;
-  /** The sum of the two. */
-  readonly total: number;
-}
+/** What `planLinear` gives. */
+export type LinearPlan = MemoryPlan;
 
 /**
  * The memory that a linear layer and a call will take, computed before anything is allocated.

@@ -1,6 +1,6 @@
 import { expectFlag, expectInt, MOST_SEQUENCES, readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
-import { aligned } from "../../wasm/memory.ts";
+import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
 import { type AttentionConfig, checkConfig } from "../attention/config.ts";
 import { placePass } from "../attention/head-passes.ts";
 import { chunkRows } from "../attention/heads.ts";
@@ -38,25 +38,10 @@ export interface PlanSizes extends MaskOptions {
 const SIZES = [
   ...["batch", "qLen", "maxSeqLen", "format", "truncatable", "keyLen", "maps", "extraKey", "weights"],
   ...["keep", "drop", "bias"],
-];
+] as const;
 
-/**
- * Exact bytes of linear memory: how much `kernels.usedBytes` grows. Threads beyond the first take 80 to 256 KB each, and
- * with an f16 cache every thread takes another 128·(headDim + valueDim)·4 bytes.
- */
-export interface Plan {
-  /** Bytes that the Attention holds. */
-  readonly weights: number;
-  /** Bytes that the Cache holds, or a call without a cache while it runs. */
-  readonly cache: number;
-  /**
-   * Bytes that all calls on the same kernels share. They are kept at their largest size, which is independent of the sequence
-   * length except for maps and masks. A running `attendAsync` takes as much again.
-   */
-  readonly scratch: number;
-  /** The sum of the three. */
-  readonly total: number;
-}
+/** What `plan` gives. */
+export type Plan = MemoryPlan<"cache">;
 
 /**
  * The memory that a layer, its cache and a call will take, computed before anything is allocated.

@@ -157,7 +157,7 @@ function presentOf({ where, past, layout }: HeadsCall, k: Tensor, v: Tensor): { 
 const OPTIONS = [
   ...["causal", "window", "scale", "softcap", "alibi", "keep", "drop", "bias", "align", "kvLengths"],
   ...["layout", "sinkLogits", "past", "cache", "present", "scores", "lse"],
-];
+] as const;
 
 /** Checks arguments that were read. */
 function checkHeads(

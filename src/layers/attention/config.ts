@@ -89,10 +89,24 @@ export interface AttentionConfig {
 export const FUSED_ORDERS = ["qkv", "grouped"] as const;
 
 /** Every field of AttentionConfig, and `fused`, so that results of `fromHfConfig` are configurations. */
-export const CONFIG_FIELDS: readonly (keyof AttentionConfig | "fused")[] = [
-  ...(["dModel", "numHeads", "numKvHeads", "headDim", "valueDim", "kdim", "vdim", "causal", "window"] as const),
-  ...(["scale", "softcap", "alibi", "rope", "qkNorm", "addZeroAttn", "fused"] as const),
-];
+export const CONFIG_FIELDS = [
+  "dModel",
+  "numHeads",
+  "numKvHeads",
+  "headDim",
+  "valueDim",
+  "kdim",
+  "vdim",
+  "causal",
+  "window",
+  "scale",
+  "softcap",
+  "alibi",
+  "rope",
+  "qkNorm",
+  "addZeroAttn",
+  "fused",
+] as const;
 
 /** An AttentionConfig after its checks, with every default filled in. */
 export interface CheckedConfig {

@@ -98,7 +98,7 @@ export function createRotary(rope: RopeWithDim): Rotary {
  * @param positions Integers from 0 to 2^31 - 1, in any order.
  * @throws TypeError or RangeError naming the field or the position. HeadwiseError `OUT_OF_MEMORY`.
  * @example
- * import { ropeTables } from "headwise/heads";
+ * import { ropeTables } from "headwise";
  * const { cos, sin } = ropeTables({ theta: 10_000, pairing: "half", dim: 4 }, [0, 1]);
  * console.log(cos.shape, cos.data[2]?.toFixed(4), sin.data[2]?.toFixed(4)); // [ 2, 2 ] 0.5403 0.8415: of 1 rad
  */
@@ -124,7 +124,7 @@ export function ropeTables(
   return { cos, sin };
 }
 
-const ROPE_FIELDS = ["theta", "pairing", "dim", "start", "scaling"];
+const ROPE_FIELDS = ["theta", "pairing", "dim", "start", "scaling"] as const;
 
 /** Checks every rule. Returns a copy of `rope` with `dim` filled in (default headDim - start). */
 export function checkRope(where: string, given: RopeConfig, headDim: number): RopeWithDim {

@@ -146,10 +146,24 @@ export type AttentionWeights<Matrix extends WeightTensor = WeightTensor> =
   | FusedWeights<Matrix>;
 
 /** Every field of AttentionWeights. */
-export const WEIGHT_FIELDS: readonly (keyof AttentionWeights)[] = [
-  ...(["wq", "wk", "wv", "wqkv", "wo", "bq", "bk", "bv", "bqkv", "bo", "qNorm", "kNorm"] as const),
-  ...(["sinkLogits", "biasK", "biasV", "layout"] as const),
-];
+export const WEIGHT_FIELDS = [
+  "wq",
+  "wk",
+  "wv",
+  "wqkv",
+  "wo",
+  "bq",
+  "bk",
+  "bv",
+  "bqkv",
+  "bo",
+  "qNorm",
+  "kNorm",
+  "sinkLogits",
+  "biasK",
+  "biasV",
+  "layout",
+] as const;
 
 /** The format of the query, key, value and output projection of a layer. */
 export type LayerFormats = Readonly<Record<"q" | "k" | "v" | "o", PackedFormat>>;
@@ -172,7 +186,7 @@ export interface WeightOptions {
 }
 
 /** Fields of WeightOptions. */
-export const WEIGHT_OPTIONS: readonly (keyof WeightOptions)[] = ["weights", "activations"];
+export const WEIGHT_OPTIONS = ["weights", "activations"] as const;
 
 /** Checked WeightOptions. */
 interface CheckedWeightOptions {

@@ -44,10 +44,10 @@ export interface LatentConfig {
   readonly softcap?: number;
 }
 
-const FIELDS: readonly (keyof LatentConfig)[] = [
+const FIELDS = [
   ...(["dModel", "numHeads", "kvLoraRank", "qLoraRank", "nopeDim", "ropeDim", "valueDim", "rope"] as const),
   ...(["latentNorm", "normEps", "causal", "scale", "softcap"] as const),
-];
+] as const;
 
 /**
  * A LatentConfig after its checks, with every default filled in. The fields of CheckedConfig describe the heads that the

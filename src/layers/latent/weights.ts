@@ -65,10 +65,7 @@ export interface LatentWeights<Matrix extends WeightTensor = WeightTensor> {
 }
 
 const MATRICES = ["wq", "wqDown", "wqUp", "wkvDown", "wkvUp", "wo"] as const;
-const FIELDS: readonly (keyof LatentWeights)[] = [
-  ...MATRICES,
-  ...(["qNorm", "kvNorm", "bq", "bqDown", "bkvDown", "bo", "layout"] as const),
-];
+const FIELDS = [...MATRICES, ...(["qNorm", "kvNorm", "bq", "bqDown", "bkvDown", "bo", "layout"] as const)] as const;
 
 /** The format of each packed matrix: `q` is wq or wqUp; `k` and `v` are the parts of wkvUp, a matrix for each head. */
 export type LatentFormats = Readonly<Record<"qDown" | "q" | "kvDown" | "k" | "v" | "o", PackedFormat>>;
@@ -90,7 +87,7 @@ export interface LatentOptions {
 }
 
 /** Fields of LatentOptions. */
-export const LATENT_OPTIONS: readonly (keyof LatentOptions)[] = ["weights", "activations", "expanded"];
+export const LATENT_OPTIONS = ["weights", "activations", "expanded"] as const;
 
 /** A value for each packed matrix. */
 export function eachLatent<T>(create: (name: LatentName) => T): Record<LatentName, T> {

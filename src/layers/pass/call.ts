@@ -1,6 +1,7 @@
 // The calls of `attend`: their arguments, read once and checked before anything changes.
 
 import {
+  type AllFieldsOf,
   expectFlag,
   expectFloats,
   expectInt,
@@ -55,11 +56,37 @@ export interface AttendOptions extends MaskOptions, PlacementOptions {
 }
 
 /** Fields of AttendOptions besides `path`. */
-export const CALL_OPTIONS: readonly string[] = [
-  ...["batch", "cache", "append", "keys", "values", "kvLengths", "align", "keep", "drop", "bias", "positions", "out"],
-];
+export const CALL_OPTIONS = [
+  "batch",
+  "cache",
+  "append",
+  "keys",
+  "values",
+  "kvLengths",
+  "align",
+  "keep",
+  "drop",
+  "bias",
+  "positions",
+  "out",
+] as const;
 
-const ATTEND_OPTIONS = [...CALL_OPTIONS, "path"];
+/** Fields of AttendOptions. */
+export const ATTEND_OPTIONS = [
+  "batch",
+  "cache",
+  "append",
+  "keys",
+  "values",
+  "kvLengths",
+  "align",
+  "keep",
+  "drop",
+  "bias",
+  "positions",
+  "out",
+  "path",
+] as const;
 
 /** `count` tokens of a sequence behind `past` others, without masks. */
 export function tokensBehind(
@@ -100,27 +127,8 @@ export type CallOptions = Omit<AttendOptions, "cache">;
  * Checks a call on a layer in this thread: its handles and all its options. Nothing has changed if it throws.
  * `otherOptions` are further fields that the caller handles.
  */
-export function checkAttend(
-  where: string,
-  attention: Attention,
-  x: Float32Array,
-  options: AttendOptions,
-  otherOptions: readonly string[] = [],
-): AttendCall {
-  return checkGiven(where, attention, readAttend(where, x, options, otherOptions));
-}
-
-/**
- * Reads the arguments of a call, and throws unless `options` has no fields but those of AttendOptions and `others`; x may be
- * one of these.
- */
-export function readAttend<Options extends CallOptions>(
-  where: string,
-  x: Float32Array | undefined,
-  options: Options,
-  others: readonly string[] = [],
-): GivenCall<Options> {
-  return readCall(where, x, options, others.length > 0 ? [...others, ...ATTEND_OPTIONS] : ATTEND_OPTIONS);
+export function checkAttend(where: string, attention: Attention, x: Float32Array, options: AttendOptions): AttendCall {
+  return checkGiven(where, attention, readCall(where, x, options, ATTEND_OPTIONS));
 }
 
 /** `checkAttend` of arguments that were read before. */
@@ -157,7 +165,7 @@ export function expectOwnCache(where: string, own: boolean): void {
 }
 
 /**
- * Checks a call, whose arguments `readAttend` gave, against the layer's configuration and what its cache holds, and computes
+ * Checks a call, whose arguments `readCall` gave, against the layer's configuration and what its cache holds, and computes
  * its sizes. `expectFree` throws if other calls on the cache are in conflict with it.
  */
 export function checkCall(
@@ -290,11 +298,11 @@ export interface GivenCall<Options extends CallArrays> {
  * options. It is the only step that may run code of the caller's (getters, Proxies), which may release, detach or shrink what
  * was read before: checks follow.
  */
-export function readCall<Options extends CallArrays & { readonly x?: Float32Array }>(
+export function readCall<Options extends CallArrays & { readonly x?: Float32Array }, const Name extends string>(
   where: string,
   ownX: Float32Array | undefined,
   options: Options,
-  known: readonly string[],
+  known: readonly Name[] & AllFieldsOf<Options, Name>,
 ): GivenCall<Options> {
   const given = readFields(where, "options", options, known);
   const { x = ownX } = given;

@@ -28,7 +28,7 @@ export interface LinearOptions {
 }
 
 /** The fields of LinearOptions. */
-export const LINEAR_OPTIONS: readonly (keyof LinearOptions)[] = ["out"];
+export const LINEAR_OPTIONS = ["out"] as const;
 
 /** A checked call of a layer on `rows` rows. */
 interface LinearCall {

@@ -17,7 +17,7 @@ export interface SliceOptions {
 }
 
 /** Fields of SliceOptions. */
-export const SLICE_OPTIONS: readonly (keyof SliceOptions)[] = ["signal", "onProgress", "sliceMs"];
+export const SLICE_OPTIONS = ["signal", "onProgress", "sliceMs"] as const;
 
 /** Checked SliceOptions. */
 export interface Slices extends SliceOptions {

@@ -39,7 +39,7 @@ const FIELDS = ["PAGE", "batch", "numKvHeads", "headDim", "valueDim"] as const;
  * `attendAsync` appends.
  * @example
  * import { attend, createAttention, createCache, loadKernels } from "headwise";
- * import { exportPages, importPages } from "headwise/sessions";
+ * import { exportPages, importPages } from "headwise/models";
  * const kernels = await loadKernels();
  * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
  * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });
@@ -84,7 +84,7 @@ export function exportPages(cache: KvCache, since = 0): CachePage[] {
  * `attendAsync` uses the cache. A cache that was empty is then empty again.
  * @example
  * import { attend, createAttention, createCache, loadKernels } from "headwise";
- * import { exportPages, importPages } from "headwise/sessions";
+ * import { exportPages, importPages } from "headwise/models";
  * const kernels = await loadKernels();
  * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
  * const attention = createAttention(kernels, { dModel: 4, numHeads: 2, causal: true }, { wq: eye, wk: eye, wv: eye, wo: eye });

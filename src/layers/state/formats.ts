@@ -50,7 +50,7 @@ export function checkCacheFormat(where: string, path: string, format: unknown, s
   if (length === 0) throw new RangeError(`${where}: ${path} expected one stage or more, got none`);
   const stages: Stage[] = [];
   for (let i = 0; i < length; i++) {
-    const fields = i === length - 1 ? ["keys", "values"] : ["keys", "values", "tokens"];
+    const fields = i === length - 1 ? (["keys", "values"] as const) : (["keys", "values", "tokens"] as const);
     stages.push(checkStage(where, `${path}[${i}]`, format[i], shape, fields));
   }
   for (const [i, { code }] of stages.slice(1).entries()) {
@@ -72,7 +72,7 @@ function checkStage(
   name: string,
   given: CacheStage,
   shape: PageShape,
-  fields: readonly string[],
+  fields: readonly (keyof CacheStage)[],
 ): Stage {
   const stage = readFields(where, name, given, fields);
   const keys = expectOneOf(where, `${name}.keys`, stage.keys, CACHE_FORMATS);

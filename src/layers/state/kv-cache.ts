@@ -148,7 +148,7 @@ export const CACHE_OPTIONS = ["maxSeqLen", "batch", "format", "truncatable"] as 
 export function createKvCache(kernels: Kernels, options: KvCacheOptions): KvCache {
   const where = "createKvCache";
   expectKernels(where, kernels);
-  const fields = ["numKvHeads", "headDim", "valueDim", "window", ...CACHE_OPTIONS];
+  const fields = ["numKvHeads", "headDim", "valueDim", "window", ...CACHE_OPTIONS] as const;
   const given = readFields(where, "options", options, fields);
   const { valueDim = given.headDim } = given;
   const numKvHeads = expectInt(where, "numKvHeads", given.numKvHeads, 1, MOST_HEADS);

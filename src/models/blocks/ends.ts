@@ -8,7 +8,7 @@ import type { Rows } from "../../layers/linear/products.ts";
 import { pointer } from "../../wasm/memory.ts";
 import { widthOfRows } from "../spec/spec.ts";
 import type { BlockRows } from "./block.ts";
-import { type Model, modelPointer } from "./model.ts";
+import { type LoadedModel, modelPointer } from "./model.ts";
 import { addRows, embedRows, normRows, projectRows, type RowWork } from "./rows.ts";
 import type { PassPlan } from "./scratch.ts";
 
@@ -26,7 +26,7 @@ export interface EmbeddedTokens {
 /** residual = the rows of a chunk's tokens. */
 export function* embedTokens(
   work: RowWork,
-  { spec, weights }: Pick<Model, "spec" | "weights">,
+  { spec, weights }: Pick<LoadedModel, "spec" | "weights">,
   plan: Pick<PassPlan, "ids" | "positions">,
   { residual, branch, normed }: BlockRows,
   runs: readonly RowRun<EmbeddedTokens>[],
@@ -106,7 +106,7 @@ interface OutputPlace {
  */
 export function* runHead(
   work: RowWork,
-  { spec, weights }: Model,
+  { spec, weights }: LoadedModel,
   plan: Omit<PassPlan, "attention">,
   { residual, normed }: BlockRows,
   outputs: readonly OutputPlace[],

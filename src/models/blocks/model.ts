@@ -37,6 +37,9 @@ export function reserve(where: string, memory: LinearMemory, bytes: number): voi
   }
 }
 
+/** The kinds of whole models: what `loadModel`, `loadEncoder` and `loadSeq2Seq` load. */
+export type ModelKind = "Model" | "Encoder" | "Seq2Seq";
+
 /**
  * A whole decoder: its weights, packed in linear memory until `release()`.
  * @example
@@ -47,7 +50,10 @@ export function reserve(where: string, memory: LinearMemory, bytes: number): voi
  * const { logits } = forward(createSession(model, { maxSeqLen: 64 }), [1, 2, 3]);
  * console.log(logits.length === model.vocabSize); // true
  */
-export interface Model extends Releasable, Handle {
+export interface Model extends LoadedModel<"Model"> {}
+
+/** What a whole model is, of whatever kind. */
+export interface LoadedModel<Kind extends ModelKind = ModelKind> extends Releasable, Handle<Kind> {
   /** The kernels that run the model, in whose memory its weights lie. */
   readonly kernels: Kernels;
   /** `model_type` of config.json. */
@@ -75,7 +81,7 @@ export interface Model extends Releasable, Handle {
 }
 
 /** A model, or a half of one, in linear memory. */
-export type ModelHalf = Pick<Model, "spec" | "places" | "weights">;
+export type ModelHalf = Pick<LoadedModel, "spec" | "places" | "weights">;
 
 /** What a model consists of. */
 export interface ModelWeights {
@@ -99,7 +105,7 @@ export interface ModelWeights {
 }
 
 /** Throws unless `model` came from `maker` and neither it nor its kernels were released. */
-export function expectModel(where: string, model: Model, maker = "loadModel"): void {
+export function expectModel(where: string, model: LoadedModel, maker = "loadModel"): void {
   expectMade(where, "model", model, maker);
   expectKernels(where, model.kernels, "model.kernels");
 }

@@ -8,7 +8,7 @@ import type { RotationPlaces, RunRows, StateCall } from "../../layers/mixer/mixe
 import { Layout } from "../../wasm/memory.ts";
 import type { ModelSpec } from "../spec/spec.ts";
 import { type MoePlaces, placeInner, placeMoeRows } from "./mlp.ts";
-import type { Model } from "./model.ts";
+import type { LoadedModel } from "./model.ts";
 import type { ModelPlaces } from "./places.ts";
 import { ROW_SHAPE_BYTES } from "./rows.ts";
 
@@ -122,7 +122,7 @@ export function planPass<Run>(
 
 /** Of all tokens of these calls, and the logits of those that have any. */
 export function passFlops(
-  model: Model,
+  model: LoadedModel,
   calls: readonly { readonly ids: ArrayLike<number>; readonly outputs: number }[],
 ): number {
   const rows = calls.reduce((sum, { ids }) => sum + ids.length, 0);

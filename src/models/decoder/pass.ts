@@ -13,7 +13,7 @@ import { expectRoom } from "../../layers/state/kv-cache.ts";
 import { planToken, repeatCalls, type TokenCalls } from "../../wasm/token-calls.ts";
 import { type BlockRows, blockRows, runBlock } from "../blocks/block.ts";
 import { type EmbeddedTokens, embedTokens, type OutputSink, runHead } from "../blocks/ends.ts";
-import type { Model } from "../blocks/model.ts";
+import type { LoadedModel } from "../blocks/model.ts";
 import type { PackedBlock } from "../blocks/places.ts";
 import type { LayerSite, RowWork } from "../blocks/rows.ts";
 import { type LayerRun, type PassPlan, passFlops, planPass } from "../blocks/scratch.ts";
@@ -44,9 +44,9 @@ function prepareCall(call: ModelCall, firstOutput: number): PreparedCall {
 }
 
 /** Plans by model: that of the last pass, which the next one often needs again. */
-const PLANS = new WeakMap<Model, { readonly key: string; readonly plan: PassPlan }>();
+const PLANS = new WeakMap<LoadedModel, { readonly key: string; readonly plan: PassPlan }>();
 
-function planOf(model: Model, calls: readonly ModelCall[], { maps, measures }: PassSettings): PassPlan {
+function planOf(model: LoadedModel, calls: readonly ModelCall[], { maps, measures }: PassSettings): PassPlan {
   const total = calls.reduce((sum, { ids }) => sum + ids.length, 0);
   const most = Math.min(
     ...model.weights.blocks.map(({ attention }) => attention.mixer.chunkRows(attention, CHUNK_ROWS)),
@@ -101,7 +101,7 @@ export type ModelTap = (layer: number, site: LayerSite | "embed", rows: Rows, ru
  */
 export function* runModel(
   where: string,
-  model: Model,
+  model: LoadedModel,
   calls: readonly ModelCall[],
   sink: OutputSink,
   { stepFlops = Number.POSITIVE_INFINITY, ownScratch = false, tap, maps, measures }: PassSettings = {},
@@ -133,7 +133,7 @@ type ChunkRuns = readonly RowRun<PreparedCall>[];
 /** The tokens of a chunk through all layers. */
 function* runChunk(
   work: RowWork,
-  model: Model,
+  model: LoadedModel,
   plan: PassPlan,
   runs: ChunkRuns,
   sink: OutputSink,
@@ -156,7 +156,7 @@ function* runChunk(
 /** Runs the rows of a chunk through all layers. */
 function* runLayers(
   work: RowWork,
-  { weights }: Model,
+  { weights }: LoadedModel,
   plan: PassPlan,
   runs: ChunkRuns,
   rows: BlockRows,
@@ -200,7 +200,7 @@ const LAST = new WeakMap<Session, LastToken>();
  */
 function callsOf(
   work: RowWork,
-  model: Model,
+  model: LoadedModel,
   plan: PassPlan,
   runs: ChunkRuns,
   rows: BlockRows,
@@ -291,7 +291,7 @@ export function forgetTokens(session: Session, length: number, to: number, chang
  */
 export async function runCalls(
   where: string,
-  model: Model,
+  model: LoadedModel,
   calls: readonly ModelCall[],
   sink: OutputSink,
   slices: Slices,

@@ -16,7 +16,7 @@ import { expectSession, expectUnused, type Session } from "./session.ts";
  * @example
  * import { loadKernels } from "headwise";
  * import { createSession, forward, loadModel, models } from "headwise/models";
- * import { exportSession, importSession } from "headwise/sessions";
+ * import { exportSession, importSession } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * const model = await loadModel(kernels, "model");
  * const [session, copy] = [createSession(model, { maxSeqLen: 96 }), createSession(model, { maxSeqLen: 96 })];
@@ -50,7 +50,7 @@ export function exportSession(session: Session, since = 0): CachePage[][] {
  * @example
  * import { loadKernels } from "headwise";
  * import { createSession, forward, loadModel, models } from "headwise/models";
- * import { exportSession, importSession } from "headwise/sessions";
+ * import { exportSession, importSession } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * const model = await loadModel(kernels, "model");
  * const [session, fork] = [createSession(model, { maxSeqLen: 96 }), createSession(model, { maxSeqLen: 96 })];

@@ -1,16 +1,16 @@
 import { expectInt } from "../../base/util/arguments.ts";
 import { HeadwiseError, underName } from "../../base/util/errors.ts";
 import { expectAlive, expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
+import { readOptions } from "../../base/util/other-names.ts";
 import { KV_STATES } from "../../layers/attention/kv-state.ts";
 import type { BlockLayer, CallTokens, LayerCall, StateMaker } from "../../layers/mixer/mixer.ts";
 import { type CacheOptions, expectNoHold } from "../../layers/state/kv-cache.ts";
 import type { LayerState } from "../../layers/state/state.ts";
 import { expectKernels } from "../../wasm/kernels.ts";
 import { LARGEST_MEMORY, type Layout } from "../../wasm/memory.ts";
-import { expectModel, type Model, reserve } from "../blocks/model.ts";
+import { expectModel, type LoadedModel, type Model, reserve } from "../blocks/model.ts";
 import type { PackedBlock } from "../blocks/places.ts";
 import type { LayerRun } from "../blocks/scratch.ts";
-import { readOptions } from "../load/read-options.ts";
 import { expectPositions, mostTokens } from "../spec/read-spec.ts";
 
 /**
@@ -18,8 +18,8 @@ import { expectPositions, mostTokens } from "../spec/read-spec.ts";
  * is made, and freed by `release()`; pages that forks share are freed with the last of them.
  */
 export interface Session extends Releasable, Handle {
-  /** The model that reads the tokens. */
-  readonly model: Model;
+  /** The model that reads the tokens: a `Model` of `createSession`, a `Seq2Seq` of `readSource`. */
+  readonly model: LoadedModel<"Model" | "Seq2Seq">;
   /** Tokens that fit. */
   readonly maxSeqLen: number;
   /** Tokens that were read. */
@@ -81,7 +81,7 @@ export interface Source {
   readonly holds: { count: number };
   release(): void;
   /** Plans a layer of the decoder. */
-  plan(model: Model, block: PackedBlock, layout: Layout, rows: number, formats: number): LayerRun;
+  plan(model: LoadedModel, block: PackedBlock, layout: Layout, rows: number, formats: number): LayerRun;
   /** The queries of a call on the keys of a layer. */
   callOf(layer: number, tokens: CallTokens): LayerCall;
 }
@@ -96,7 +96,7 @@ export interface SessionOptions extends Pick<CacheOptions, "format" | "truncatab
   readonly maxSeqLen?: number | undefined;
 }
 
-export const SESSION_OPTIONS: readonly (keyof SessionOptions)[] = ["maxSeqLen", "format", "truncatable"];
+export const SESSION_OPTIONS = ["maxSeqLen", "format", "truncatable"] as const;
 
 /**
  * Allocates a session: a cache for each layer.
@@ -115,7 +115,7 @@ const statesOf = ({ mixer }: BlockLayer): StateMaker => mixer.states ?? KV_STATE
 /** Checks the options of a session. Returns its length, and the bytes of its caches. */
 export function checkSession(
   where: string,
-  model: Model,
+  model: LoadedModel,
   { maxSeqLen: given, ...rest }: SessionOptions,
 ): { readonly maxSeqLen: number; readonly bytes: number } {
   const maxSeqLen = expectInt(where, "maxSeqLen", given ?? model.spec.sessionLength);
@@ -135,7 +135,7 @@ export function checkSession(
 }
 
 /** Makes a session under the name of the public function `where`. `source` is what a decoder attends to besides. */
-export function makeSession(where: string, model: Model, options: SessionOptions, source?: Source): Session {
+export function makeSession(where: string, model: Session["model"], options: SessionOptions, source?: Source): Session {
   const { maxSeqLen, bytes } = checkSession(where, model, options);
   const { blocks } = model.weights;
   const states = openStates(where, model, bytes, blocks, ({ attention }) =>
@@ -147,7 +147,7 @@ export function makeSession(where: string, model: Model, options: SessionOptions
 /** A state for each of `of`, which take so many bytes together; none if one cannot be made. */
 function openStates<T>(
   where: string,
-  { kernels }: Model,
+  { kernels }: LoadedModel,
   bytes: number,
   of: readonly T[],
   open: (each: T) => LayerState,
@@ -165,7 +165,7 @@ function openStates<T>(
 
 /** A session with these states, which have read these tokens. */
 function sessionOf(
-  model: Model,
+  model: Session["model"],
   maxSeqLen: number,
   states: readonly LayerState[],
   tokens: number[],

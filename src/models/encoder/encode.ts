@@ -4,19 +4,19 @@ import { shapeText } from "../../base/tensor/dtypes.ts";
 import { createFloats, LARGEST_LENGTH, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectFlag, expectInt, expectOneOf, readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
+import { readOptions } from "../../base/util/other-names.ts";
 import { copyRows } from "../../base/util/rows.ts";
 import { finish } from "../../base/util/steps.ts";
 import type { Rows } from "../../layers/linear/products.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../../layers/pass/slices.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { type OutputSink, runHead } from "../blocks/ends.ts";
-import type { Model } from "../blocks/model.ts";
+import type { LoadedModel } from "../blocks/model.ts";
 import { activateRows, normRows, projectRows, type RowWork } from "../blocks/rows.ts";
 import { MOST_TOP } from "../blocks/scratch.ts";
 import { readIds, type TokenIds } from "../decoder/forward.ts";
-import { readOptions } from "../load/read-options.ts";
 import { mostTokens } from "../spec/read-spec.ts";
-import { type Encoder, expectEncoder } from "./load.ts";
+import { type Encoder, expectEncoder, type Seq2Seq } from "./load.ts";
 import { type Output, runEncoder, type Sequence, statesTo, stemRows } from "./pass.ts";
 
 // The sequences of a call on an encoder: token ids, or texts that a tokenizer turns into ids.
@@ -38,12 +38,12 @@ export interface BatchOptions {
 /** Token ids of texts, or the texts themselves where there is a tokenizer; features [bands, frames] for a model that hears. */
 export type Batch = readonly (TokenIds | string | Tensor)[];
 
-const BATCH_OPTIONS: readonly (keyof BatchOptions)[] = ["tokenTypes", "tokenizer"];
+const BATCH_OPTIONS = ["tokenTypes", "tokenizer"] as const;
 
 /** Reads and checks a batch. `nameOf` is what messages call the sequence of an index. */
 export function readBatch(
   where: string,
-  model: Model,
+  model: LoadedModel,
   batch: Batch,
   options: BatchOptions,
   nameOf: (i: number) => string = (i) => `batch[${i}]`,
@@ -130,7 +130,7 @@ function readTypes(where: string, i: number, given: unknown, count: number, leng
  * or `KERNEL_FAILED`.
  * @example
  * import { loadKernels } from "headwise";
- * import { encode, loadEncoder } from "headwise/encoders";
+ * import { encode, loadEncoder } from "headwise/models";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * const model = await loadEncoder(kernels, "model"); // a folder of this repository
@@ -138,7 +138,7 @@ function readTypes(where: string, i: number, given: unknown, count: number, leng
  * console.log(first?.length === 4 * model.dModel, second?.length === 2 * model.dModel); // true true
  * kernels.release();
  */
-export function encode(model: Model, batch: Batch, options: BatchOptions = {}): Float32Array[] {
+export function encode(model: Encoder | Seq2Seq, batch: Batch, options: BatchOptions = {}): Float32Array[] {
   const where = "encode";
   const sequences = readBatch(where, model, batch, readFields(where, "options", options, BATCH_OPTIONS));
   const { results, output } = collectRows(where, model, sequences);
@@ -151,7 +151,7 @@ export function encode(model: Model, batch: Batch, options: BatchOptions = {}): 
  * @throws The same errors as `encode`, and the signal's reason.
  * @example
  * import { loadKernels } from "headwise";
- * import { encodeAsync, loadEncoder } from "headwise/encoders";
+ * import { encodeAsync, loadEncoder } from "headwise/models";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * let last = 0;
@@ -160,7 +160,7 @@ export function encode(model: Model, batch: Batch, options: BatchOptions = {}): 
  * kernels.release();
  */
 export async function encodeAsync(
-  model: Model,
+  model: Encoder | Seq2Seq,
   batch: Batch,
   options: BatchOptions & SliceOptions = {},
 ): Promise<Float32Array[]> {
@@ -178,7 +178,7 @@ export async function encodeAsync(
 /** Runs a pass in time slices. */
 export async function runSliced(
   where: string,
-  model: Model,
+  model: LoadedModel,
   sequences: readonly Sequence[],
   output: Output,
   options: SliceOptions,
@@ -201,7 +201,7 @@ export async function runSliced(
 /** Arrays for all rows, and what fills them. */
 export function collectRows(
   where: string,
-  model: Model,
+  model: LoadedModel,
   sequences: readonly Sequence[],
 ): { readonly results: Float32Array[]; readonly output: Output } {
   const { dModel } = model;
@@ -224,7 +224,7 @@ export interface EmbedOptions extends BatchOptions {
 }
 
 const POOLINGS: readonly Pooling[] = ["mean", "cls", "last"];
-const OPTIONS: readonly (keyof EmbedOptions)[] = [...BATCH_OPTIONS, "pooling", "normalize"];
+const OPTIONS = [...BATCH_OPTIONS, "pooling", "normalize"] as const;
 
 /**
  * A vector for each text. Texts may have any lengths, and none is padded. Each has the same bits alone, in any batch and on any
@@ -234,7 +234,7 @@ const OPTIONS: readonly (keyof EmbedOptions)[] = [...BATCH_OPTIONS, "pooling", "
  * @throws The same errors as `encode`.
  * @example
  * import { loadKernels } from "headwise";
- * import { embed, loadEncoder } from "headwise/encoders";
+ * import { embed, loadEncoder } from "headwise/models";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * const model = await loadEncoder(kernels, "model"); // a folder of this repository
@@ -243,7 +243,7 @@ const OPTIONS: readonly (keyof EmbedOptions)[] = [...BATCH_OPTIONS, "pooling", "
  * console.log(cosine > 0 && cosine < 1); // true
  * kernels.release();
  */
-export function embed(model: Model, batch: Batch, options: EmbedOptions = {}): Float32Array[] {
+export function embed(model: Encoder | Seq2Seq, batch: Batch, options: EmbedOptions = {}): Float32Array[] {
   const where = "embed";
   const { pooling, normalize, ...rest } = readOptions(where, options, OPTIONS);
   const pool = checkPool(where, pooling, normalize);
@@ -258,7 +258,7 @@ export function embed(model: Model, batch: Batch, options: EmbedOptions = {}): F
  * @throws The same errors as `embed`, and the signal's reason.
  * @example
  * import { loadKernels } from "headwise";
- * import { embedAsync, loadEncoder } from "headwise/encoders";
+ * import { embedAsync, loadEncoder } from "headwise/models";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * const [vector] = await embedAsync(await loadEncoder(kernels, "model"), [[2, 7, 1, 3]], { sliceMs: 4, pooling: "last" });
@@ -266,7 +266,7 @@ export function embed(model: Model, batch: Batch, options: EmbedOptions = {}): F
  * kernels.release();
  */
 export async function embedAsync(
-  model: Model,
+  model: Encoder | Seq2Seq,
   batch: Batch,
   options: EmbedOptions & SliceOptions = {},
 ): Promise<Float32Array[]> {
@@ -286,7 +286,7 @@ export async function embedAsync(
 function checkPool(where: string, pooling: Pooling = "mean", normalize = false) {
   expectOneOf(where, "pooling", pooling, POOLINGS);
   expectFlag(where, "normalize", normalize);
-  return (model: Model, sequences: readonly Sequence[]): { output: Output; vectors: () => Float32Array[] } => {
+  return (model: LoadedModel, sequences: readonly Sequence[]): { output: Output; vectors: () => Float32Array[] } => {
     const { dModel } = model;
     // In float64, row by row: the same sum however the rows are divided into chunks.
     const sums = sequences.map(() => new Float64Array(dModel));
@@ -335,7 +335,7 @@ export interface MaskedLogits {
  * @throws The same errors as `encode`, and a RangeError for a model whose file has no such head.
  * @example
  * import { loadKernels } from "headwise";
- * import { loadEncoder, maskedLogits } from "headwise/encoders";
+ * import { loadEncoder, maskedLogits } from "headwise/models";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * const model = await loadEncoder(kernels, "model"); // a decoder, which has no such head

@@ -6,6 +6,7 @@ import { toFloats } from "../../base/tensor/to-floats.ts";
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { expectMade } from "../../base/util/lifetime.ts";
+import { readOptions } from "../../base/util/other-names.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import {
   type ModelFiles,
@@ -19,8 +20,8 @@ import { type WeightFormat, wholePanels } from "../../layers/linear/formats/form
 import { createPageLayout, type PageLayout } from "../../layers/state/pages.ts";
 import { pagesBytes } from "../../layers/state/table.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
-import { aligned } from "../../wasm/memory.ts";
-import type { Model } from "../blocks/model.ts";
+import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
+import type { LoadedModel } from "../blocks/model.ts";
 import type { FormatOf } from "../blocks/places.ts";
 import { packRelative } from "../blocks/relative.ts";
 import type { HfAttentionConfig } from "../families/attention-rules.ts";
@@ -30,7 +31,6 @@ import type { GgufReader } from "../load/gguf.ts";
 import { type LoadModelOptions, loadWith } from "../load/load-model.ts";
 import type { EncoderParts } from "../load/pack-weights.ts";
 import { type ModelFormats, type PlanKind, planSpec, readFormats, uniformFormats } from "../load/plan-model.ts";
-import { readOptions } from "../load/read-options.ts";
 import { resolveHead } from "../spec/check-tensors.ts";
 import { mostTokens, positionsOf, readDecoder } from "../spec/read-spec.ts";
 import type { ModelSpec } from "../spec/spec.ts";
@@ -106,7 +106,7 @@ function planTexts(
   formatOf: FormatOf,
   tokens: number,
   texts: number = MOST_TOGETHER,
-): { readonly weights: number; readonly scratch: number; readonly total: number } {
+): MemoryPlan {
   const { weights, scratch } = planSpec(where, spec, formatOf, { rows: CHUNK_ROWS, outputs: 0, maxSeqLen: 1 });
   const [{ attention }] = spec.blocks as readonly [(typeof spec.blocks)[number]];
   const layout = pageLayoutOf(where, attention.config as HfAttentionConfig);
@@ -153,7 +153,7 @@ function pageLayoutOf(where: string, { fused: _, ...config }: HfAttentionConfig)
 }
 
 /** A whole encoder: its weights, packed in linear memory until `release()`. */
-export interface Encoder extends Model {
+export interface Encoder extends LoadedModel<"Encoder"> {
   /** Tokens of the longest text: those that the model has positions for, else what config.json says. */
   readonly maxSeqLen: number | undefined;
 }
@@ -190,7 +190,7 @@ const ENCODER_OPTIONS = [
  * `NO_QUANTIZED`, `NO_GGUF`, or the signal's reason. All memory is freed then.
  * @example
  * import { loadKernels } from "headwise";
- * import { loadEncoder } from "headwise/encoders";
+ * import { loadEncoder } from "headwise/models";
  * import { models } from "headwise/models";
  * import { writeSafetensors } from "headwise/weights";
  * const tensor = (...shape: number[]) => ({ data: new Float32Array(shape.reduce((a, b) => a * b)).fill(0.1), shape });
@@ -217,7 +217,7 @@ export async function loadEncoder(
   expectKernels(where, kernels);
   const given = readOptions(where, options, ENCODER_OPTIONS);
   const kind = { read: readFiles, open: openEncoderFiles, encoders, plan: planEncoderFit };
-  return loadWith(where, kernels, source, given, kind);
+  return loadWith(where, kernels, source, given, kind) as Promise<Encoder>;
 }
 
 async function readFiles(
@@ -249,7 +249,7 @@ function asEncoder(where: string, { spec, ...rest }: Decoder, field: string): De
 }
 
 /** Throws unless `model` came from loadEncoder or loadSeq2Seq and neither it nor its kernels were released. */
-export function expectEncoder(where: string, model: Model): void {
+export function expectEncoder(where: string, model: LoadedModel): void {
   expectMade(where, "model", model, "loadEncoder", "loadSeq2Seq");
   expectKernels(where, model.kernels, "model.kernels");
 }
@@ -258,7 +258,7 @@ export function expectEncoder(where: string, model: Model): void {
  * A model with two halves: an encoder reads a source at once, and a decoder, which attends to it, writes tokens. Packed in linear
  * memory until `release()`.
  */
-export interface Seq2Seq extends Model {
+export interface Seq2Seq extends LoadedModel<"Seq2Seq"> {
   /** Layers of the decoder. */
   readonly layers: number;
 }
@@ -298,7 +298,7 @@ const SEQ2SEQ_OPTIONS = [
  * `NO_QUANTIZED`, or the signal's reason. All memory is freed then.
  * @example
  * import { loadKernels } from "headwise";
- * import { loadSeq2Seq } from "headwise/encoders";
+ * import { loadSeq2Seq } from "headwise/models";
  * import { models } from "headwise/models";
  * const kernels = await loadKernels({ models });
  * const failure = await loadSeq2Seq(kernels, "model").catch(({ message }) => message); // a decoder of this repository
@@ -326,7 +326,7 @@ export async function loadSeq2Seq(
     open: openSafetensorsFiles,
     encoders,
     plan: planHalvesFit,
-  });
+  }) as Promise<Seq2Seq>;
 }
 
 /** `openSafetensorsFiles` has refused GGUF. */
@@ -349,22 +349,18 @@ export interface EncoderPlanSizes {
   readonly tokens?: number | undefined;
 }
 
-/** Bytes of linear memory that an encoder takes. */
-export interface EncoderPlan {
-  /** Bytes that the model holds, without a head for masked tokens, which takes those of a matrix [dModel, dModel] more. */
-  readonly weights: number;
-  /** Bytes that calls on any number of such texts share, at most; `maskedLogits` takes those of its logits more. */
-  readonly scratch: number;
-  /** The sum of both. */
-  readonly total: number;
-}
+/**
+ * What `planEncoder` gives: weights without a head for masked tokens, which takes those of a matrix [dModel, dModel] more, and scratch
+ * for any number of texts, to which `maskedLogits` adds that of its logits.
+ */
+export type EncoderPlan = MemoryPlan;
 
 /**
  * The memory that an encoder and its calls will take, computed from config.json before anything is loaded.
  * @param config The text of config.json, or the object it parses to.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `BAD_FILE` for a model that `loadEncoder` would refuse.
  * @example
- * import { planEncoder } from "headwise/encoders";
+ * import { planEncoder } from "headwise/models";
  * const miniLM = { model_type: "bert", hidden_size: 384, num_hidden_layers: 6, num_attention_heads: 12, intermediate_size: 1536,
  *   vocab_size: 30522, max_position_embeddings: 512 };
  * const { weights, scratch } = planEncoder(miniLM, { weights: "q8", tokens: 256 });

@@ -135,7 +135,7 @@ export interface LogMelOptions {
   readonly seconds?: number | undefined;
 }
 
-const OPTIONS: readonly (keyof LogMelOptions)[] = ["sampleRate", "bands", "seconds"];
+const OPTIONS = ["sampleRate", "bands", "seconds"] as const;
 const RATE = 16_000;
 /** Samples of a window, and between two of them. */
 const WINDOW = 400;
@@ -153,7 +153,7 @@ const STEP_FRAMES = 25;
  * @throws TypeError or RangeError naming the argument, such as a rate other than 16 000: resample the sound first. RangeError for
  * samples that are no numbers, for none at all, and for more than `seconds` has.
  * @example
- * import { logMel } from "headwise/encoders";
+ * import { logMel } from "headwise/models";
  * const tone = Float32Array.from({ length: 16_000 }, (_, i) => (i % 32 < 16 ? 0.5 : -0.5)); // 500 Hz
  * const { shape } = logMel(tone, { sampleRate: 16_000, seconds: 1 });
  * console.log(shape.join(" ")); // 80 100
@@ -166,7 +166,7 @@ export function logMel(samples: Float32Array, options: LogMelOptions): Tensor {
  * `logMel` in time slices, with yields to the event loop between them. The samples may be changed meanwhile: they are copied.
  * @throws The same errors as `logMel`, and the signal's reason.
  * @example
- * import { logMelAsync } from "headwise/encoders";
+ * import { logMelAsync } from "headwise/models";
  * const tone = Float32Array.from({ length: 16_000 }, (_, i) => (i % 32 < 16 ? 0.5 : -0.5)); // 500 Hz
  * const { shape } = await logMelAsync(tone, { sampleRate: 16_000, bands: 128, sliceMs: 4 });
  * console.log(shape.join(" ")); // 128 3000
@@ -242,9 +242,9 @@ function* melSteps(where: string, sound: Float32Array, bands: number, frames: nu
 }
 
 /** Slaney's scale: linear up to 1000 Hz, and logarithmic above, where 27 mels are a factor of 6.4. */
-const LOG_STEP = ln(6.4) / 27;
-const toMel = (hertz: number) => (hertz < 1000 ? (3 * hertz) / 200 : 15 + ln(hertz / 1000) / LOG_STEP);
-const toHertz = (mel: number) => (mel < 15 ? (200 * mel) / 3 : 1000 * exp((mel - 15) * LOG_STEP));
+const logStep = () => ln(6.4) / 27;
+const toMel = (hertz: number) => (hertz < 1000 ? (3 * hertz) / 200 : 15 + ln(hertz / 1000) / logStep());
+const toHertz = (mel: number) => (mel < 15 ? (200 * mel) / 3 : 1000 * exp((mel - 15) * logStep()));
 
 /** The triangle of each band over the bins, of an area that is the same for all. */
 function melFilters(bands: number): { readonly first: number; readonly weights: readonly number[] }[] {

@@ -14,7 +14,7 @@ import { NULL } from "../../wasm/abi.ts";
 import { aligned, Layout, pointer } from "../../wasm/memory.ts";
 import { type BlockRows, blockRows, runBlock } from "../blocks/block.ts";
 import { type EmbeddedTokens, embedTokens } from "../blocks/ends.ts";
-import type { Model, ModelHalf, ModelWeights } from "../blocks/model.ts";
+import type { LoadedModel, ModelHalf, ModelWeights } from "../blocks/model.ts";
 import type { PackedBlock } from "../blocks/places.ts";
 import { activateRows, normRows, projectRows, ROW_SHAPE_BYTES, type RowWork } from "../blocks/rows.ts";
 import { type PassPlan, planPass } from "../blocks/scratch.ts";
@@ -42,9 +42,9 @@ const PLAN_ROWS = 16;
 
 type Plan = PassPlan<ReturnType<typeof planBothWays>>;
 /** Plans by model: that of the last pass, which the next one often needs again. */
-const PLANS = new WeakMap<Model, { readonly key: string; readonly plan: Plan }>();
+const PLANS = new WeakMap<LoadedModel, { readonly key: string; readonly plan: Plan }>();
 
-function planOf(model: Model, rows: number, outputs: number): Plan {
+function planOf(model: LoadedModel, rows: number, outputs: number): Plan {
   const key = `${rows} ${outputs}`;
   const known = PLANS.get(model);
   if (known?.key === key) return known.plan;
@@ -82,7 +82,7 @@ interface GroupCall extends LayerCall, EmbeddedTokens {
 /** Runs all sequences through all layers, and gives the rows of each to `output` in order. */
 export function* runEncoder(
   where: string,
-  model: Model,
+  model: LoadedModel,
   sequences: readonly Sequence[],
   output: Output,
   stepFlops: number = Number.POSITIVE_INFINITY,
@@ -209,7 +209,7 @@ export function stemBytes({ dModel, embed: { channels } }: ModelSpec): number {
 /** The rows [stemRows(frames), dModel] of features [channels, frames], before positions are added. */
 function* runStem(
   where: string,
-  { kernels, dModel }: Model,
+  { kernels, dModel }: LoadedModel,
   { stem, mode }: ModelWeights,
   { data, shape }: Tensor,
   stepFlops: number,
@@ -256,7 +256,7 @@ function* runStem(
 type RowSink = (sequence: number, begin: number, count: number, rows: Float32Array, stride: number) => void;
 
 /** Gives the states of all rows to `sink`, after the last norm where there is one. */
-export const statesTo = (model: Model, sink: RowSink): Output => ({
+export const statesTo = (model: LoadedModel, sink: RowSink): Output => ({
   logits: 0,
   // biome-ignore lint/correctness/useYield: a step of an output may have yields.
   *take(work, _plan, { runs, rows: { residual }, count }) {

@@ -36,7 +36,7 @@ export interface ReadSourceOptions extends SessionOptions, SliceOptions {
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, `NO_QUANTIZED`, or the signal's
  * reason. Nothing is allocated then.
  * @example
- * import { logMel, readSource, type Seq2Seq } from "headwise/encoders";
+ * import { logMel, readSource, type Seq2Seq } from "headwise/models";
  * import { generate } from "headwise/models";
  * const transcribe = async (whisper: Seq2Seq, samples: Float32Array, prompt: readonly number[]): Promise<number[]> => {
  *   using session = await readSource(whisper, logMel(samples, { sampleRate: 16_000 }));
@@ -53,7 +53,7 @@ export async function readSource(
 ): Promise<Session> {
   const where = "readSource";
   expectModel(where, model, "loadSeq2Seq");
-  const known = [...SESSION_OPTIONS, ...SLICE_OPTIONS, "tokenizer"];
+  const known = [...SESSION_OPTIONS, ...SLICE_OPTIONS, "tokenizer"] as const;
   const given = readFields(where, "options", options, known);
   const { tokenizer, signal, onProgress, sliceMs, ...session } = given;
   if (Array.isArray(session.format))

@@ -5,7 +5,7 @@ import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/slices.ts";
 import type { OutputSink } from "../blocks/ends.ts";
-import type { Model } from "../blocks/model.ts";
+import type { LoadedModel } from "../blocks/model.ts";
 import { checkModelCall, type TokenIds } from "../decoder/forward.ts";
 import { expectReady, forgetTokens, type ModelCall, runCalls } from "../decoder/pass.ts";
 import { expectSession, type Session } from "../decoder/session.ts";
@@ -94,7 +94,7 @@ export async function* generateMany<Job extends GenerationJob>(
   const queue = createJobQueue(where, jobs, slices.signal);
   const pace = createPace(slices);
   const running: Running<Job>[] = [];
-  let model: Model | undefined;
+  let model: LoadedModel | undefined;
   let started = 0;
   try {
     for (;;) {
@@ -119,7 +119,7 @@ export async function* generateMany<Job extends GenerationJob>(
       if (running.length === 0 || (running.length < before && !queue.done)) continue;
       let chosen: readonly Outcome<Job>[];
       try {
-        chosen = await step(where, model as Model, running, slices);
+        chosen = await step(where, model as LoadedModel, running, slices);
       } catch (error) {
         // Nothing has changed, and the step is repeated without the jobs whose sessions were released in it.
         if (!running.some((one) => endOf(one)?.reason === "error")) throw error;
@@ -159,10 +159,15 @@ function startJob<Job extends GenerationJob>(
   where: string,
   job: Job,
   running: readonly Running<Job>[],
-  model: Model | undefined,
+  model: LoadedModel | undefined,
 ): Running<Job> {
   expectRecord(where, "job", job);
-  const given = readFields(where, "job", Object.fromEntries(JOB_FIELDS.map((name) => [name, job[name]])), JOB_FIELDS);
+  const given = readFields(
+    where,
+    "job",
+    Object.fromEntries(JOB_FIELDS.map((name) => [name, job[name]])) as Partial<GenerationJob>,
+    JOB_FIELDS,
+  );
   const session = given.session as Session;
   expectSession(where, session);
   const { ids, past } = checkModelCall(where, session, given.ids as TokenIds, "last");
@@ -197,7 +202,7 @@ type Outcome<Job> = readonly [Running<Job>, Choice | GenerationFailure];
 /** One pass for all jobs: a token or a chunk of the prompt of each. Returns what was chosen. */
 async function step<Job>(
   where: string,
-  model: Model,
+  model: LoadedModel,
   running: readonly Running<Job>[],
   slices: Slices,
 ): Promise<readonly Outcome<Job>[]> {

@@ -2,20 +2,13 @@
 
 import { yieldToEventLoop } from "../../base/platform/host.ts";
 import { expectInt } from "../../base/util/arguments.ts";
+import { readOptions } from "../../base/util/other-names.ts";
 import { withEnd } from "../../base/util/with-end.ts";
 import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/slices.ts";
 import { checkModelCall, readIds, type TokenIds } from "../decoder/forward.ts";
 import { expectReady, expectUnchanged, forgetTokens, holdSession, type ModelCall, runCalls } from "../decoder/pass.ts";
 import { expectSession, type Session } from "../decoder/session.ts";
-import { readOptions } from "../load/read-options.ts";
-import {
-  type Choice,
-  checkSampling,
-  chooseToken,
-  SAMPLING_OPTIONS,
-  type Sampling,
-  type SamplingOptions,
-} from "./sampling.ts";
+import { type Choice, checkSampling, chooseToken, type Sampling, type SamplingOptions } from "./sampling.ts";
 import { checkDrafts, type Drafter, type DraftOptions, forgettable } from "./speculate.ts";
 
 /** A generated token. */
@@ -64,10 +57,20 @@ export interface GenerateOptions extends SamplingOptions, Omit<SliceOptions, "on
   readonly draft?: DraftOptions | undefined;
 }
 
-export const GENERATE_OPTIONS: readonly (keyof GenerateOptions)[] = [
-  ...SAMPLING_OPTIONS,
-  ...(["signal", "sliceMs", "maxTokens", "stopIds", "draft"] as const),
-];
+export const GENERATE_OPTIONS = [
+  "temperature",
+  "topK",
+  "topP",
+  "minP",
+  "repetitionPenalty",
+  "seed",
+  "logitsProcessors",
+  "signal",
+  "sliceMs",
+  "maxTokens",
+  "stopIds",
+  "draft",
+] as const;
 
 /** Checked GenerateOptions besides how passes are sliced. */
 interface Generation {

@@ -55,9 +55,15 @@ export interface SamplingOptions {
 }
 
 /** Fields of SamplingOptions. */
-export const SAMPLING_OPTIONS: readonly (keyof SamplingOptions)[] = [
-  ...(["temperature", "topK", "topP", "minP", "repetitionPenalty", "seed", "logitsProcessors"] as const),
-];
+export const SAMPLING_OPTIONS = [
+  "temperature",
+  "topK",
+  "topP",
+  "minP",
+  "repetitionPenalty",
+  "seed",
+  "logitsProcessors",
+] as const;
 
 /** Checked SamplingOptions. */
 export interface Sampling extends Required<SamplingOptions> {

@@ -39,11 +39,8 @@ const MOST_GUESSED = 64;
 /** Checks the option `draft`. */
 export function checkDrafts(where: string, session: Session, draft: DraftOptions | undefined): Drafter | undefined {
   if (draft === undefined) return undefined;
-  const given = readFields(where, "draft", draft as Record<string, unknown>, ["session", "ngram", "tokens"]) as {
-    session?: Session;
-    ngram?: number;
-    tokens?: number;
-  };
+  const either = draft as { readonly session?: Session; readonly ngram?: number; readonly tokens?: number };
+  const given = readFields(where, "draft", either, ["session", "ngram", "tokens"]);
   if ((given.session === undefined) === (given.ngram === undefined))
     throw new TypeError(`${where}: draft expected either a session or an ngram, got ${describe(draft)}`);
   const tokens = expectInt(where, "draft.tokens", given.tokens ?? (given.session ? 4 : 8), 1, MOST_GUESSED);

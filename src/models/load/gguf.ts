@@ -14,7 +14,7 @@ export interface GgufReader extends Handle {
 }
 
 /**
- * Lets `loadModel`, and `loadEncoder` of `headwise/encoders`, read GGUF files: pass it as the option `gguf`.
+ * Lets `loadModel`, and `loadEncoder` of `headwise/models`, read GGUF files: pass it as the option `gguf`.
  * @example
  * import { type Kernels, loadKernels } from "headwise";
  * import { gguf, loadModel, type Model, models } from "headwise/models";

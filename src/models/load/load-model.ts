@@ -5,13 +5,14 @@ import { expectFlag, expectFunction, expectInt, expectSignal, readFields } from 
 import { describe, HeadwiseError, throwUnder } from "../../base/util/errors.ts";
 import type { Global } from "../../base/util/global.ts";
 import { makeHandle } from "../../base/util/lifetime.ts";
+import { readOptions } from "../../base/util/other-names.ts";
 import { type ModelFiles, type ModelSource, openModelFiles } from "../../files/model-files.ts";
 import type { ModelStore } from "../../files/store.ts";
 import type { WeightFormat } from "../../layers/linear/formats/format.ts";
 import { expectActivations, expectFormatLoaded } from "../../layers/linear/formats/formats.ts";
 import { modeOf } from "../../layers/linear/products.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
-import { type Model, type ModelHalf, type ModelWeights, reserve } from "../blocks/model.ts";
+import { type LoadedModel, type Model, type ModelHalf, type ModelWeights, reserve } from "../blocks/model.ts";
 import { type BlockPlaces, placeModel } from "../blocks/places.ts";
 import { checkTensors, resolveHead } from "../spec/check-tensors.ts";
 import { readDecoder } from "../spec/read-spec.ts";
@@ -38,7 +39,6 @@ import {
   SIZES,
   storedFormats,
 } from "./plan-model.ts";
-import { readOptions } from "./read-options.ts";
 
 /** Options of `loadModel`. */
 export interface LoadModelOptions {
@@ -112,7 +112,7 @@ const LOAD_OPTIONS = [
  * console.log(model.type, model.layers, model.vocabSize); // llama 1 32
  */
 export async function loadModel(kernels: Kernels, source: ModelSource, options: LoadModelOptions = {}): Promise<Model> {
-  return loadWith("loadModel", kernels, source, options, { read: readModel });
+  return loadWith("loadModel", kernels, source, options, { read: readModel }) as Promise<Model>;
 }
 
 /** Reads what a decoder consists of from its opened files. */
@@ -150,7 +150,7 @@ export async function loadWith(
   source: ModelSource,
   options: LoadModelOptions,
   { read, open = openModelFiles, encoders, plan = planDecoder }: ModelKind,
-): Promise<Model> {
+): Promise<LoadedModel> {
   expectKernels(where, kernels);
   const given = readOptions(where, options, LOAD_OPTIONS);
   const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store, integrity } = given;
@@ -277,7 +277,7 @@ async function packModel(
   formats: ModelFormats,
   fast: boolean,
   encoders: EncoderParts | undefined,
-): Promise<Model> {
+): Promise<LoadedModel> {
   const { spec, encoder } = decoder;
   const { memory } = kernels;
   const owned: Packing["owned"] = [];
@@ -302,7 +302,7 @@ async function packModel(
       if (!kernels.released) free();
     };
     const kind = where.slice("load".length);
-    return makeHandle<Model>(kind, where, parts, ["kernels", "spec", "places", "weights", "encoder"], release);
+    return makeHandle<LoadedModel>(kind, where, parts, ["kernels", "spec", "places", "weights", "encoder"], release);
   } catch (error) {
     if (!kernels.released) {
       memory.free(staging);

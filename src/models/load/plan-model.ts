@@ -17,7 +17,7 @@ import type { PackedFormat, WeightFormat } from "../../layers/linear/formats/for
 import { expectFormat, FORMATS } from "../../layers/linear/formats/formats.ts";
 import type { RotationPlaces } from "../../layers/mixer/mixer.ts";
 import type { PageShape } from "../../layers/state/pages.ts";
-import { aligned, type Layout } from "../../wasm/memory.ts";
+import { aligned, type Layout, type MemoryPlan } from "../../wasm/memory.ts";
 import { headNormBytes } from "../blocks/head-norm.ts";
 import { type FormatOf, placeModel } from "../blocks/places.ts";
 import { planPass } from "../blocks/scratch.ts";
@@ -117,17 +117,8 @@ export interface ModelPlanSizes extends SessionOptions {
   readonly outputs?: number | undefined;
 }
 
-/** Bytes of linear memory that a model takes: how much `kernels.usedBytes` grows. */
-export interface ModelPlan {
-  /** Bytes that the model holds. */
-  readonly weights: number;
-  /** Bytes that all sessions hold. */
-  readonly sessions: number;
-  /** Bytes that calls share. A running asynchronous call takes as much again. */
-  readonly scratch: number;
-  /** The sum of the three. Loading takes a megabyte more for packing, and 32 bytes for each input of the widest matrix. */
-  readonly total: number;
-}
+/** What `planModel` and `planModelFiles` give. Loading takes a megabyte more for packing, and 32 bytes for each input of the widest matrix. */
+export type ModelPlan = MemoryPlan<"sessions">;
 
 /** The fields of ModelPlanSizes. */
 export const SIZES = ["weights", "maxSeqLen", "format", "truncatable", "sessions", "rows", "outputs"] as const;

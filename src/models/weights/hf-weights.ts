@@ -209,7 +209,12 @@ export function readAttentionWeights(
   config: WeightsConfig = {},
 ): AttentionWeights {
   if (typeof prefix !== "string") throw new TypeError(`${WHERE}: prefix expected a string, got ${describe(prefix)}`);
-  const given = readFields(WHERE, "config", config, CONFIG_FIELDS);
+  const given: WeightsConfig = readFields(
+    WHERE,
+    "config",
+    config as Partial<AttentionConfig> & WeightsConfig,
+    CONFIG_FIELDS,
+  );
   for (const name of ["numHeads", "numKvHeads", "headDim"] as const)
     if (given[name] !== undefined) expectInt(WHERE, `config.${name}`, given[name]);
   const { numHeads, numKvHeads, fused } = given;

@@ -98,10 +98,10 @@ export interface ConfigureOptions {
 }
 
 const SIZES = ["dModel", "numHeads", "numKvHeads", "headDim", "vocabSize"] as const;
-const OPTIONS: readonly (keyof ConfigureOptions)[] = [
+const OPTIONS = [
   ...(["parameterBudget", "seqLen", "target", "roofline", "memory", "attention", "weights", "cache"] as const),
   ...SIZES,
-];
+] as const;
 
 /** A copy of the options, each read once and checked. */
 function readConfigureOptions(where: string, options: ConfigureOptions): ConfigureOptions {

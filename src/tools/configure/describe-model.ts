@@ -1,7 +1,7 @@
 // What a model costs: its parameters, what it keeps of a sequence, and the linear memory that it takes here.
 
 import { BLOCK, PANEL } from "../../../assembly/layout.ts";
-import { expectFunction, expectInt, expectSignal, readFields } from "../../base/util/arguments.ts";
+import { type AllFieldsOf, expectFunction, expectInt, expectSignal, readFields } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import type { Global } from "../../base/util/global.ts";
 import { nearestNames, parseJson } from "../../base/util/strings.ts";
@@ -313,7 +313,11 @@ export async function describeFiles(source: ModelSource, options: DescribeFilesO
   }
 }
 
-function readOptions<T extends DescribeOptions>(where: string, options: T, names: readonly string[]): T {
+function readOptions<T extends DescribeOptions, const Name extends string>(
+  where: string,
+  options: T,
+  names: readonly Name[] & AllFieldsOf<T, Name>,
+): T {
   const given = readFields(where, "options", options, names);
   if (given.seqLen !== undefined) expectInt(where, "options.seqLen", given.seqLen);
   readFormats(where, given.weights);
@@ -351,7 +355,7 @@ function readConfigFacts(where: string, config: string | object, tensors?: Model
 function whyUnknown(type: unknown): string {
   const { causal, sides, isEncoder } = LAYERS.get(type) ?? {};
   if (causal !== undefined || sides || isEncoder)
-    return ", an encoder or a model with one, of which headwise/encoders runs some";
+    return ", an encoder or a model with one, of which headwise/models runs some";
   const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
   return reason === undefined ? "" : `, which has ${reason}`;
 }

@@ -3,23 +3,18 @@
 import { memorySharing } from "../../base/platform/workers.ts";
 import { expectFunction, expectRecord } from "../../base/util/arguments.ts";
 import { describe, type HeadwiseErrorCode, tagOf } from "../../base/util/errors.ts";
-import type { scaledDotProductAttention } from "../../layers/api/sdpa.ts";
 import { type DotProduct, dotProductOf } from "../../wasm/int-dot.ts";
 import type { Kernels, LoadOptions, Threads } from "../../wasm/kernels.ts";
 import type { Build } from "../../wasm/modules.ts";
 import { allowsWasm, peakModule, startPeak } from "./peak.ts";
-import type { SelfTest, selfTest } from "./self-test.ts";
+import { expectTested, type SelfTest, type SelfTested, selfTest } from "./self-test.ts";
 import { type Effort, timeLoads } from "./timing.ts";
 import { createAttentionWork, createLinearWork } from "./works.ts";
 
 /** The functions of `headwise` or `headwise/threads` that are examined. */
-export interface Headwise {
+export interface Headwise extends SelfTested {
   /** Loads the kernels. */
   loadKernels(options?: LoadOptions): Promise<Kernels>;
-  /** Compares the bits of results with the published ones. */
-  readonly selfTest: typeof selfTest;
-  /** Attention, one of the two workloads whose speed is measured. */
-  readonly scaledDotProductAttention: typeof scaledDotProductAttention;
 }
 
 /** What only the caller knows about the environment. */
@@ -169,8 +164,8 @@ export async function diagnose(
   surroundings: Surroundings,
   options: Pick<LoadOptions, "threads" | "deterministic" | "quantized"> = {},
 ): Promise<Diagnosis> {
-  for (const name of ["loadKernels", "selfTest", "scaledDotProductAttention"] as const)
-    expectFunction("diagnose", `headwise.${name}`, Object(headwise)[name]);
+  expectFunction("diagnose", "headwise.loadKernels", Object(headwise).loadKernels);
+  expectTested("diagnose", headwise);
   for (const name of ["version", "engine"] as const) {
     const text: unknown = Object(surroundings)[name];
     if (typeof text !== "string")
@@ -211,9 +206,9 @@ function chooseDotProducts(kernels: Kernels): DotProducts {
   return { exact: dotProductOf(exact), fast: dotProductOf(fast), ms: performance.now() - begin };
 }
 
-function testSelf({ selfTest }: Headwise, kernels: Kernels): NonNullable<Diagnosis["selfTest"]> {
+function testSelf(headwise: Headwise, kernels: Kernels): NonNullable<Diagnosis["selfTest"]> {
   const begin = performance.now();
-  const result = selfTest(kernels);
+  const result = selfTest(headwise, kernels);
   return { ...result, ms: performance.now() - begin };
 }
 

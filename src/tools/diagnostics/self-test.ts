@@ -1,12 +1,13 @@
 // Whether this engine computes the published bits of a layer.
 
 import type { Tensor } from "../../base/tensor/tensor.ts";
+import { expectFunction } from "../../base/util/arguments.ts";
 import { underName } from "../../base/util/errors.ts";
-import { attend, attendWithMaps } from "../../layers/api/attend.ts";
-import { scaledDotProductAttention } from "../../layers/api/sdpa.ts";
-import { type Attention, createAttention } from "../../layers/attention/attention.ts";
+import type { attend, attendWithMaps } from "../../layers/api/attend.ts";
+import type { scaledDotProductAttention } from "../../layers/api/sdpa.ts";
+import type { Attention, createAttention } from "../../layers/attention/attention.ts";
 import type { AttentionConfig } from "../../layers/attention/config.ts";
-import { createCache } from "../../layers/pass/cache.ts";
+import type { createCache } from "../../layers/pass/cache.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { createRandom } from "./random.ts";
 
@@ -14,6 +15,20 @@ import { createRandom } from "./random.ts";
 const FUSED = "1e12bb10e7175e25";
 /** The same if they round twice, as always in the simd build. */
 const UNFUSED = "9e246a77089b1b21";
+
+/** The functions of `headwise` that `selfTest` runs. */
+export interface SelfTested {
+  /** Makes a layer. */
+  readonly createAttention: typeof createAttention;
+  /** Makes its cache. */
+  readonly createCache: typeof createCache;
+  /** A call of a layer. */
+  readonly attend: typeof attend;
+  /** A call of a layer, with its maps. */
+  readonly attendWithMaps: typeof attendWithMaps;
+  /** Attention on tensors; `diagnose` measures its speed too. */
+  readonly scaledDotProductAttention: typeof scaledDotProductAttention;
+}
 
 /** Result of `selfTest`. */
 export interface SelfTest {
@@ -31,14 +46,17 @@ export interface SelfTest {
  * Checks that this engine computes the published bits. It runs 40 seeded layers that cover every rule, prefill, decode and
  * maps, and compares a digest of about 200 outputs with the published one, in a fraction of a second. All memory is freed
  * but the scratch that calls share, which later calls use.
- * @throws HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
+ * @param headwise The module `headwise`, or another with the same functions, such as `headwise/threads`.
+ * @throws TypeError if `headwise` or `kernels` is something else. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
- * import { loadKernels, selfTest } from "headwise";
- * const kernels = await loadKernels({ deterministic: true });
- * console.log(selfTest(kernels).ok); // true
+ * import * as headwise from "headwise";
+ * import { selfTest } from "headwise/doctor";
+ * const kernels = await headwise.loadKernels({ deterministic: true });
+ * console.log(selfTest(headwise, kernels).ok); // true
  * kernels.release();
  */
-export function selfTest(kernels: Kernels): SelfTest {
+export function selfTest(headwise: SelfTested, kernels: Kernels): SelfTest {
+  expectTested("selfTest", headwise);
   expectKernels("selfTest", kernels);
   const digest = new FloatDigest();
   let outputs = 0;
@@ -47,7 +65,7 @@ export function selfTest(kernels: Kernels): SelfTest {
     outputs++;
   };
   underName("selfTest", () => {
-    for (let seed = 0; seed < LAYERS; seed++) runLayer(kernels, seed, add);
+    for (let seed = 0; seed < LAYERS; seed++) runLayer(headwise, kernels, seed, add);
   });
   const expected = kernels.fused ? FUSED : UNFUSED;
   return { ok: digest.toString() === expected, digest: digest.toString(), expected, outputs };
@@ -76,7 +94,21 @@ function configOf(seed: number): AttentionConfig {
   };
 }
 
-function runLayer(kernels: Kernels, seed: number, add: (data: Float32Array) => void): void {
+const TESTED: Readonly<Record<keyof SelfTested, 1>> = {
+  createAttention: 1,
+  createCache: 1,
+  attend: 1,
+  attendWithMaps: 1,
+  scaledDotProductAttention: 1,
+};
+
+/** Throws unless `headwise` has the functions that `selfTest` runs. */
+export function expectTested(where: string, headwise: SelfTested): void {
+  for (const name of Object.keys(TESTED) as (keyof SelfTested)[])
+    expectFunction(where, `headwise.${name}`, Object(headwise)[name]);
+}
+
+function runLayer(headwise: SelfTested, kernels: Kernels, seed: number, add: (data: Float32Array) => void): void {
   const { floats } = createRandom(seed);
   const config = configOf(seed);
   const { dModel, numHeads, numKvHeads = numHeads, headDim = 0, valueDim = 0 } = config;
@@ -84,7 +116,7 @@ function runLayer(kernels: Kernels, seed: number, add: (data: Float32Array) => v
     data: floats(rows * columns).map((w) => w * 0.25),
     shape: [rows, columns],
   });
-  const attention = createAttention(kernels, config, {
+  const attention = headwise.createAttention(kernels, config, {
     wq: matrix(numHeads * headDim, dModel),
     wk: matrix(numKvHeads * headDim, dModel),
     wv: matrix(numKvHeads * valueDim, dModel),
@@ -98,15 +130,15 @@ function runLayer(kernels: Kernels, seed: number, add: (data: Float32Array) => v
   try {
     const tokens = seed % 5 === 4 ? 130 + seed : 3 + seed;
     const x = floats(tokens * dModel);
-    const { y, maps } = attendWithMaps(attention, x);
+    const { y, maps } = headwise.attendWithMaps(attention, x);
     add(y);
     add(maps.data);
-    add(continued(attention, x, tokens));
+    add(continued(headwise, attention, x, tokens));
     const heads = (count: number, dim: number): Tensor => ({
       data: floats(tokens * count * dim),
       shape: [1, count, tokens, dim],
     });
-    const { output, lse } = scaledDotProductAttention(
+    const { output, lse } = headwise.scaledDotProductAttention(
       kernels,
       heads(numHeads, headDim),
       heads(numKvHeads, headDim),
@@ -121,7 +153,12 @@ function runLayer(kernels: Kernels, seed: number, add: (data: Float32Array) => v
 }
 
 /** A prefill of two thirds of the tokens, then the rest token by token. */
-function continued(attention: Attention, x: Float32Array, tokens: number): Float32Array {
+function continued(
+  { attend, createCache }: SelfTested,
+  attention: Attention,
+  x: Float32Array,
+  tokens: number,
+): Float32Array {
   const { dModel } = attention.config;
   const cache = createCache(attention, { maxSeqLen: tokens });
   try {

@@ -3,7 +3,7 @@
 import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { exp } from "../../base/util/math.ts";
-import type { Model } from "../../models/blocks/model.ts";
+import type { LoadedModel } from "../../models/blocks/model.ts";
 import type { PackedBlock } from "../../models/blocks/places.ts";
 import type { NormRole } from "../../models/spec/spec.ts";
 import { type CapturedRun, expectRun, expectToken, rowAt } from "./forward-with.ts";
@@ -145,7 +145,7 @@ function blockParts(
 }
 
 /** The parts of what the attention of a layer reads, from those of the residual before it. */
-function readParts(model: Model, layer: number, parts: readonly Part[], component: Component): readonly Part[] {
+function readParts(model: LoadedModel, layer: number, parts: readonly Part[], component: Component): readonly Part[] {
   const { attentionPre } = (model.weights.blocks[layer] as PackedBlock).norms;
   return attentionPre ? normParts(readNorm(model.kernels, attentionPre, model.dModel), parts, component) : parts;
 }

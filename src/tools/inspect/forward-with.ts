@@ -9,7 +9,7 @@ import type { Measure } from "../../layers/attention/segment.ts";
 import { stepFlopsOf } from "../../layers/pass/slices.ts";
 import { expectStatistics, type MeasuredCall, measureCalls } from "../../layers/pass/statistics.ts";
 import { expectPages } from "../../layers/state/state.ts";
-import { expectModel, type Model } from "../../models/blocks/model.ts";
+import { expectModel, type LoadedModel } from "../../models/blocks/model.ts";
 import type { PackedBlock } from "../../models/blocks/places.ts";
 import {
   checkModelCall,
@@ -37,7 +37,7 @@ import { viewOf } from "./views.ts";
  */
 export interface CapturedRun extends Releasable, Handle {
   /** The model that ran. */
-  readonly model: Model;
+  readonly model: LoadedModel;
   /** The tokens. Others below are named by their place in here. */
   readonly ids: readonly number[];
   /** Tokens that the session had read before. */
@@ -57,7 +57,7 @@ type RunSite = (typeof SITES)[number];
 const keyOf = (at: Site["at"], layer: number) => `${at} ${layer}`;
 
 /** The sites of a run: the residual behind a layer is that before the next one. */
-function runSites({ spec: { blocks } }: Model): Site[] {
+function runSites({ spec: { blocks } }: LoadedModel): Site[] {
   return blocks.flatMap(({ parallel, mlp }, layer) =>
     SITES.filter((at) => {
       if (at === "residMid") return !parallel;

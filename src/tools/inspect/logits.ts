@@ -7,7 +7,7 @@ import { chunksOf, copyRows } from "../../base/util/rows.ts";
 import { finish, type Steps } from "../../base/util/steps.ts";
 import { blockRows } from "../../models/blocks/block.ts";
 import { type OutputSink, runHead } from "../../models/blocks/ends.ts";
-import type { Model } from "../../models/blocks/model.ts";
+import type { LoadedModel } from "../../models/blocks/model.ts";
 import { MOST_TOP, planPass } from "../../models/blocks/scratch.ts";
 import { decompose } from "./decompose.ts";
 import { type CapturedRun, expectRun, expectToken, rowAt } from "./forward-with.ts";
@@ -42,12 +42,12 @@ export function largestIds(values: Float32Array | Float64Array, count: number): 
 const MOST_ROWS = 64;
 
 /** Takes rows [dModel] through the final norm and the head. */
-export function unembed(where: string, model: Model, rows: readonly Float32Array[], sink: OutputSink): void {
+export function unembed(where: string, model: LoadedModel, rows: readonly Float32Array[], sink: OutputSink): void {
   finish(unembedSteps(where, model, rows, sink));
 }
 
 /** `unembed` in steps, each of which yields how many rows it took. */
-function* unembedSteps(where: string, model: Model, rows: readonly Float32Array[], sink: OutputSink): Steps {
+function* unembedSteps(where: string, model: LoadedModel, rows: readonly Float32Array[], sink: OutputSink): Steps {
   const { kernels, spec, places, weights, dModel } = model;
   const { memory } = kernels;
   const most = Math.min(rows.length, MOST_ROWS);

@@ -207,9 +207,7 @@ export interface InspectionRecord<Name extends InspectionName = InspectionName> 
   readonly results: string;
 }
 
-const FIELDS: readonly (keyof InspectionRecord)[] = [
-  ...(["version", "model", "formats", "kernels", "inspect", "request", "results"] as const),
-];
+const FIELDS = [...(["version", "model", "formats", "kernels", "inspect", "request", "results"] as const)] as const;
 
 /** A record of any inspection; `inspect` says which. */
 export type AnyRecord = { [Name in InspectionName]: InspectionRecord<Name> }[InspectionName];

@@ -30,7 +30,7 @@ export interface ShapeStep {
   readonly heads: number;
 }
 
-const LAYER_FIELDS: readonly (keyof LayerSizes)[] = ["dModel", "numHeads", "numKvHeads"];
+const LAYER_FIELDS = ["dModel", "numHeads", "numKvHeads"] as const;
 
 /**
  * The shapes that a batch has on its way through attention, in the words of PyTorch; one head of the result of attention comes last.

@@ -4,7 +4,7 @@ import { checkTensor, readTensor, type Tensor } from "../../base/tensor/tensor.t
 import { expectFloats, expectInt, expectOneOf, readFields, readList } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import type { HeadSite, MixerLayer } from "../../layers/mixer/mixer.ts";
-import { expectModel, type Model } from "../../models/blocks/model.ts";
+import { expectModel, type LoadedModel, type Model } from "../../models/blocks/model.ts";
 import type { PackedBlock } from "../../models/blocks/places.ts";
 import type { LayerSite } from "../../models/blocks/rows.ts";
 import type { BlockSpec } from "../../models/spec/spec.ts";
@@ -43,7 +43,7 @@ export interface Site {
 /** Sites or edits of one call. */
 export const MOST_SITES = 65_536;
 
-export const SITE_FIELDS: readonly (keyof Site)[] = ["at", "layer", "head"];
+export const SITE_FIELDS = ["at", "layer", "head"] as const;
 
 const NAMES = [
   ...(["embed", "residPre", "attnIn", "q", "k", "v"] as const),
@@ -63,7 +63,7 @@ export function checkSite(
   where: string,
   name: string,
   { at, layer, head }: Site,
-  { spec, weights }: Model,
+  { spec, weights }: LoadedModel,
 ): CheckedSite {
   expectOneOf(where, `${name}.at`, at, NAMES);
   if (at === "embed") {
@@ -108,7 +108,7 @@ export function sitesOf(model: Model, at: Site["at"]): Site[] {
 }
 
 /** `sitesOf` for the argument `name` of another function. */
-export function listSites(where: string, name: string, at: Site["at"], { spec, weights }: Model): Site[] {
+export function listSites(where: string, name: string, at: Site["at"], { spec, weights }: LoadedModel): Site[] {
   expectOneOf(where, name, at, NAMES);
   if (at === "embed") return [{ at }];
   const sites = spec.blocks.flatMap((block, layer): Site[] => {
@@ -123,7 +123,7 @@ export function listSites(where: string, name: string, at: Site["at"], { spec, w
 }
 
 /** Layers of a model, each once. */
-export function readLayers(where: string, name: string, layers: unknown, { spec }: Model): number[] {
+export function readLayers(where: string, name: string, layers: unknown, { spec }: LoadedModel): number[] {
   const { length } = spec.blocks;
   const read = Array.from(
     readList(where, name, layers, MOST_SITES, (layer, i) => expectInt(where, `${name}[${i}]`, layer, 0, length - 1)),
@@ -175,7 +175,7 @@ export interface Edit extends Site {
   readonly add?: Float32Array | Tensor | undefined;
 }
 
-const FIELDS: readonly (keyof Edit)[] = [...SITE_FIELDS, "tokens", "set", "scale", "add"];
+const FIELDS = [...SITE_FIELDS, "tokens", "set", "scale", "add"] as const;
 const KINDS = ["set", "scale", "add"] as const;
 
 /** An edit that was checked: `change` is given the floats of a token at the site. */
@@ -186,7 +186,7 @@ interface CheckedEdit extends CheckedSite {
 }
 
 /** Checks an edit of a call of `count` tokens. */
-export function checkEdit(where: string, name: string, edit: Edit, model: Model, count: number): CheckedEdit {
+export function checkEdit(where: string, name: string, edit: Edit, model: LoadedModel, count: number): CheckedEdit {
   const { tokens: given, set, scale, add, ...site } = readFields(where, name, edit, FIELDS);
   const checked = checkSite(where, name, site, model);
   const kinds = KINDS.filter((kind) => ({ set, scale, add })[kind] !== undefined);

@@ -7,7 +7,7 @@ import { finish } from "../../base/util/steps.ts";
 import { readHeads, runHeads, type SdpaOptions, type SdpaResult } from "../../layers/api/sdpa.ts";
 import type { Attention } from "../../layers/attention/attention.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
-import { type AttendOptions, checkGiven, commit, readAttend } from "../../layers/pass/call.ts";
+import { ATTEND_OPTIONS, type AttendOptions, checkGiven, commit, readCall } from "../../layers/pass/call.ts";
 import { forward } from "../../layers/pass/forward.ts";
 import { CHUNK_TOKENS } from "../../layers/pass/sdpa.ts";
 import {
@@ -117,7 +117,7 @@ export function attendWithStatistics(
   statistics: AttentionStatistics;
 } {
   const where = "attendWithStatistics";
-  const given = readAttend(where, x, options);
+  const given = readCall(where, x, options, ATTEND_OPTIONS);
   const measured = checkWanted(where, "wanted", readFields(where, "wanted", wanted, STATISTICS_OPTIONS));
   const call = checkGiven(where, attention, given);
   const { kernels, config, pageShape } = attention;

@@ -17,10 +17,10 @@ export type TraceOptions = Pick<
   "batch" | "keys" | "values" | "align" | "keep" | "drop" | "bias" | "positions"
 >;
 
-const OPTIONS: readonly (keyof TraceOptions)[] = [
+const OPTIONS = [
   ...(["batch", "keys", "values", "align"] as const),
   ...(["keep", "drop", "bias", "positions"] as const),
-];
+] as const;
 
 /** A layer of a whole decoder. */
 export interface ModelLayer {
@@ -71,7 +71,7 @@ export function traceAttention(
   options: TraceOptions = {},
 ): AttentionStage[] {
   const where = "traceAttention";
-  const given = readCall<AttendOptions>(where, x, options, OPTIONS);
+  const given = readCall(where, x, options, OPTIONS);
   const layer = layerOf(where, attention);
   expectAttention(where, layer);
   const view = viewOf(layer);

@@ -26,10 +26,10 @@ export async function work(entries, name, step = () => {}) {
 }
 
 /** Asks for two threads, in the build that is the same everywhere, and tests what comes of it. */
-export async function twoThreads({ loadKernels, selfTest }, options = {}) {
-  const kernels = await loadKernels({ threads: 2, deterministic: true, ...options });
+export async function twoThreads(threads, options = {}) {
+  const kernels = await threads.loadKernels({ threads: 2, deterministic: true, ...options });
   try {
-    const { ok, digest } = selfTest(kernels);
+    const { ok, digest } = doctor.selfTest(threads, kernels);
     return { ...kernels.threads, ok, digest };
   } finally {
     kernels.release();

@@ -2,6 +2,7 @@
 
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { OLD } from "../../../scripts/entries.mjs";
 import type { CodeFile } from "./code.ts";
 import { entriesOf, type Manifest } from "./manifest.ts";
 
@@ -126,7 +127,9 @@ export function checkManifest(manifest: Manifest): string {
       wrong.push(`scripts.${script} expected none, since it would run where the package is installed`);
   const { type, sideEffects, publishConfig } = manifest;
   if (type !== "module") wrong.push(`type expected "module", got ${type}`);
-  if (sideEffects !== false) wrong.push(`sideEffects expected false, got ${sideEffects}`);
+  // Old entries warn.
+  const warning = OLD.map(({ name }) => `./dist/${name}.js`).join();
+  if (sideEffects?.join() !== warning) wrong.push(`sideEffects expected ${warning}, got ${sideEffects}`);
   if (!publishConfig.provenance) wrong.push("publishConfig.provenance expected true");
   const entries = entriesOf(manifest);
   for (const { subpath, types, files } of entries) {

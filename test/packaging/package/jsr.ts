@@ -49,12 +49,14 @@ export async function checkJsr({ folder }: Project, unpacked: string, manifest: 
 /** A program whose answer is a boolean, typed as something. */
 function consumer(type: string): string {
   return `
-import { type Kernels, loadKernels, selfTest } from "./dist/index.js";
+import { type Kernels, loadKernels } from "./dist/index.js";
 import { loadKernels as loadThreads } from "./dist/threads.js";
+import * as headwise from "./dist/index.js";
+import { selfTest } from "./dist/doctor.js";
 import { quantized } from "./dist/quantized.js";
 import { readAttentionWeights } from "./dist/weights.js";
 const kernels: Kernels = await loadThreads({ threads: 1, deterministic: true });
-const answer: ${type} = selfTest(kernels).ok && selfTest(await loadKernels({ quantized })).ok && readAttentionWeights.length > 0;
+const answer: ${type} = selfTest(headwise, kernels).ok && selfTest(headwise, await loadKernels({ quantized })).ok && readAttentionWeights.length > 0;
 `;
 }
 

@@ -7,7 +7,7 @@ export interface Manifest {
   readonly name: string;
   readonly version: string;
   readonly type?: string;
-  readonly sideEffects?: boolean;
+  readonly sideEffects?: readonly string[];
   readonly publishConfig: { readonly provenance?: boolean };
   readonly main: string;
   readonly types: string;

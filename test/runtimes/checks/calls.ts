@@ -196,7 +196,7 @@ async function checkAsync({ headwise, kernels, check }: Context): Promise<void> 
   );
 }
 
-async function checkAlone({ headwise, heads: headOps, kernels, weights, check }: Context): Promise<void> {
+async function checkAlone({ headwise, kernels, weights, check }: Context): Promise<void> {
   const { scaledDotProductAttention } = headwise;
   const { floats } = createRandom(15);
   const heads = (count: number, len: number) => ({ data: floats(count * len * 4), shape: [1, count, len, 4] });
@@ -230,13 +230,13 @@ async function checkAlone({ headwise, heads: headOps, kernels, weights, check }:
   });
   await check("heads: split and merge are each other's inverse, and rotating by 0 changes nothing", () => {
     const rows = { data: floats(7 * 24), shape: [7, 24] };
-    const apart = headOps.splitHeads(kernels, rows, 3);
+    const apart = headwise.splitHeads(kernels, rows, 3);
     expectEqual("shape", apart.shape.join(), "3,7,8");
-    expectSameBits("merged", headOps.mergeHeads(kernels, apart).data, rows.data);
+    expectSameBits("merged", headwise.mergeHeads(kernels, apart).data, rows.data);
     const x = heads(2, 3);
     const cos = { data: new Float32Array(6).fill(1), shape: [3, 2] };
     const sin = { data: new Float32Array(6), shape: [3, 2] };
-    expectSameBits("rotated", headOps.applyRope(kernels, x, { cos, sin, pairing: "half" }).data, x.data);
+    expectSameBits("rotated", headwise.applyRope(kernels, x, { cos, sin, pairing: "half" }).data, x.data);
   });
   await check("plan: the bytes that a layer, its cache and a call take", () => {
     const sizes = headwise.plan(GROUPED, { maxSeqLen: 200, qLen: 3 });

@@ -18,8 +18,8 @@ const HALVES = Object.keys(TINY_SEQ2SEQ) as TinySeq2Seq[];
  * Whole encoders, and models with two halves, of random weights: each text has its bits alone and in a batch. Returns a digest of
  * simd's vectors, states, logits and features of a sound.
  */
-export async function checkEncoders({ kernels, exact, encoders, models, check }: Context): Promise<string> {
-  const { embed, embedAsync, encode, loadEncoder, loadSeq2Seq, logMel, maskedLogits, readSource } = encoders;
+export async function checkEncoders({ kernels, exact, models, check }: Context): Promise<string> {
+  const { embed, embedAsync, encode, loadEncoder, loadSeq2Seq, logMel, maskedLogits, readSource } = models;
   const digest = new FloatDigest();
   const open = (of: Kernels, name: TinyEncoder) => loadEncoder(of, encoderFolder(name), { weights: "f32" });
   for (const name of ENCODERS) {

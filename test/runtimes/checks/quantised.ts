@@ -7,7 +7,7 @@ import { decodeRows, GROUPED, weightsOf } from "./layers.ts";
 const TOKENS = 24;
 
 /** Weights and caches in fewer bits. Returns a digest of what they give in the simd build. */
-export async function checkQuantised({ headwise, sessions, kernels, exact, check }: Context): Promise<string> {
+export async function checkQuantised({ headwise, models, kernels, exact, check }: Context): Promise<string> {
   const weights = weightsOf(GROUPED, 5);
   const x = createRandom(6).floats(TOKENS * 64);
   const whole = headwise.createAttention(kernels, GROUPED, weights);
@@ -74,9 +74,9 @@ export async function checkQuantised({ headwise, sessions, kernels, exact, check
       const rows = createRandom(8).floats(140 * 64);
       const [first, second] = [0, 1].map(() => headwise.createCache(whole, { maxSeqLen: 141, format }));
       headwise.attend(whole, rows, { cache: first! });
-      const pages = sessions.exportPages(first!);
+      const pages = models.exportPages(first!);
       expectEqual("pages", pages.length, 2);
-      sessions.importPages(second!, structuredClone(pages), 140);
+      models.importPages(second!, structuredClone(pages), 140);
       expectEqual("length", second!.length, 140);
       const token = rows.subarray(0, 64);
       const want = headwise.attend(whole, token, { cache: first! });
@@ -93,7 +93,7 @@ export async function checkQuantised({ headwise, sessions, kernels, exact, check
     const attention = headwise.createAttention(exact, GROUPED, weights, { weights: format });
     const cache = headwise.createCache(attention, { maxSeqLen: TOKENS, format });
     digest.add(headwise.attend(attention, x, { cache }));
-    for (const { bytes } of sessions.exportPages(cache)) digest.add(new Float32Array(bytes.slice().buffer));
+    for (const { bytes } of models.exportPages(cache)) digest.add(new Float32Array(bytes.slice().buffer));
     cache.release();
     attention.release();
   }

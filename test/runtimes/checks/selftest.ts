@@ -2,9 +2,9 @@ import type { Context } from "../suite.ts";
 import { expectEqual, expectTrue, expectWithin } from "./expect.ts";
 
 /** The published digests, which build runs, and what it says of itself. */
-export async function checkSelfTest({ headwise, kernels, exact, load, start, check }: Context) {
-  const found = headwise.selfTest(kernels);
-  const simd = headwise.selfTest(exact);
+export async function checkSelfTest({ headwise, doctor, kernels, exact, load, start, check }: Context) {
+  const found = doctor.selfTest(headwise, kernels);
+  const simd = doctor.selfTest(headwise, exact);
 
   await check("selfTest: the default build reaches its published digest", () => {
     expectEqual("digest", found.digest, found.expected);
@@ -16,11 +16,11 @@ export async function checkSelfTest({ headwise, kernels, exact, load, start, che
     expectEqual("ok", simd.ok, true);
   });
   await check("selfTest: twice gives the same", () =>
-    expectEqual("digest", headwise.selfTest(kernels).digest, found.digest),
+    expectEqual("digest", doctor.selfTest(headwise, kernels).digest, found.digest),
   );
   await check("selfTest: gives back the memory it took", () => {
     const before = kernels.usedBytes;
-    headwise.selfTest(kernels);
+    doctor.selfTest(headwise, kernels);
     expectEqual("usedBytes", kernels.usedBytes, before);
   });
   await check("loadKernels: the build fuses if and only if it is the relaxed one, and says why it runs", () => {

@@ -1,11 +1,12 @@
 // The same for workers that the package makes by itself: Node's diagnostic report lists those that live.
 
-import { loadKernels, selfTest } from "headwise/threads";
+import { selfTest } from "headwise/doctor";
+import * as headwise from "headwise/threads";
 
 const workers = () => process.report.getReport().workers.length;
 
-const kernels = await loadKernels({ threads: 3, deterministic: true });
-const { ok } = selfTest(kernels);
+const kernels = await headwise.loadKernels({ threads: 3, deterministic: true });
+const { ok } = selfTest(headwise, kernels);
 const { used } = kernels.threads;
 const before = workers();
 kernels.release();

@@ -1,7 +1,8 @@
 // release() ends the workers. They are made of headwise/worker here, so that each can say when it ends.
 
 import { Worker } from "node:worker_threads";
-import { loadKernels, selfTest } from "headwise/threads";
+import { selfTest } from "headwise/doctor";
+import * as headwise from "headwise/threads";
 
 let [made, ended] = [0, 0];
 
@@ -12,8 +13,8 @@ function createWorker() {
   return worker;
 }
 
-const kernels = await loadKernels({ threads: 3, deterministic: true, createWorker });
-const { ok } = selfTest(kernels);
+const kernels = await headwise.loadKernels({ threads: 3, deterministic: true, createWorker });
+const { ok } = selfTest(headwise, kernels);
 const { used } = kernels.threads;
 kernels.release();
 while (ended < made) await new Promise((resolve) => setTimeout(resolve, 10)); // or for ever

@@ -1,6 +1,7 @@
 // The doctor: the published digest that Node has too, options and their address, copies, and a wrong number of threads.
 
-import { loadKernels, selfTest } from "../../../dist/index.js";
+import { selfTest } from "../../../dist/doctor.js";
+import * as headwise from "../../../dist/index.js";
 import { serveSite } from "../../../site/serve.ts";
 import { expect } from "../../examples/given.mjs";
 import { textOf, visit } from "../../examples/pages.mjs";
@@ -10,8 +11,8 @@ import { REPORTER, visitUnattended } from "../unattended.mjs";
 
 /** The digest that Node's kernels have, and whether it is the published one. */
 async function digestOfNode() {
-  const kernels = await loadKernels({ deterministic: true });
-  const { digest, ok } = selfTest(kernels);
+  const kernels = await headwise.loadKernels({ deterministic: true });
+  const { digest, ok } = selfTest(headwise, kernels);
   kernels.release();
   expect("the self-test of Node", ok, true);
   return digest;

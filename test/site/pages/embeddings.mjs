@@ -5,9 +5,8 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { embed, loadEncoder } from "../../../dist/encoders.js";
 import { loadKernels } from "../../../dist/index.js";
-import { gguf, models } from "../../../dist/models.js";
+import { embed, gguf, loadEncoder, models } from "../../../dist/models.js";
 import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
 import { writeSafetensors } from "../../../dist/weights.js";

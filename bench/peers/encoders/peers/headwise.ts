@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import type * as Encoders from "../../../../src/entries/encoders.ts";
 import type * as Headwise from "../../../../src/entries/index.ts";
+import type * as Encoders from "../../../../src/entries/models.ts";
 import type * as Models from "../../../../src/entries/models.ts";
 import type * as Quantized from "../../../../src/entries/quantized.ts";
 import type * as TextEntry from "../../../../src/entries/text.ts";

@@ -1,9 +1,12 @@
 // What every bundle computes: one use of each entry. The bits do not depend on where it runs.
 
-import { attend, createAttention, createCache, loadKernels, selfTest } from "headwise";
+import * as headwise from "headwise";
+import { selfTest } from "headwise/doctor";
 import { quantized } from "headwise/quantized";
 import { loadKernels as loadThreads } from "headwise/threads";
 import { readAttentionWeights, writeSafetensors } from "headwise/weights";
+
+const { attend, createAttention, createCache, loadKernels } = headwise;
 
 const CONFIG = { dModel: 64, numHeads: 8, numKvHeads: 2, causal: true, rope: { theta: 10_000, pairing: "half" } };
 
@@ -15,13 +18,13 @@ export async function runTrial() {
   const weights = { wq: matrix(64, 64), wk: matrix(16, 64), wv: matrix(16, 64), wo: matrix(64, 64) };
   const outcome = {
     bits: {
-      selfTest: selfTest(kernels).digest,
+      selfTest: selfTest(headwise, kernels).digest,
       floats: prefillAndDecode(kernels, weights),
       integers: prefillAndDecode(kernels, weights, { weights: "q8" }, "q8"),
       file: prefillAndDecode(kernels, throughFile(weights)),
       threads: prefillAndDecode(threaded, weights),
     },
-    ok: [fast, kernels, threaded].every((each) => selfTest(each).ok),
+    ok: [fast, kernels, threaded].every((each) => selfTest(headwise, each).ok),
     build: fast.build,
     threads: threaded.threads.used,
     reason: threaded.threads.reason,

@@ -10,7 +10,6 @@ import {
 } from "headwise";
 import * as core from "headwise/core";
 import type { Diagnosis } from "headwise/doctor";
-import type * as inline from "headwise/inline";
 import { quantized } from "headwise/quantized";
 import type { reference } from "headwise/reference";
 import type { AttendShardedOptions } from "headwise/shards";
@@ -19,7 +18,7 @@ import type { ThreadsOptions } from "headwise/threads";
 import { openSafetensors, urlSource } from "headwise/weights";
 import type {} from "headwise/worker";
 
-export type Others = [Diagnosis, typeof inline, typeof reference, AttendShardedOptions, ThreadsOptions];
+export type Others = [Diagnosis, typeof reference, AttendShardedOptions, ThreadsOptions];
 
 export async function run(config: AttentionConfig, weights: AttentionWeights, file: Uint8Array): Promise<number> {
   await core.loadKernels({ module: file }).catch((cause: unknown) => {

@@ -13,22 +13,27 @@ import {
   type HeadwiseErrorCode,
   type Kernels,
   loadKernels,
+  mergeHeads,
   scaledDotProductAttention,
-  selfTest,
+  splitHeads,
   type Tensor,
 } from "headwise";
 import { configure } from "headwise/configure";
 import * as core from "headwise/core";
-import { type Diagnosis, diagnose, diagnosisText } from "headwise/doctor";
-import { type Encoder, embed, loadEncoder } from "headwise/encoders";
-import { mergeHeads, splitHeads } from "headwise/heads";
+import { type Diagnosis, diagnose, diagnosisText, selfTest } from "headwise/doctor";
 import * as inline from "headwise/inline";
 import { forwardWith } from "headwise/inspect";
 import { createLatentAttention, type LatentAttention, latent } from "headwise/latent";
 import {
+  type CachePage,
   createSession,
+  type Encoder,
+  embed,
+  exportPages,
   forward,
   generate,
+  importPages,
+  loadEncoder,
   loadModel,
   type Model,
   models,
@@ -37,7 +42,6 @@ import {
 } from "headwise/models";
 import { type QuantizedKernels, quantized } from "headwise/quantized";
 import { reference } from "headwise/reference";
-import { type CachePage, exportPages, importPages } from "headwise/sessions";
 import { attendSharded, createShardedAttention, type ShardedAttention } from "headwise/shards";
 import type {} from "headwise/shards-worker";
 import { type ChatMessage, type chat, generateText, type Tokenizer } from "headwise/text";
@@ -213,7 +217,7 @@ function matrix1(): Tensor {
 }
 
 console.log(
-  selfTest(await loadKernels()).ok && selfTest(kernels).ok,
+  selfTest(core, await loadKernels()).ok && selfTest(core, kernels).ok,
   (await decode(single)).every((difference) => difference === 0),
   restored(single),
   await quantised(quantized),

@@ -11,15 +11,15 @@ import {
   type KvCache,
   type Tensor,
 } from "../../../../src/entries/core.ts";
-import * as headOps from "../../../../src/entries/heads.ts";
-import type { CachePage } from "../../../../src/entries/sessions.ts";
-import * as sessions from "../../../../src/entries/sessions.ts";
+import * as doctor from "../../../../src/entries/doctor.ts";
+import type { CachePage } from "../../../../src/entries/models.ts";
+import * as sessions from "../../../../src/entries/models.ts";
 import * as weightsapi from "../../../../src/entries/weights.ts";
 import { firstDifference, kernelsOf } from "../../../support/layers.ts";
 
 type Loose<T = unknown> = (...args: readonly unknown[]) => T;
 type Row = readonly [call: () => unknown, kind: typeof TypeError | typeof RangeError | HeadwiseErrorCode, text: string];
-const headwise = { ...core, ...headOps, ...sessions, ...weightsapi };
+const headwise = { ...core, ...doctor, ...sessions, ...weightsapi };
 
 // Callers from JavaScript: any argument may be anything.
 const loose = headwise as unknown as Record<
@@ -1029,7 +1029,10 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       ],
     ],
     toFloats: [[() => toFloats(undefined), TypeError, "tensor expected an object, got undefined"]],
-    selfTest: [[() => selfTest({}), TypeError, "kernels expected what loadKernels gives, got Object"]],
+    selfTest: [
+      [() => selfTest(core, {}), TypeError, "kernels expected what loadKernels gives, got Object"],
+      [() => selfTest({}, kernels), TypeError, "headwise.createAttention expected a function, got undefined"],
+    ],
   };
   const before = attend(attention, f(36).fill(1)) as Float32Array;
   const used = kernels.usedBytes;

@@ -9,7 +9,7 @@ import {
   createAttention,
   createCache,
 } from "../../../../src/entries/core.ts";
-import { exportPages, importPages } from "../../../../src/entries/sessions.ts";
+import { exportPages, importPages } from "../../../../src/entries/models.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 import { firstDifference, kernelsOf, randomWeights } from "../../../support/layers.ts";
 

@@ -82,7 +82,9 @@ test.each(["llama", "gemma2", "deepseek_v3", "t5", "whisper"] as const)(
       : await loadSeq2Seq(kernels, seq2seqFolder(name as TinySeq2Seq));
     const source = sourceFor(isDecoder ? "t5" : (name as TinySeq2Seq), 20);
     const open = async () =>
-      isDecoder ? createSession(model, { maxSeqLen: 300 }) : readSource(model as Seq2Seq, source, { maxSeqLen: 300 });
+      isDecoder
+        ? createSession(model as Model, { maxSeqLen: 300 })
+        : readSource(model as Seq2Seq, source, { maxSeqLen: 300 });
     using session = await open();
     forward(session, ids.slice(0, 10));
     const pages = exportSession(session);

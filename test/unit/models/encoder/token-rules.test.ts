@@ -1,9 +1,17 @@
 // Tokens that Whisper's files suppress or force, beside a plain choice from the logits.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { loadSeq2Seq, readSource, type Seq2Seq } from "../../../../src/entries/encoders.ts";
 import { loadKernels } from "../../../../src/entries/index.ts";
-import { forward, type GenerateOptions, generate, generateMany, models } from "../../../../src/entries/models.ts";
+import {
+  forward,
+  type GenerateOptions,
+  generate,
+  generateMany,
+  loadSeq2Seq,
+  models,
+  readSource,
+  type Seq2Seq,
+} from "../../../../src/entries/models.ts";
 import { generateText } from "../../../../src/entries/text.ts";
 import type { Kernels } from "../../../../src/wasm/kernels.ts";
 import { seq2seqFolder, sourceFor, TINY_SEQ2SEQ } from "../../../support/tiny-seq2seq.ts";

@@ -215,7 +215,7 @@ test.each<[object, string]>([
   [{ model_type: "mambo" }, 'describeModel: model_type expected one whose costs are known (nearest: "mamba"'],
   [{ model_type: "zamba2" }, "which has state-space or recurrent layers between those of attention"],
   [{}, "describeModel: config expected the fields of config.json, got none named model_type"],
-  [{ model_type: "bert" }, '"bert", an encoder or a model with one, of which headwise/encoders runs some'],
+  [{ model_type: "bert" }, '"bert", an encoder or a model with one, of which headwise/models runs some'],
   [
     { ...configOf("Nemotron-Nano-9B-v2"), hybrid_override_pattern: "M-" },
     "hybrid_override_pattern expected 56 letters M, * or -",

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { HeadwiseError } from "../../../../src/base/util/errors.ts";
-import { scaledDotProductAttention, selfTest } from "../../../../src/entries/core.ts";
+import * as core from "../../../../src/entries/core.ts";
 import { diagnose, diagnosisText, type Headwise } from "../../../../src/tools/diagnostics/doctor.ts";
 import { kernelsOf } from "../../../support/layers.ts";
 
@@ -12,26 +12,23 @@ describe("a diagnosis", () => {
 
   test("a self-test of other bits is reported as a failure, with both digests", async () => {
     const kernels = await kernelsOf("simd");
-    const other = { ok: false, digest: "0", expected: "1", outputs: 200 };
-    const headwise: Headwise = {
-      loadKernels: async () => kernels,
-      selfTest: () => other,
-      scaledDotProductAttention,
-    };
-    const report = await diagnose(headwise, surroundings);
-    expect(report).toMatchObject({ ok: false, selfTest: other });
+    const attend: Headwise["attend"] = (...call) => core.attend(...call).map((y) => -y);
+    const report = await diagnose({ ...core, loadKernels: async () => kernels, attend }, surroundings);
+    const { digest, expected } = report.selfTest as NonNullable<typeof report.selfTest>;
+    expect(report).toMatchObject({ ok: false, selfTest: { ok: false, outputs: 200 } });
+    expect(digest).not.toBe(expected);
     expect(kernels.released).toBe(true);
     expect(diagnosisText(report)).toMatch(/^headwise 1\.2\.3: FAILED\nengine {5}an engine\nfeatures/);
-    expect(diagnosisText(report)).toContain("self-test  FAILED: 0, expected 1, 200 outputs");
+    expect(diagnosisText(report)).toContain(`self-test  FAILED: ${digest}, expected ${expected}, 200 outputs`);
   });
 
   test("junk is refused by name, before kernels are loaded", async () => {
     const loadKernels = vi.fn();
-    const headwise = { loadKernels, selfTest, scaledDotProductAttention };
+    const headwise = { ...core, loadKernels };
     const rows: [headwise: unknown, surroundings: unknown, text: string][] = [
       [undefined, surroundings, "diagnose: headwise.loadKernels expected a function, got undefined"],
       [{}, surroundings, "diagnose: headwise.loadKernels expected a function, got undefined"],
-      [{ loadKernels }, surroundings, "diagnose: headwise.selfTest expected a function, got undefined"],
+      [{ loadKernels }, surroundings, "diagnose: headwise.createAttention expected a function, got undefined"],
       [headwise, undefined, "diagnose: surroundings.version expected a string, got undefined"],
       [headwise, { version: "1", engine: 5 }, "diagnose: surroundings.engine expected a string, got 5"],
     ];
@@ -42,7 +39,7 @@ describe("a diagnosis", () => {
 
   test("no percentage of the peak is above 100", async () => {
     const kernels = await kernelsOf("simd");
-    const headwise: Headwise = { loadKernels: async () => kernels, selfTest, scaledDotProductAttention };
+    const headwise: Headwise = { ...core, loadKernels: async () => kernels };
     const { peak, works = [] } = await diagnose(headwise, surroundings);
     expect(peak?.variation).toBeGreaterThanOrEqual(0);
     expect(peak?.variation).toBeLessThan(1);
@@ -53,13 +50,13 @@ describe("a diagnosis", () => {
   test("kernels are released when a check throws", async () => {
     const kernels = await kernelsOf("simd");
     const headwise: Headwise = {
+      ...core,
       loadKernels: async () => kernels,
-      selfTest,
-      scaledDotProductAttention() {
-        throw new HeadwiseError("KERNEL_FAILED", "it fell");
+      attend() {
+        throw new HeadwiseError("KERNEL_FAILED", "attend: it fell");
       },
     };
-    await expect(diagnose(headwise, surroundings)).rejects.toThrow("it fell");
+    await expect(diagnose(headwise, surroundings)).rejects.toThrow("selfTest: it fell");
     expect(kernels.released).toBe(true);
   });
 
@@ -78,7 +75,7 @@ describe("a diagnosis", () => {
     const examine = async () => {
       const kernels = await kernelsOf("simd");
       refuseBytes();
-      return diagnose({ loadKernels: async () => kernels, selfTest, scaledDotProductAttention }, surroundings);
+      return diagnose({ ...core, loadKernels: async () => kernels }, surroundings);
     };
 
     test("without code generation the works are timed, beside no peak", async () => {

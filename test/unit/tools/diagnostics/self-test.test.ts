@@ -1,16 +1,16 @@
 import { describe, expect, test, vi } from "vitest";
-import { selfTest } from "../../../../src/entries/core.ts";
-import { FloatDigest } from "../../../../src/tools/diagnostics/self-test.ts";
+import * as headwise from "../../../../src/entries/core.ts";
+import { FloatDigest, selfTest } from "../../../../src/tools/diagnostics/self-test.ts";
 import { kernelsOf, shippedBuilds } from "../../../support/layers.ts";
 
 describe.each(shippedBuilds)("the self-test in the %s build", (build) => {
   test("reaches the published digest of 200 outputs, and gives its memory back", async () => {
     using kernels = await kernelsOf(build);
-    const first = selfTest(kernels);
+    const first = selfTest(headwise, kernels);
     const used = kernels.usedBytes;
     expect(first).toEqual({ ok: true, digest: first.expected, expected: first.expected, outputs: 200 });
     expect(kernels.fused).toBe(build === "relaxed");
-    expect(selfTest(kernels)).toEqual(first);
+    expect(selfTest(headwise, kernels)).toEqual(first);
     expect(kernels.usedBytes).toBe(used);
   });
 });
@@ -26,10 +26,10 @@ test("a lack of memory is reported under its own name", async () => {
     refuse.mockImplementation((where, bytes) =>
       allocate.call(kernels.memory, where, ++calls === fails ? 2 ** 33 : bytes),
     );
-    expect(() => selfTest(kernels)).toThrow(/^selfTest: \d+ more bytes do not fit/);
+    expect(() => selfTest(headwise, kernels)).toThrow(/^selfTest: \d+ more bytes do not fit/);
   }
   refuse.mockRestore();
-  expect(selfTest(kernels).ok).toBe(true);
+  expect(selfTest(headwise, kernels).ok).toBe(true);
   expect(kernels.usedBytes).toBeGreaterThanOrEqual(usedBytes);
 });
 

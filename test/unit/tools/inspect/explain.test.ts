@@ -1,7 +1,6 @@
 // Scores and logits split by component, against what the model itself computed. Model after model: each way in which families differ.
 
 import { describe, expect, test } from "vitest";
-import { loadSeq2Seq, readSource } from "../../../../src/entries/encoders.ts";
 import { loadKernels, type Tensor } from "../../../../src/entries/index.ts";
 import {
   type CapturedRun,
@@ -16,7 +15,15 @@ import {
   type Site,
 } from "../../../../src/entries/inspect.ts";
 import { latent } from "../../../../src/entries/latent.ts";
-import { createSession, forward, loadModel, type Model, models } from "../../../../src/entries/models.ts";
+import {
+  createSession,
+  forward,
+  loadModel,
+  loadSeq2Seq,
+  type Model,
+  models,
+  readSource,
+} from "../../../../src/entries/models.ts";
 import { quantized } from "../../../../src/entries/quantized.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
 import { seq2seqFolder } from "../../../support/tiny-seq2seq.ts";

@@ -1,6 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { applyRope, ropeTables } from "../../../../src/entries/heads.ts";
-import { attend, attendWithMaps, loadKernels, type Tensor } from "../../../../src/entries/index.ts";
+import {
+  applyRope,
+  attend,
+  attendWithMaps,
+  loadKernels,
+  ropeTables,
+  type Tensor,
+} from "../../../../src/entries/index.ts";
 import { type TraceOptions, traceAttention } from "../../../../src/entries/inspect.ts";
 import { createLatentAttention, type LatentConfig, latent } from "../../../../src/entries/latent.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";

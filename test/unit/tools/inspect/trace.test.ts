@@ -1,12 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { applyRope, ropeTables } from "../../../../src/entries/heads.ts";
 import {
   type Attention,
   type AttentionConfig,
+  applyRope,
   attend,
   attendWithMaps,
   createAttention,
   loadKernels,
+  ropeTables,
   type Tensor,
 } from "../../../../src/entries/index.ts";
 import {

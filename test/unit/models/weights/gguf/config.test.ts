@@ -9,7 +9,7 @@ import {
   type StoredTensor,
   type Tensor,
 } from "../../../../../src/entries/core.ts";
-import { ropeTables } from "../../../../../src/entries/heads.ts";
+import { ropeTables } from "../../../../../src/entries/index.ts";
 import { type GgufWeights, openGguf, readGgufLayer, toFloats } from "../../../../../src/entries/weights.ts";
 import { GGUF_LAYERS } from "../../../../../src/models/families/index.ts";
 import { createRandom } from "../../../../../src/tools/diagnostics/random.ts";

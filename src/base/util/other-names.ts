@@ -1,7 +1,9 @@
-import { readFields } from "../../base/util/arguments.ts";
-import { describe } from "../../base/util/errors.ts";
+// Options under the names that other libraries have for them.
 
-/** Options under the names that other libraries have for them, without case and underscores. */
+import { type AllFieldsOf, readFields } from "./arguments.ts";
+import { describe } from "./errors.ts";
+
+/** By our names: those of other libraries, without case and underscores. */
 const OTHER_NAMES: Readonly<Record<string, string>> = {
   maxTokens: "maxnewtokens maxlength maxoutputtokens maxcompletiontokens numpredict npredict",
   temperature: "dosample temp",
@@ -20,11 +22,16 @@ const OTHER_NAMES: Readonly<Record<string, string>> = {
 };
 
 /** `readFields` of options, whose error names ours where it is given under a usual name of another library. */
-export function readOptions<T extends object>(where: string, options: T, known: readonly string[]): T {
+export function readOptions<T extends object, const Name extends string>(
+  where: string,
+  options: T,
+  known: readonly Name[] & AllFieldsOf<T, Name>,
+): T {
+  const names: readonly string[] = known;
   for (const field of Object.keys(Object(options))) {
-    if (known.includes(field)) continue;
+    if (names.includes(field)) continue;
     const plain = field.replace(/_/g, "").toLowerCase();
-    const ours = known.find((each) => OTHER_NAMES[each]?.split(" ").includes(plain));
+    const ours = names.find((each) => OTHER_NAMES[each]?.split(" ").includes(plain));
     if (ours !== undefined) throw new TypeError(`${where}: options expected ${ours} instead, got ${describe(field)}`);
   }
   return readFields(where, "options", options, known);

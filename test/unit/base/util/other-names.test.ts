@@ -1,9 +1,11 @@
 import { expect, test } from "vitest";
+import { readFields } from "../../../../src/base/util/arguments.ts";
+import { readOptions } from "../../../../src/base/util/other-names.ts";
 import { SESSION_OPTIONS } from "../../../../src/models/decoder/session.ts";
 import { GENERATE_OPTIONS } from "../../../../src/models/generate/generate.ts";
-import { readOptions } from "../../../../src/models/load/read-options.ts";
 import { TEXT_OPTIONS } from "../../../../src/text/generate-text.ts";
 
+const loose = readOptions as (where: string, options: unknown, known: readonly string[]) => unknown;
 const LOAD = ["weights", "maxSeqLen", "store", "signal", "onProgress"];
 
 test.each<[known: readonly string[], given: string, ours: string]>([
@@ -21,7 +23,7 @@ test.each<[known: readonly string[], given: string, ours: string]>([
   [LOAD, "progress_callback", "onProgress"],
   [LOAD, "cache_dir", "store"],
 ])("of %j, %s is answered with %s", (known, given, ours) => {
-  expect(() => readOptions("f", { [given]: undefined }, known)).toThrow(
+  expect(() => loose("f", { [given]: undefined }, known)).toThrow(
     new TypeError(`f: options expected ${ours} instead, got "${given}"`),
   );
 });
@@ -32,14 +34,25 @@ test.each([
   ["TOPK", "topK"],
   ["repetition_penalty", "repetitionPenalty"],
 ])("%s, ours but for case and underscores, is answered with %s behind all that are known", (given, ours) => {
-  expect(() => readOptions("f", { [given]: 1 }, GENERATE_OPTIONS)).toThrow(
+  expect(() => loose("f", { [given]: 1 }, GENERATE_OPTIONS)).toThrow(
     new TypeError(`f: options expected only ${GENERATE_OPTIONS.join(", ")}, got "${given}": use ${ours}`),
   );
 });
 
 test("other names are refused without a guess, and values that are no objects by their type", () => {
   for (const name of ["constructor", "toString", "num_beams", "stop"])
-    expect(() => readOptions("f", { [name]: 1 }, GENERATE_OPTIONS)).toThrow(new RegExp(`, got "${name}"$`));
-  expect(() => readOptions("f", null as never, LOAD)).toThrow("f: options expected an object, got null");
-  expect(() => readOptions("f", "text" as never, LOAD)).toThrow('f: options expected an object, got "text"');
+    expect(() => loose("f", { [name]: 1 }, GENERATE_OPTIONS)).toThrow(new RegExp(`, got "${name}"$`));
+  expect(() => loose("f", null, LOAD)).toThrow("f: options expected an object, got null");
+  expect(() => loose("f", "text", LOAD)).toThrow('f: options expected an object, got "text"');
+});
+
+test("a list of names that lacks a field of the options, or has another, does not compile", () => {
+  const options: { readonly keys?: number; readonly values?: number } = { keys: 1 };
+  expect(readFields("f", "options", options, ["keys", "values"])).toEqual({ keys: 1 });
+  // @ts-expect-error: values is missing
+  readFields("f", "options", options, ["keys"]);
+  // @ts-expect-error: there are no queries
+  readFields("f", "options", options, ["keys", "values", "queries"]);
+  // @ts-expect-error: which names the list has is not known
+  readFields("f", "options", options, ["keys", "values"] as string[]);
 });
