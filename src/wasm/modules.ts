@@ -371,7 +371,7 @@ async function sourceOf(build: Build, source: unknown, name = "module"): Promise
 }
 
 /** The options of `loadKernels` that add modules, and the parts of each. */
-export const EXTRAS = {
+const EXTRAS = {
   quantized: ["weights", "caches"],
   latent: ["latents"],
   models: ["decoders"],

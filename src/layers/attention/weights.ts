@@ -36,7 +36,7 @@ export const PROJECTIONS = ["q", "k", "v", "o"] as const;
 export type ProjectionName = (typeof PROJECTIONS)[number];
 
 /** A value for each matrix of a layer. Without `o`, the outputs of the layer are those of its heads. */
-export interface Projections<T> {
+interface Projections<T> {
   readonly q: T;
   readonly k: T;
   readonly v: T;

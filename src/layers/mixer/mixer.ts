@@ -142,7 +142,7 @@ export interface RotationPlaces {
 }
 
 /** What is read of a call's attention besides its outputs. */
-export interface Reading {
+interface Reading {
   /** The keys of the call; 0 if nothing is read. */
   readonly kvLen: number;
   /** Whether their softmax weights are. */
@@ -184,7 +184,7 @@ export type Tap<Site extends string = HeadSite> = (site: Site, rows: Rows) => vo
 // A layer on rows of arrays.
 
 /** The options of a call that only some mixers take. */
-export interface MixerOptions {
+interface MixerOptions {
   readonly append?: boolean;
   readonly keys?: Float32Array;
   readonly values?: Float32Array;

@@ -299,7 +299,7 @@ export function dropEntry(pages: Pages, batchRow: number, entry: number): void {
  * Makes the pages of tokens from..end of a sequence ones that nobody else has, so that they can be written: gives those that have
  * had no slot one of the first stage, and copies those that are shared.
  */
-export function makeWritable(kernels: Kernels, pages: Pages, batchRow: number, from: number, end: number): void {
+function makeWritable(kernels: Kernels, pages: Pages, batchRow: number, from: number, end: number): void {
   const after = Math.ceil(end / PAGE);
   for (let page = pages.end[batchRow] as number; page < after; page++) giveSlot(kernels, pages, batchRow, page, 0);
   pages.sharing?.copyShared(kernels, pages, batchRow, Math.floor(from / PAGE), after);

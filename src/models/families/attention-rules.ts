@@ -57,7 +57,7 @@ export interface RopeRules {
   readonly scaling?: object;
 }
 
-export interface NormRules extends QkNormConfig {
+interface NormRules extends QkNormConfig {
   /** The field of the epsilon. Default "rms_norm_eps". */
   readonly epsField?: string;
   /** The field that decides whether there is a norm; absent means none. Default: there always is. */
@@ -65,7 +65,7 @@ export interface NormRules extends QkNormConfig {
 }
 
 /** What GGUF files call a model, and what they do not state. */
-export interface GgufRules {
+interface GgufRules {
   /** Values of `general.architecture`, separated by spaces. Default those of `model_type`. */
   readonly names?: string;
   /** The rows of queries and keys were permuted when the file was made, so that pairs of RoPE are interleaved. */

@@ -105,7 +105,7 @@ export type BiasPart = "qkv" | "o" | "mlp" | "router" | "norm" | "headNorm" | "h
 export type Biases = readonly (readonly [types: string, rule: (facts: Facts) => readonly BiasPart[]])[];
 
 /** How GGUF files of whole models differ from those of Llama besides what config.json states too. */
-export interface GgufForm {
+interface GgufForm {
   /** Of config.json and safetensors, single layers alone are read. */
   readonly alone?: true;
   /** Names of norms where they are not those of their role. */

@@ -68,7 +68,7 @@ export const inOrder = (parts: readonly Part[]): Part[] => [
 ];
 
 /** A norm whose vectors were read. */
-export interface Norm {
+interface Norm {
   readonly kind: PackedNorm["kind"];
   readonly eps: number;
   readonly gain: Float32Array;
