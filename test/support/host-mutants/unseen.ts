@@ -11,18 +11,6 @@ interface Unseen {
 
 export const UNSEEN: readonly Unseen[] = [
   {
-    file: "layers/state/aging.ts",
-    from: "for (let page = first; page < end; page++) clearPage(kernels, pages, aging, batchRow, page);",
-    to: "for (let page = first; page <= end; page++) clearPage(kernels, pages, aging, batchRow, page);",
-    reason: "the entry behind the last page is empty, and nothing is cleared for it",
-  },
-  {
-    file: "layers/state/export.ts",
-    from: "if (!cache.released && !kernels.released) restorePages(kernels, cache.pages, cache.length);",
-    to: "if (!cache.released && kernels.released) restorePages(kernels, cache.pages, cache.length);",
-    reason: "whatever uses the pages next restores them first",
-  },
-  {
     file: "models/blocks/mlp.ts",
     from: "pairs: pairs ? 1 : 0,",
     to: "pairs: pairs ? 2 : 0,",
@@ -33,12 +21,6 @@ export const UNSEEN: readonly Unseen[] = [
     from: "const rows = calls.reduce((sum, { ids }) => sum + ids.length, 0);",
     to: "const rows = calls.reduce((sum, { ids }) => sum + ids.length, 1);",
     reason: "operations are counted to cut slices: one row more is no other slice",
-  },
-  {
-    file: "models/blocks/scratch.ts",
-    from: "const shared = [mlp, moe?.shared].reduce((sum, each) => sum + (each ? flopsOf(linearsIn(each), 1) : 0), 0);",
-    to: "const shared = [mlp, moe?.shared].reduce((sum, each) => sum + (each ? flopsOf(linearsIn(each), 1) : 0), 1);",
-    reason: "operations are counted to cut slices: one more is no other slice",
   },
   {
     file: "models/generate/generate.ts",
@@ -83,38 +65,6 @@ export const UNSEEN: readonly Unseen[] = [
     reason: "the number of guesses changes no token, only the time",
   },
   {
-    file: "models/generate/speculate.ts",
-    from: "return to === 0 || caches.every(({ pages }) => leastLength(pages, length).least <= to);",
-    to: "return to === 0 || caches.every(({ pages }) => leastLength(pages, length).least < to);",
-    reason: "one guess less at the edge of a window changes no token, only the time",
-  },
-  {
-    file: "models/decoder/token-calls.ts",
-    from: "if (isNew) tables.push({ rotary, cos, sin });",
-    to: "if (isNew) tables.unshift({ rotary, cos, sin });",
-    reason: "the order of tables changes nothing",
-  },
-  {
-    file: "models/decoder/token-calls.ts",
-    from: 'if (name.startsWith("attention_")) attentionShapes.push(offset);',
-    to: 'if (name.startsWith("attention_")) attentionShapes.unshift(offset);',
-    reason: "the order of shapes changes nothing",
-  },
-  {
-    file: "models/decoder/token-calls.ts",
-    from: "view.setInt32(at + offset + ATTENTION_SHAPE_AT.kvLen, past + 1, true);",
-    to: "view.setInt32(at + offset + ATTENTION_SHAPE_AT.kvLen, past + 2, true);",
-    reason: "the position of the query bounds the keys already",
-  },
-  {
-    file: "models/load/weight-reader.ts",
-    // biome-ignore lint/suspicious/noTemplateCurlyInString: the source has it.
-    from: "if (this.#isLarge(`${name}.weight`, layout))",
-    to: "if (false)",
-    reason:
-      "a matrix that is read at once instead of in pieces has the same bits; test/properties/model-memory.test.ts, which measures memory, finds it",
-  },
-  {
     file: "text/gguf/tokenizer-json.ts",
     from: "...{ continuing_subword_prefix: null, end_of_word_suffix: null, fuse_unk: false, byte_fallback: false },",
     to: "...{ continuing_subword_prefix: null, end_of_word_suffix: null, fuse_unk: false, byte_fallback: true },",
@@ -155,18 +105,6 @@ export const UNSEEN: readonly Unseen[] = [
     from: "if (scale !== 1 || softcap !== 0)",
     to: "if (scale !== 0 || softcap !== 0)",
     reason: "a cap of 0 and a scale of 1 leave logits as they are",
-  },
-  {
-    file: "models/decoder/pass.ts",
-    from: "for (const { session } of calls) for (const { pages, length } of session.caches) restorePages(kernels, pages, length);",
-    to: "",
-    reason: "a call that ends early restores its pages already when it ends",
-  },
-  {
-    file: "models/decoder/pass.ts",
-    from: "...{ where, batch: 1, qLen, newKeys: qLen, past, rows, keyRows: rows, positions, keyPositions: positions, target },",
-    to: "...{ where, batch: 0, qLen, newKeys: qLen, past, rows, keyRows: rows, positions, keyPositions: positions, target },",
-    reason: "tokens of a session have its cache, and only calls without one read the batch",
   },
   {
     file: "text/gguf/tokenizer-json.ts",
