@@ -188,6 +188,15 @@ test("an import that fails leaves the cache empty, whatever gives the pages does
     }
     expect(during(() => cache.release())).toThrow("importPages: cache was released");
   }
+  const short = await kernelsOf("simd");
+  const ended = createCache(layerOf(short).attention, { maxSeqLen: 128 });
+  const releasing = {
+    [Symbol.iterator]() {
+      short.release();
+      return [][Symbol.iterator]();
+    },
+  };
+  expect(() => importPages(ended, releasing, 0)).toThrow("importPages: cache.kernels was released");
   using aged = createCache(attention, { maxSeqLen: 700, format: AGING });
   feed(aged, x, 0, 600);
   const pages = exportPages(aged);

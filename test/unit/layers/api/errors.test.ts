@@ -874,6 +874,12 @@ test("every wrong call throws its exact text and changes nothing", async () => {
       [() => importPages(empty, [], 3), RangeError, "pages expected 1 for length 3, got 0"],
       [() => importPages(empty, [page, page], 3), RangeError, "pages expected 1 for length 3, got more"],
       [() => importPages(empty, [page.bytes], 3), TypeError, "pages[0] expected an object, got Uint8Array"],
+      [() => importPages(empty, [undefined, page], 3), TypeError, "pages[0] expected an object, got undefined"],
+      [
+        () => importPages(empty, [{ ...page, bytes: page.bytes.slice(0, 36) }], 3),
+        RangeError,
+        `pages[0].bytes expected ${page.bytes.length} bytes, got 36`,
+      ],
       [
         () => importPages(empty, [{ ...page, page: 0 }], 3),
         TypeError,
