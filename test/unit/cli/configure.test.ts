@@ -187,7 +187,7 @@ test("a file that is no config.json, an encoder, and a file that is missing are 
     /tokenizer\.json: config expected the fields of config\.json, got none named model_type$/m,
   );
   expect(said(join(folder, "bert.json"))).toMatch(
-    /got "bert", an encoder or a model with one, of which headwise\/encoders/,
+    /got "bert", an encoder or a model with one, of which headwise\/models/,
   );
   expect(said("model/config.jsn")).toMatch(/got model\/config\.jsn, which does not exist$/m);
   expect(said("HuggingFaceTB/SmolLM2-135M")).toMatch(/Hugging Face would have the URL/);
