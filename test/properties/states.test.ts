@@ -102,6 +102,7 @@ function runTrial(kernels: Kernels, random: Random, options: Partial<KvCacheOpti
     if (alone.nearest(length, keys.length) !== to) return;
     for (const state of [forked, alone]) {
       state.expectTruncatable(to);
+      state.reserve(to);
       state.truncate(to);
     }
     keys.length = to;
@@ -288,6 +289,7 @@ describe("sessions that are forked", () => {
     expect([fork.length, ...fork.states.map((state) => expectPages("test", state).cache.length)]).toEqual([
       300, 300, 300,
     ]);
+    expect(kernels.usedBytes).toBe(before + fork.bytes);
     const next = [session, fork].map((each) => forward(each, [7]).logits) as [Float32Array, Float32Array];
     expect(firstDifference(...next)).toBe(-1);
     fork.release();
@@ -298,6 +300,53 @@ describe("sessions that are forked", () => {
     await running;
     session.release();
     expect(() => session.fork()).toThrow(new HeadwiseError("RELEASED", "fork: session was released"));
+  });
+
+  test("a fork that has no memory leaves what earlier cuts have reserved, and nothing else", async () => {
+    using model = await load("llama");
+    const session = createSession(model, { maxSeqLen: 512 });
+    forward(session, ids.slice(0, 300));
+    const fork = session.fork();
+    fork.truncate(0);
+    session.truncate(200);
+    const { memory, usedBytes } = kernels;
+    const allocate = memory.allocate.bind(memory);
+    let calls = 0;
+    memory.allocate = (where, bytes) => {
+      if (++calls === 3) throw new HeadwiseError("OUT_OF_MEMORY", "fork: no memory");
+      return allocate(where, bytes);
+    };
+    expect(() => session.fork()).toThrow("fork: no memory");
+    memory.allocate = allocate;
+    expect(kernels.usedBytes).toBe(usedBytes);
+    for (const each of [fork, session]) each.release();
+  });
+
+  test("a cut that one layer refuses takes no memory for the others", async () => {
+    const layer_types = ["full_attention", "sliding_attention"];
+    const config = { ...TINY.gemma2, model_type: "gemma3_text", rope_local_base_freq: 1000, layer_types };
+    using model = await loadModel(kernels, tinyFolder(config));
+    const session = createSession(model, { maxSeqLen: 1024, truncatable: 40 });
+    forward(session, ids);
+    forward(session, ids);
+    const fork = session.fork();
+    const { usedBytes } = kernels;
+    expect(() => fork.truncate(300)).toThrow("truncate: length expected 0 or at least");
+    expect([kernels.usedBytes, fork.length]).toEqual([usedBytes, 800]);
+    for (const each of [fork, session]) each.release();
+  });
+
+  test("a fork takes the bytes that it says, also behind a call that failed while pages aged", async () => {
+    using model = await load("llama");
+    const session = createSession(model, { maxSeqLen: 512, format: AGING });
+    forward(session, ids.slice(0, 384));
+    const restore = failKernels(kernels, ["attention_pages"], 2);
+    expect(() => forward(session, ids.slice(384, 390))).toThrow("failed");
+    restore();
+    const { usedBytes } = kernels;
+    const fork = session.fork();
+    expect(kernels.usedBytes - usedBytes).toBe(fork.bytes);
+    for (const each of [fork, session]) each.release();
   });
 
   test("a fork of a session on a source shares it, and generates the same tokens when the first is released", async () => {

@@ -105,9 +105,13 @@ class Family implements Sharing {
 
   reserveCut(where: string, kernels: Kernels, pages: Pages, length: number): void {
     const { layout, batch, limits } = pages;
-    const counts = this.missing(pages, this.#members.size, this.#saved - this.#sharedBehind(kernels, pages, length));
+    const saved = this.#saved - this.#sharedBehind(kernels, pages, length);
+    const counts = this.missing(pages, this.#members.size, saved);
     const count = counts[limits.length - 1] as number;
-    if (count === 0) return;
+    if (count === 0) {
+      this.#freeBlocks(kernels, pages, saved);
+      return;
+    }
     const own = counts.map((_, stage) => (stage === limits.length - 1 ? count : 0));
     const bytes = batch * count * pageBytes(layout, layout.stages.at(-1)?.code as PageCode);
     const at = kernels.memory.allocate(where, bytes);
@@ -131,7 +135,7 @@ class Family implements Sharing {
       for (const entry of tableOf(kernels, pages, b)) if (entry) dropEntry(pages, b, entry);
     this.#members.delete(pages);
     for (const block of this.#blocks) if (block.owner === pages) block.owner = undefined;
-    this.#freeBlocks(kernels, pages);
+    this.#freeBlocks(kernels, pages, this.#saved);
   }
 
   #holdersOf(entry: number): number {
@@ -157,12 +161,15 @@ class Family implements Sharing {
     dropEntry(pages, batchRow, entry);
   }
 
-  /** Frees blocks in which nobody's tables lie, as far as the others have what is reserved; pages in them are moved there. */
-  #freeBlocks(kernels: Kernels, of: Pages): void {
-    for (const block of this.#blocks.filter(({ owner }) => !owner)) {
+  /**
+   * Frees blocks in which nobody's tables lie, as far as the others have what is reserved where `saved` are saved; pages in them
+   * are moved there. The newest goes first, so that what was undone leaves the blocks that there were.
+   */
+  #freeBlocks(kernels: Kernels, of: Pages, saved: number): void {
+    for (const block of this.#blocks.filter(({ owner }) => !owner).reverse()) {
       const others = this.#blocks.filter((each) => each !== block);
       const all = this.#blocks.splice(0, this.#blocks.length, ...others);
-      if (this.missing(of, this.#members.size, this.#saved).some((count) => count > 0)) {
+      if (this.missing(of, this.#members.size, saved).some((count) => count > 0)) {
         this.#blocks.splice(0, others.length, ...all);
         continue;
       }

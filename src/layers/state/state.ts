@@ -23,8 +23,10 @@ export interface LayerState {
   commit(tokens: number): void;
   /** The longest length up to `length` that it can go back to once it holds `held` tokens. */
   nearest(length: number, held: number): number;
-  /** Throws unless it can go back to `length`, and takes the memory that a fork needs for that. */
+  /** Throws unless it can go back to `length`. */
   expectTruncatable(length: number): void;
+  /** Takes the memory that going back to `length` needs where it is shared, and frees what is not needed. */
+  reserve(length: number): void;
   truncate(length: number): void;
   /** A state with the same tokens, which shares its memory until one of both changes. Errors name `where`. */
   fork(where: string): this;
@@ -55,10 +57,8 @@ export function createKvState(cache: KvCache): KvState {
     commit: cache.commit,
     settle: (past) => settlePage(kernels, pages, past),
     nearest: (length, held) => (length < leastLength(pages, held).least ? 0 : length),
-    expectTruncatable(length) {
-      expectTruncatable(pages, length);
-      pages.sharing?.reserveCut("truncate", kernels, pages, length);
-    },
+    expectTruncatable: (length) => expectTruncatable(pages, length),
+    reserve: (length) => pages.sharing?.reserveCut("truncate", kernels, pages, length),
     truncate: cache.truncate,
     fork(where) {
       cache.begin();

@@ -81,7 +81,10 @@ export interface Sharing {
   drop(batchRow: number, stage: number, at: number): SlotRun | undefined;
   /** Gives a sequence copies of those of its pages first..after that others share. */
   copyShared(kernels: Kernels, pages: Pages, batchRow: number, first: number, after: number): void;
-  /** Takes the memory that sequences need to be cut to `length`: they read again what they have shared until then. */
+  /**
+   * Takes the memory that sequences need to be cut to `length`, since they read again what they have shared until then, and frees
+   * what they do not need.
+   */
   reserveCut(where: string, kernels: Kernels, pages: Pages, length: number): void;
   /** Prepares their pages for it. */
   cut(kernels: Kernels, pages: Pages, length: number): void;

@@ -207,8 +207,8 @@ function callsOf(
   { tap, maps, measures }: Pick<PassSettings, "tap" | "maps" | "measures">,
 ): TokenCalls | undefined {
   const [{ of }] = runs as [ChunkRuns[number]];
-  const { session, past } = of.call;
-  if (plan.rows > 1 || model.encoder || tap || maps || measures) return undefined;
+  const { session, past, ids } = of.call;
+  if (plan.rows > 1 || ids.length > 1 || model.encoder || tap || maps || measures) return undefined;
   if (!session.states.every((state) => state.settle(past))) return undefined;
   const { kernels, base, stepFlops } = work;
   const last = LAST.get(session);

@@ -37,7 +37,8 @@ export interface Session extends Releasable, Handle {
   /**
    * A second session with the same tokens, at the cost of none of them: both share the pages of 128 tokens that are full, and a
    * page that is not is copied when one of them adds to it. Each goes on alone, with the bits of a session that has read all by
-   * itself, and is released alone.
+   * itself, and is released alone. In a loop over `generate` with `draft`, a fork has all tokens that the last pass chose, those too
+   * that the loop has not been given yet.
    *
    * The memory that the fork may come to need is allocated now, so that no call of either lacks any: the pages from that of the
    * next token to `maxSeqLen`, as its `bytes` says. Where tokens are dropped behind a window it is that of a whole session, which
@@ -195,6 +196,12 @@ function sessionOf(
       expectKernels(where, model.kernels, "cache.kernels");
       expectNoHold(where, holds.count);
       for (const state of states) state.expectTruncatable(length);
+      try {
+        for (const state of states) state.reserve(length);
+      } catch (error) {
+        for (const state of states) state.reserve(tokens.length);
+        throw error;
+      }
       for (const state of states) state.truncate(length);
       if (length < tokens.length) changes.count++;
       tokens.length = length;
@@ -204,6 +211,8 @@ function sessionOf(
       expectAlive(where, "session", { released });
       expectModel(where, model, source ? "loadSeq2Seq" : "loadModel");
       expectNoHold(where, holds.count);
+      // What a call that failed has left would count.
+      for (const state of states) state.begin();
       const own = states.reduce((sum, state) => sum + state.forkBytes, 0);
       const forks = openStates(where, model, own, states, (state) => state.fork(where));
       return sessionOf(model, maxSeqLen, forks, [...tokens], own, source);

@@ -91,6 +91,8 @@ class SumState implements LayerState {
       throw new RangeError(`truncate: length expected 0, ${this.keptAt} or ${this.held}, got ${length}`);
   }
 
+  reserve(): void {}
+
   truncate(length: number): void {
     if (length === 0) this.row("held").fill(0);
     else if (length < this.held) this.row("held").set(this.row("kept"));
