@@ -22,7 +22,8 @@ export interface Releasable {
  * same fields differ by `Kind`.
  */
 declare abstract class Handle<Kind extends string = string> {
-  private readonly made: Kind;
+  // Declarations have no types of private fields.
+  protected readonly made: Kind;
 }
 
 export type { Handle };

@@ -1,5 +1,6 @@
 // One use of every entry, as users write it. It is compiled under several compilers and settings, and run.
 
+import * as whole from "headwise";
 import {
   type Attention,
   type AttentionConfig,
@@ -21,7 +22,6 @@ import {
 import { configure } from "headwise/configure";
 import * as core from "headwise/core";
 import { type Diagnosis, diagnose, diagnosisText, selfTest } from "headwise/doctor";
-import * as inline from "headwise/inline";
 import { forwardWith } from "headwise/inspect";
 import { createLatentAttention, type LatentAttention, latent } from "headwise/latent";
 import {
@@ -186,7 +186,7 @@ export const conversations = (messages: Message[], api: readonly ApiMessage[], o
 ];
 
 async function examined(): Promise<string | undefined> {
-  const diagnosis: Diagnosis = await diagnose(inline, { version: "0", engine: "this one" }, { deterministic: true });
+  const diagnosis: Diagnosis = await diagnose(whole, { version: "0", engine: "this one" }, { deterministic: true });
   return diagnosisText(diagnosis).split("\n")[0];
 }
 
@@ -208,7 +208,7 @@ function codeOf(error: unknown): HeadwiseErrorCode | undefined {
 
 const options: ThreadsOptions = { threads: 2, deterministic: true };
 using kernels = await loadThreads(options);
-const single: Kernels = await inline.loadKernels({ deterministic: true });
+const single: Kernels = await whole.loadKernels({ deterministic: true });
 const own = core.loadKernels({ module: new Uint8Array([0, 97, 115, 109]) }).then(() => undefined, codeOf);
 const { output } = scaledDotProductAttention(single, matrix1(), matrix1(), matrix1(), { causal: true });
 
