@@ -45,7 +45,7 @@ const COMMANDS = {
   sizes: { program: node("scripts/sizes.mjs") },
   "check:wasm": { program: node("test/packaging/wasm.ts") },
   docs: { first: [install("docs/reference")], program: node("docs/reference/build.mjs") },
-  conformance: { program: node("test/conformance/run.ts") },
+  conformance: { program: node("--import", "./scripts/source-hooks.mjs", "test/conformance/run.ts") },
   bench: { program: node("bench/run.ts") },
   "bench:peers": peers("bench/peers/run.ts"),
   "bench:peers decoders": peers("bench/peers/decoders/run.ts"),

@@ -13,7 +13,7 @@ console.warn = (...words) => {
 export async function work(entries, name, step = () => {}) {
   const { threads, latent: latents, quantized } = entries;
   step("two threads");
-  const two = await twoThreads(threads);
+  const two = await twoThreads(entries);
   // Once more: the warning about one thread instead of two is printed once.
   (await threads.loadKernels({ threads: 2 })).release();
   step("the suite");
@@ -26,7 +26,7 @@ export async function work(entries, name, step = () => {}) {
 }
 
 /** Asks for two threads, in the build that is the same everywhere, and tests what comes of it. */
-export async function twoThreads(threads, options = {}) {
+export async function twoThreads({ threads, doctor }, options = {}) {
   const kernels = await threads.loadKernels({ threads: 2, deterministic: true, ...options });
   try {
     const { ok, digest } = doctor.selfTest(threads, kernels);
