@@ -34,7 +34,7 @@ const TESTS: Readonly<Record<string, readonly string[]>> = {
   "models/weights/gguf-config.ts": GGUF,
   "models/weights/gguf-layer.ts": GGUF,
   "models/weights/gguf-latent.ts": GGUF,
-  "text/gguf": ["unit/text/gguf-tokenizer.test.ts"],
+  "text/gguf": ["unit/text/gguf-tokenizer.test.ts", "unit/text/vectors.test.ts"],
 };
 
 /** What the tests of a fault that is expected to survive may take, without it. */
