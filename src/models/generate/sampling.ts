@@ -139,7 +139,7 @@ export function chooseToken(
   if (!Number.isFinite(most)) throw noToken(sampling, position, most);
   const chosen = isGreedy(most, temperature) ? row.top(1) : undefined;
   const id = chosen ? (chosen.ids[0] as number) : sampleFrom(row, sampling, position);
-  const value = raw ? raw[id] : chosen ? chosen.values[0] : undefined;
+  const value = raw ? raw[id] : chosen?.values[0];
   return { id, logprob: (value ?? rawValue(row, id, sampling.temperature)) - logTotal };
 }
 

@@ -235,12 +235,6 @@ export const UNSEEN: readonly Unseen[] = [
   },
   {
     file: "models/generate/sampling.ts",
-    from: "const value = raw ? raw[id] : chosen ? chosen.values[0] : undefined;",
-    to: "const value = false ? raw[id] : chosen ? chosen.values[0] : undefined;",
-    reason: "the list of the largest has the same number for the token",
-  },
-  {
-    file: "models/generate/sampling.ts",
     from: "const found = topK === 0 ? draw(first, sum, rules, false) : undefined;",
     to: "const found = true ? draw(first, sum, rules, false) : undefined;",
     reason: "a draw from the list of the largest finds the same token as one from all",
