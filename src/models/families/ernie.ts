@@ -25,7 +25,7 @@ const readExperts: ReadExperts = (file, layer, mlp) => {
   const shared = file.raw("moe_num_shared_experts") === 0 ? 0 : file.count("moe_num_shared_experts", 2);
   const [first, last] = [Number(file.raw("moe_layer_start_index") ?? 1), Number(file.raw("moe_layer_end_index") ?? -1)];
   const isWithin = layer >= first && (last === -1 || layer <= last);
-  // The floor of the sum that weights are divided by, which they never reach: the chosen are the largest of a softmax.
+  // The least sum that weights are divided by. Their sum is larger: the chosen are the largest of a softmax.
   file.raw("moe_norm_min");
   const topK = file.count("moe_k", 6, experts);
   return isWithin && (layer + 1) % file.count("moe_layer_interval", 1) === 0
