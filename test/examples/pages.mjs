@@ -21,7 +21,7 @@ export async function launch(puppeteer, browser, installer, options = {}) {
   return puppeteer.launch({ browser, executablePath: find(), args, ...options });
 }
 
-/** What Firefox says of the icon of a page that is left while its service worker reads it. */
+/** What Firefox says, in the console or as an error, of the icon of a page that is left while its service worker reads it. */
 const LEFT_ICON = /^Failed to load ‘[^’]*\/icon[^’/]*\.svg’\. A ServiceWorker intercepted the request/;
 
 /** Calls `look(page, errors)` with a page at `url`; `errors` are the errors that the page reports. */
@@ -29,11 +29,9 @@ export async function visit(browser, url, look) {
   const page = await browser.newPage();
   page.setDefaultTimeout(30_000);
   const errors = [];
-  page.on("pageerror", (error) => errors.push(error.message));
-  page.on("console", (message) => {
-    const text = message.text();
-    if (message.type() === "error" && !LEFT_ICON.test(text)) errors.push(text);
-  });
+  const report = (text) => LEFT_ICON.test(text) || errors.push(text);
+  page.on("pageerror", (error) => report(error.message));
+  page.on("console", (message) => message.type() === "error" && report(message.text()));
   page.on("requestfailed", (request) => {
     const why = request.failure()?.errorText ?? "";
     // A page that is left ends what it still asked for.
