@@ -22,7 +22,7 @@ export interface Releasable {
  * same fields differ by `Kind`.
  */
 declare abstract class Handle<Kind extends string = string> {
-  // Declarations have no types of private fields.
+  /** The kind of handle. In types alone: no object has it. Protected, because declarations have no types of private fields. */
   protected readonly made: Kind;
 }
 
