@@ -116,7 +116,7 @@ for (const { what, bytes, budget } of rows) {
 }
 
 /** What all of src/ may have. The goal is 1,500 exports. */
-const READER = { files: 300, lines: 51_000, exports: 1_860 };
+const READER = { files: 300, lines: 51_400, exports: 1_860 };
 const rooms = roomsOf();
 const counts = Object.keys(READER);
 const total = {

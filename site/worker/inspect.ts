@@ -1,8 +1,7 @@
 // The inspector: attention of every head for a text. A text that goes on is read on; only what is after a change is read again.
 
-import { detectHeads, sitesOf } from "headwise/inspect";
+import { detectHeads, nextTokens, sitesOf } from "headwise/inspect";
 import type { Model } from "headwise/models";
-import { largestIds, probabilitiesOf } from "../../src/tools/inspect/logits.ts";
 import { type HeadMaps, mapOf, shrink } from "./inspect-maps.ts";
 import { type Changes, digestOf, PLAIN, type Reading, readText, release } from "./inspect-runs.ts";
 import { type Unknown, unknownIn } from "./inspect-text.ts";
@@ -151,11 +150,12 @@ function headsOf(model: Model, at: "z" | "k"): number[] {
 /** The likeliest next tokens: of two passes, those that are likeliest in either. */
 function guess(logits: Float32Array, before: Float32Array | undefined): Guess[] {
   const { tokenizer } = loadedModel();
-  const [now, then] = [probabilitiesOf(logits), before && probabilitiesOf(before)];
-  const ids = new Set([now, ...(then ? [then] : [])].flatMap((shares) => largestIds(shares, GUESSES)));
-  const found = Array.from(ids, (id) => {
+  const likeliest = [logits, ...(before ? [before] : [])].flatMap((each) => nextTokens(each, GUESSES));
+  const ids = Array.from(new Set(likeliest.map(({ id }) => id)));
+  const then = before && nextTokens(before, ids);
+  const found = nextTokens(logits, ids).map(({ id, probability }, i): Guess => {
     const word = tokenizer.decode([id], { keepSpecial: true });
-    return { word, probability: now[id] as number, ...(then && { before: then[id] as number }) };
+    return { word, probability, ...(then && { before: then[i]?.probability }) };
   });
   const most = ({ probability, before = 0 }: Guess) => Math.max(probability, before);
   const kept = found.sort((a, b) => most(b) - most(a)).slice(0, GUESSES);

@@ -1,10 +1,6 @@
-// Arguments of commands, and the options that several of them have.
+// Arguments of commands: parsed and checked.
 
 import { type ParseArgsConfig, parseArgs } from "node:util";
-import { findNearName } from "../base/util/strings.ts";
-import type { WeightFormat } from "../layers/linear/formats/format.ts";
-import { WEIGHT_FORMATS } from "../layers/linear/formats/formats.ts";
-import { CACHE_FORMATS, type CacheFormat } from "../layers/state/pages.ts";
 
 /** An error in the command line. It is shown with the command that prints the help, and the exit code is 2. */
 export class UsageError extends Error {
@@ -54,8 +50,54 @@ function checkOption(command: string, { name, rawName, value, inlineValue }: Giv
 
 /** What is behind an unknown name in a message: the name that was probably meant. */
 export function suggestionOf(text: string, names: readonly string[], dashes = ""): string {
-  const name = findNearName(text, names);
+  const name = nearName(text, names);
   return name === undefined ? "" : `, did you mean ${dashes}${name}?`;
+}
+
+/** Of a text that is compared with names, at most this many characters count. */
+const LONGEST = 40;
+/** A near name has at most one wrong letter for this many of the text, and at most MOST_WRONG. */
+const [LETTERS_EACH, MOST_WRONG] = [3, 2];
+/** Letters that a common end has at least. */
+const SHORTEST_END = 3;
+
+const simplify = (name: string): string => name.toLowerCase().replace(/[^a-z0-9]/g, "");
+
+/**
+ * The name that `text` is probably meant to be: one that it begins or ends, that begins or ends it, or that has few wrong letters.
+ * Letters and digits count, in any case; a letter of a common beginning counts for as much as two wrong letters.
+ */
+function nearName(text: string, names: readonly string[]): string | undefined {
+  const wanted = simplify(text.slice(0, LONGEST));
+  const most = Math.min(MOST_WRONG, Math.floor(wanted.length / LETTERS_EACH));
+  const near = names.flatMap((name) => {
+    const other = simplify(name);
+    const wrong = wrongLetters(wanted, other);
+    const [short = "", long = ""] = [wanted, other].sort((a, b) => a.length - b.length);
+    const common = [...short].findIndex((letter, i) => letter !== long[i]);
+    const isPart = common < 0 || (short.length >= SHORTEST_END && long.endsWith(short));
+    if (wrong > most && !(isPart && wanted.length > 1)) return [];
+    return [{ name, rank: wrong - 2 * (common < 0 ? short.length : common) }];
+  });
+  return near.sort((a, b) => a.rank - b.rank)[0]?.name;
+}
+
+/** The fewest letters that must be inserted, removed, replaced or swapped with the next one to make `a` of `b`. */
+function wrongLetters(a: string, b: string): number {
+  /** Of the first i letters of a and the first j of b. */
+  const known: number[] = [];
+  const between = (i: number, j: number): number => {
+    if (i === 0 || j === 0) return i + j;
+    const at = i * (b.length + 1) + j;
+    known[at] ??= Math.min(
+      between(i - 1, j - 1) + (a[i - 1] === b[j - 1] ? 0 : 1),
+      between(i - 1, j) + 1,
+      between(i, j - 1) + 1,
+      i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1] ? between(i - 2, j - 2) + 1 : Infinity,
+    );
+    return known[at];
+  };
+  return between(a.length, b.length);
 }
 
 /** Throws for a command that takes options only. */
@@ -87,72 +129,4 @@ export function readChoice<const Choice extends string>(
   const choice = choices.find((each) => each === text);
   if (text === undefined || choice !== undefined) return choice;
   throw new UsageError(`${command}: ${name} expected ${choices.join(", ")}, got ${text}`);
-}
-
-// Options that several commands have: what they are, their lines of help, and what they are checked for.
-
-/** Formats of a model. */
-export const FORMAT_OPTIONS = {
-  weights: { type: "string" },
-  activations: { type: "string" },
-  cache: { type: "string" },
-} as const;
-
-/** Of all commands that start kernels. */
-export const KERNEL_OPTIONS = {
-  threads: { type: "string", default: "1" },
-  deterministic: { type: "boolean", default: false },
-} as const;
-
-/** Of all commands that read models at URLs. */
-export const STORE_OPTIONS = { "no-store": { type: "boolean", default: false } } as const;
-
-/** Of all commands that load whole models. */
-export const LOAD_OPTIONS = {
-  ...STORE_OPTIONS,
-  quiet: { type: "boolean", default: false },
-} as const;
-
-export const OUTPUT_OPTIONS = {
-  json: { type: "boolean", default: false },
-  help: { type: "boolean", short: "h", default: false },
-} as const;
-
-const LINES = {
-  weights: "  --weights FORMAT    f32, f16, bf16, q8, q8-row, q4 (default: the formats of the file)",
-  activations: "  --activations KIND  exact or fast: how rows are rounded for integer weights (default exact)",
-  cache: "  --cache FORMAT      f32, f16, q8, q4 (default f32)",
-  threads: "  --threads N|auto    number of threads, 1 to 64 (default 1)",
-  deterministic: "  --deterministic     use the build that gives the same bits on every engine",
-  "no-store": "  --no-store          do not keep what is read of URLs, nor use what is kept",
-  quiet: "  --quiet             nothing on stderr but errors and warnings",
-  json: "  --json              print JSON",
-} as const;
-
-/** The lines of help of some of these options. */
-export const helpOf = (...names: (keyof typeof LINES)[]): string => names.map((name) => LINES[name]).join("\n");
-
-interface CommonValues {
-  readonly weights?: string | undefined;
-  readonly activations?: string | undefined;
-  readonly cache?: string | undefined;
-  readonly threads: string;
-}
-
-/** What is asked for; undefined where a default holds. */
-export interface CommonChoices {
-  readonly weights: WeightFormat | undefined;
-  readonly activations: "exact" | "fast" | undefined;
-  readonly cache: CacheFormat | undefined;
-  readonly threads: number | "auto";
-}
-
-/** Reads the formats and threads that a command was given. */
-export function readCommon(command: string, values: CommonValues): CommonChoices {
-  return {
-    weights: readChoice(command, "--weights", values.weights, WEIGHT_FORMATS),
-    activations: readChoice(command, "--activations", values.activations, ["exact", "fast"]),
-    cache: readChoice(command, "--cache", values.cache, CACHE_FORMATS),
-    threads: readThreads(command, values.threads),
-  };
 }

@@ -1,43 +1,39 @@
 // `headwise bench`: the speed of layers, and of a whole decoder.
 
 import { availableParallelism } from "node:os";
-import { AUTO_MOST } from "../base/platform/workers.ts";
-import type { Tensor } from "../base/tensor/tensor.ts";
-import { attend } from "../layers/api/attend.ts";
-import { createAttention } from "../layers/attention/attention.ts";
-import type { AttentionConfig } from "../layers/attention/config.ts";
-import type { AttentionWeights } from "../layers/attention/weights.ts";
-import { panelsOf, type WeightFormat } from "../layers/linear/formats/format.ts";
-import { FORMATS, WEIGHT_FORMATS } from "../layers/linear/formats/formats.ts";
-import { createCache } from "../layers/pass/cache.ts";
-import type { Model } from "../models/blocks/model.ts";
-import type { PackedMlp } from "../models/blocks/places.ts";
-import { forward } from "../models/decoder/forward.ts";
-import { createSession } from "../models/decoder/session.ts";
-import { machineText } from "../tools/diagnostics/doctor.ts";
-import { createRandom } from "../tools/diagnostics/random.ts";
-import { startStream } from "../tools/diagnostics/stream.ts";
-import { type Effort, type Load, timeLoads } from "../tools/diagnostics/timing.ts";
-import { createLinearWork } from "../tools/diagnostics/works.ts";
-import type { Kernels } from "../wasm/kernels.ts";
-import type { Build } from "../wasm/modules.ts";
-import { LOAD_OPTIONS, OUTPUT_OPTIONS, readArguments, readChoice, readThreads, UsageError } from "./args.ts";
-import { findSurroundings } from "./info.ts";
+import { type ModelSpeed, measureModel, OPTION_VALUES, type TimedWork, timeWorks } from "../entries/configure.ts";
+import {
+  type AttentionConfig,
+  type AttentionWeights,
+  attend,
+  type Build,
+  createAttention,
+  createCache,
+  createLinear,
+  type Kernels,
+  linear,
+  type Tensor,
+  type WeightFormat,
+} from "../entries/core.ts";
+import { readArguments, readChoice, readThreads, UsageError } from "./args.ts";
+import { seededFloats } from "./common.ts";
+import { findSurroundings, machineText } from "./info.ts";
 import { expectModelPath, type Loading, loadDecoder, readLoading, startDecoderKernels, startKernels } from "./load.ts";
+import { LOAD_OPTIONS, OUTPUT_OPTIONS } from "./options.ts";
 import { columnsText, createProgress, print } from "./terminal.ts";
 
 /** A work whose memory is freed by `release`. */
-interface PlacedLoad extends Load {
+interface PlacedWork extends TimedWork {
   release(): void;
 }
 
 /** A fixed piece of work of a benchmark. */
-export interface BenchWork {
+interface BenchWork {
   readonly name: string;
   /** Tokens of a run. */
   readonly tokens: number;
   /** Makes the inputs once, for all kernels that run the work. */
-  prepare(format: WeightFormat): (kernels: Kernels) => PlacedLoad;
+  prepare(format: WeightFormat): (kernels: Kernels) => PlacedWork;
 }
 
 /** Works with a common name. */
@@ -59,7 +55,7 @@ const LLAMA: AttentionConfig = {
 export const BENCH_SHAPES: Readonly<Record<string, BenchShape>> = {
   linear: {
     title: "[128, 768] x [768, 768]",
-    works: [{ name: "linear", tokens: 128, prepare: () => (kernels) => createLinearWork(kernels, 128, 768, 768) }],
+    works: [{ name: "linear", tokens: 128, prepare: (format) => prepareLinear(format, 128, 768, 768) }],
   },
   gpt2: { title: "GPT-2 small, a layer", works: [prefill(GPT2, 128), prefill(GPT2, 512), decode(GPT2, 512)] },
   llama: { title: "Llama 3.2 1B, a layer", works: [prefill(LLAMA, 128), decode(LLAMA, 1024)] },
@@ -73,12 +69,27 @@ function decode(config: AttentionConfig, past: number): BenchWork {
   return { name: `decode at ${past}`, tokens: 1, prepare: (format) => prepare(config, format, past, 1) };
 }
 
+/** Calls on x [rows, inputs] of a layer [outputs, inputs]. */
+function prepareLinear(format: WeightFormat, rows: number, outputs: number, inputs: number) {
+  const floats = seededFloats(outputs);
+  const [x, data, bias] = [floats(rows * inputs), floats(outputs * inputs), floats(outputs)];
+  const out = new Float32Array(rows * outputs);
+  return (kernels: Kernels): PlacedWork => {
+    const layer = createLinear(kernels, { weight: { data, shape: [outputs, inputs] }, bias }, { weights: format });
+    return {
+      flops: 2 * rows * outputs * inputs,
+      run: () => void linear(layer, x, { out }),
+      release: () => layer.release(),
+    };
+  };
+}
+
 /** Calls of `tokens` tokens after `past` tokens. */
 function prepare(config: AttentionConfig, format: WeightFormat, past: number, tokens: number) {
   const weights = seedWeights(config);
-  const { floats } = createRandom(2);
+  const floats = seededFloats(2);
   const [before, x] = [floats(past * config.dModel), floats(tokens * config.dModel)];
-  return (kernels: Kernels): PlacedLoad => {
+  return (kernels: Kernels): PlacedWork => {
     const attention = createAttention(kernels, config, weights, { weights: format });
     const { dModel, numHeads, numKvHeads, headDim } = attention.config;
     const cache = createCache(attention, { maxSeqLen: past + tokens });
@@ -100,7 +111,7 @@ function prepare(config: AttentionConfig, format: WeightFormat, past: number, to
 }
 
 function seedWeights({ dModel, numHeads, numKvHeads = numHeads }: AttentionConfig): AttentionWeights {
-  const { floats } = createRandom(1);
+  const floats = seededFloats(1);
   const matrix = (rows: number, columns: number): Tensor => {
     // The rows of y then have about the norm of those of x.
     const scale = Math.sqrt(3 / columns);
@@ -117,27 +128,16 @@ function seedWeights({ dModel, numHeads, numKvHeads = numHeads }: AttentionConfi
 
 // `headwise bench FOLDER`: the speed of a whole decoder in each format of weights, beside reading them.
 
-/** Time for one format: some seconds, for large models more. */
-const MODEL_EFFORT: Effort = { warmupMs: 60, sampleMs: 10, rounds: 9, mostMs: 4000 };
-/** Tokens of the prompt, and before the decoded token. */
-const TOKENS = 128;
-
 /** The speed in one format. */
-interface ModelRow {
+interface ModelRow extends Omit<ModelSpeed, "tokens"> {
   readonly weights: WeightFormat;
   /** Of linear memory. */
   readonly bytes: number;
   readonly loadMs: number;
-  readonly prefillTokensPerSecond: number;
-  readonly decodeTokensPerSecond: number;
-  /** Of one thread that does nothing but read the weights of a token. */
-  readonly readingTokensPerSecond: number;
-  /** Decoding relative to reading: the median ratio over rounds. */
-  readonly ofReading: number;
 }
 
 /** The speed in all formats. */
-export interface ModelBench extends Pick<Kernels, "build" | "threads"> {
+interface ModelBench extends Pick<Kernels, "build" | "threads"> {
   readonly type: string;
   readonly layers: number;
   /** Of the prompt, and before the decoded token. */
@@ -167,9 +167,9 @@ export async function benchModel(
       try {
         const loaded = await loadDecoder("bench", kernels, folder, { weights }, loading);
         using model = loaded.model;
-        const tokens = Math.max(1, Math.min(TOKENS, (model.maxSeqLen ?? TOKENS + 1) - 1));
+        const { tokens, ...speed } = await measureModel(model).catch(aboutClock);
         facts = { type: model.type, layers: model.layers, tokens };
-        rows.push({ weights, bytes: model.bytes, loadMs: loaded.loadMs, ...(await timeModel(model, tokens)) });
+        rows.push({ weights, bytes: model.bytes, loadMs: loaded.loadMs, ...speed });
       } catch (error) {
         const full = [error, (error as Error).cause].find((each) => Object(each).code === "OUT_OF_MEMORY");
         if (full === undefined) throw error;
@@ -184,54 +184,10 @@ export async function benchModel(
   }
 }
 
-async function timeModel(model: Model, tokens: number) {
-  const prompt = Array.from({ length: tokens }, (_, i) => (i * 7919) % model.vocabSize);
-  using read = createSession(model, { maxSeqLen: tokens + 1 });
-  using prompted = createSession(model, { maxSeqLen: tokens + 1 });
-  forward(read, prompt);
-  const bytes = tokenBytes(model);
-  const decode = {
-    flops: bytes,
-    run() {
-      forward(read, [1 % model.vocabSize], { top: 1 });
-      read.truncate(tokens);
-    },
-  };
-  const prefill = {
-    flops: bytes * tokens,
-    run() {
-      forward(prompted, prompt, { top: 1 });
-      prompted.truncate(0);
-    },
-  };
-  const rates = await timeLoads([startStream(bytes), decode, prefill], MODEL_EFFORT);
-  if (!rates) throw new Error("bench: clock expected to advance while code runs, got one that stands still");
-  const [reading, one, many] = rates as [(typeof rates)[0], (typeof rates)[0], (typeof rates)[0]];
-  return {
-    prefillTokensPerSecond: (1000 * tokens) / many.ms,
-    decodeTokensPerSecond: 1000 / one.ms,
-    readingTokensPerSecond: 1000 / reading.ms,
-    ofReading: one.ratio,
-  };
-}
-
-/** Bytes of weights that a token reads: not the table of tokens, unless it is the head, and the experts that are chosen. */
-function tokenBytes({ bytes, weights }: Model): number {
-  const { embed, positions, head, blocks } = weights;
-  const tables = [head.w === embed.at ? undefined : embed, positions];
-  const ofTables = tables.reduce(
-    (sum, table) => sum + (table ? panelsOf(table.rows) * FORMATS[table.format].panelBytes(table.dim) : 0),
-    0,
-  );
-  const ofExperts = blocks.reduce((sum, { moe }) => {
-    const each = moe?.experts.reduce((all, expert) => all + mlpBytes(expert), 0) ?? 0;
-    return sum + (moe ? each * (1 - moe.topK / moe.experts.length) : 0);
-  }, 0);
-  return Math.round(bytes - ofTables - ofExperts);
-}
-
-function mlpBytes({ inputs, down }: PackedMlp): number {
-  return [...inputs, down].reduce((sum, { format, panels, k }) => sum + panels * FORMATS[format].panelBytes(k), 0);
+/** An error of what measures as one of the command. */
+function aboutClock(error: unknown): never {
+  const { code, message = "" } = Object(error) as { code?: string; message?: string };
+  throw code === "NO_CLOCK" ? new Error(message.replace(/^\w+/, "bench"), { cause: error }) : error;
 }
 
 /** The rows as a table, and the formats that were left out. */
@@ -275,8 +231,8 @@ const OPTIONS = {
   ...OUTPUT_OPTIONS,
 } as const;
 
-/** Time for one work with all builds and numbers of threads: a few seconds. */
-const EFFORT: Effort = { warmupMs: 60, sampleMs: 10, rounds: 15, mostMs: 2500 };
+/** As many threads as "auto" makes at most. */
+const AUTO_MOST = 8;
 
 /** The formats that a decoder is timed in. */
 const MODEL_FORMATS: readonly WeightFormat[] = ["f32", "f16", "q8", "q4"];
@@ -303,12 +259,11 @@ export async function bench(args: string[], version: string): Promise<void> {
     const found = findSurroundings(version);
     const { version: headwise, ...surroundings } = found;
     if (values.json) return print(JSON.stringify({ headwise, ...surroundings, ...result }, null, 2));
-    const machine = machineText(found) ?? "unknown machine";
-    print(`headwise ${version}, ${surroundings.engine}, ${machine}${note}\n\n${textOf(result)}`);
+    print(`headwise ${version}, ${surroundings.engine}, ${machineText(found)}${note}\n\n${textOf(result)}`);
   };
   const [folder, ...more] = positionals;
   if (more.length > 0) throw new UsageError(`bench: expected one folder at most, got ${positionals.length}`);
-  const format = readChoice("bench", "--weights", values.weights, WEIGHT_FORMATS);
+  const format = readChoice("bench", "--weights", values.weights, OPTION_VALUES.weights);
   if (folder !== undefined) {
     if (values.shape) throw new UsageError(`bench: --shape expected none beside a folder, got ${values.shape[0]}`);
     const threads = readThreads("bench", values.threads ?? "1");
@@ -374,10 +329,9 @@ async function timeWork(
   weights: WeightFormat,
   settings: readonly Kernels[],
 ): Promise<Row[]> {
-  const loads = settings.map(prepare(weights));
-  const rates = await timeLoads(loads, EFFORT);
-  for (const load of loads) load.release();
-  if (!rates) throw new Error("bench: clock expected to advance while code runs, got one that stands still");
+  const placed = settings.map(prepare(weights));
+  const rates = await timeWorks(placed).catch(aboutClock);
+  for (const work of placed) work.release();
   return rates.map(({ ms, bestMs, gflops, bestGflops, ratio }, i): Row => {
     const { build, threads } = settings[i]!;
     const tokensPerSecond = (1000 * tokens) / ms;

@@ -1,7 +1,7 @@
 // The commands of the command line, and how one is chosen and fails.
 
-import { plainText } from "../base/util/errors.ts";
 import { FileError, suggestionOf, UsageError } from "./args.ts";
+import { plainText } from "./common.ts";
 import { print } from "./terminal.ts";
 
 /** What the command line says of its package. */

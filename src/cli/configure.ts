@@ -1,39 +1,30 @@
 // `headwise configure`: a decoder for a budget, and what a model costs.
 
 import { readFile } from "node:fs/promises";
-import type { ModelStore } from "../files/store.ts";
-import type { WeightFormat } from "../layers/linear/formats/format.ts";
-import { WEIGHT_FORMATS } from "../layers/linear/formats/formats.ts";
-import { CACHE_FORMATS, type CacheFormat } from "../layers/state/pages.ts";
-import type { ModelPlan } from "../models/load/plan-model.ts";
-import { PROJECTION_KINDS } from "../tools/configure/choose.ts";
 import {
+  type CacheFormat,
   type Configuration,
   type ConfigureOptions,
   configure as chooseModel,
-  TARGET_NAMES,
-} from "../tools/configure/configure.ts";
-import {
   type DescribeOptions,
   describeFiles,
   describeModel,
+  type Kernels,
+  type LayerMeasurement,
   type LayerMemory,
   type ModelCost,
-} from "../tools/configure/describe-model.ts";
-import { type LayerMeasurement, measureLayer, measureRoofline, rooflineOptions } from "../tools/configure/measure.ts";
-import type { Roofline } from "../tools/configure/roofline.ts";
-import type { Kernels } from "../wasm/kernels.ts";
-import {
-  OUTPUT_OPTIONS,
-  readArguments,
-  readChoice,
-  readCount,
-  refusePositionals,
-  STORE_OPTIONS,
-  UsageError,
-} from "./args.ts";
+  type ModelPlan,
+  type ModelStore,
+  measureLayer,
+  measureRoofline,
+  OPTION_VALUES,
+  type Roofline,
+  type WeightFormat,
+} from "../entries/configure.ts";
+import { readArguments, readChoice, readCount, refusePositionals, UsageError } from "./args.ts";
 import { aboutFile } from "./files.ts";
 import { expectModelPath, startKernels, storeOf } from "./load.ts";
+import { OUTPUT_OPTIONS, STORE_OPTIONS } from "./options.ts";
 import { columnsText, print, sizeText } from "./terminal.ts";
 
 // What `headwise configure` prints.
@@ -99,7 +90,7 @@ const CLOCKS: Readonly<Record<LayerMeasurement["clock"], string>> = {
 };
 
 /** A layer as predicted and as measured. */
-export function measurementText({ tokens, clock, predicted, measured }: LayerMeasurement): string {
+function measurementText({ tokens, clock, predicted, measured }: LayerMeasurement): string {
   const row = (name: string, of: (cost: LayerMeasurement["measured"]) => number, text: (value: number) => string) => {
     const [a, b] = [of(predicted), of(measured)];
     return [name, text(a), text(b), a === b ? "equal" : `${(100 * (a / b - 1)).toFixed(0)} %`];
@@ -125,7 +116,7 @@ interface AskedFormats {
 }
 
 /** What a model costs. */
-export function costText(cost: ModelCost, { weights: asked, cache: askedCache }: AskedFormats): string {
+function costText(cost: ModelCost, { weights: asked, cache: askedCache }: AskedFormats): string {
   const {
     type,
     parameters,
@@ -237,8 +228,8 @@ export async function configure(args: string[]): Promise<void> {
     ...readEach(values, AMOUNTS, readAmount),
   };
   const formats = {
-    weights: readChoice(COMMAND, "--weights", values.weights, WEIGHT_FORMATS),
-    cache: readChoice(COMMAND, "--cache", values.cache, CACHE_FORMATS),
+    weights: readChoice(COMMAND, "--weights", values.weights, OPTION_VALUES.weights),
+    cache: readChoice(COMMAND, "--cache", values.cache, OPTION_VALUES.cache),
   };
   const show = <T>(result: T, textOf: (result: T) => string) =>
     print(values.json ? JSON.stringify(result, null, 2) : textOf(result));
@@ -256,15 +247,17 @@ export async function configure(args: string[]): Promise<void> {
       warn(`${cost.seqLen} tokens are more than the ${cost.maxSeqLen} that the model states`);
     return show(cost, () => costText(cost, formats));
   }
-  const target = readChoice(COMMAND, "--target", values.target, TARGET_NAMES);
+  const target = readChoice(COMMAND, "--target", values.target, OPTION_VALUES.target);
   if (values["parameter-budget"] === undefined || target === undefined || values["seq-len"] === undefined)
     throw new UsageError(`${COMMAND}: expected --model, or --parameter-budget, --seq-len and --target`);
-  const attention = readChoice(COMMAND, "--attention", values.attention, PROJECTION_KINDS);
+  const attention = readChoice(COMMAND, "--attention", values.attention, OPTION_VALUES.attention);
   const options = { ...sizes, ...formats, attention, target } as ConfigureOptions;
   const given = values.roofline === undefined ? undefined : readRoofline(values.roofline);
   if (given && !values.measure) return showChosen(chooseModel({ ...options, roofline: given }), configurationText);
   await withKernels(chooseModel(options), async (kernels, first) => {
-    const roofline = given ?? (await measureRoofline(kernels, rooflineOptions(first)));
+    const { weights, cache, dModel, numHeads, headDim, projection } = first;
+    const roofline =
+      given ?? (await measureRoofline(kernels, { weights, cache, dModel, numHeads, headDim, projection }));
     const chosen = chooseModel({ ...options, roofline });
     const layer = values.measure ? await measureLayer(kernels, chosen) : undefined;
     showChosen({ ...chosen, roofline, layer }, (result) =>

@@ -1,19 +1,9 @@
-import { embed as embedTexts, type Pooling } from "../models/encoder/encode.ts";
-import { loadEncoder } from "../models/encoder/load.ts";
-import { gguf } from "../models/load/gguf.ts";
-import {
-  helpOf,
-  KERNEL_OPTIONS,
-  LOAD_OPTIONS,
-  OUTPUT_OPTIONS,
-  readArguments,
-  readChoice,
-  readCommon,
-  UsageError,
-} from "./args.ts";
+import { embed as embedTexts, gguf, loadEncoder, type Pooling } from "../entries/models.ts";
+import { readArguments, readChoice, UsageError } from "./args.ts";
 import { aboutFile } from "./files.ts";
 import { openTokenizer } from "./generate.ts";
 import { expectModelPath, readLoading, startDecoderKernels } from "./load.ts";
+import { helpOf, KERNEL_OPTIONS, LOAD_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./options.ts";
 import { print, readPrompt, sizeText } from "./terminal.ts";
 
 const HELP = `headwise embed MODEL TEXT... [options]

@@ -1,8 +1,7 @@
 // Files that commands read and write.
 
 import { type FileHandle, open } from "node:fs/promises";
-import { describe, HeadwiseError } from "../base/util/errors.ts";
-import { type ByteSource, fileSource } from "../files/byte-source.ts";
+import { type ByteSource, fileSource, HeadwiseError } from "../entries/weights.ts";
 import { FileError } from "./args.ts";
 
 /** Reads a text file. */
@@ -107,6 +106,16 @@ const TYPES: Readonly<Record<string, (bytes: ArrayBuffer) => ArrayLike<number>>>
 
 const ascii = (bytes: Uint8Array) => String.fromCharCode(...bytes);
 
+/** A text as it stands in messages, cut where it is long. */
+const quote = (text: string) => JSON.stringify(text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text);
+const LONGEST = 80;
+
+/** Whether bytes may be those of a safetensors file: the length of a header within them, and the brace that it begins with. */
+export function isSafetensors(bytes: Uint8Array): boolean {
+  if (bytes[8] !== 0x7b) return false;
+  return new DataView(bytes.buffer, bytes.byteOffset, 8).getBigUint64(0, true) <= bytes.length - 8;
+}
+
 /** Whether bytes are those of a .npy file. */
 export function isNpy(bytes: Uint8Array): boolean {
   return ascii(bytes.subarray(0, MAGIC.length)) === MAGIC;
@@ -127,7 +136,7 @@ export function readNpy(where: string, bytes: Uint8Array): { readonly data: Floa
   const [, sides] = /'shape': *\(([\d, ]*)\)/.exec(header) ?? [];
   const type = Object.hasOwn(TYPES, dtype) ? TYPES[dtype] : undefined;
   if (type === undefined || sides === undefined || !/'fortran_order': *False/.test(header))
-    return fail("a .npy file expected dtype <f4 or <f8 in C order", describe(header.trim()));
+    return fail("a .npy file expected dtype <f4 or <f8 in C order", quote(header.trim()));
   const shape = sides.split(",").flatMap((side) => (side.trim() === "" ? [] : [Number(side)]));
   const length = shape.reduce((a, b) => a * b, 1) * Number(dtype.slice(2));
   if (bytes.length - end !== length)

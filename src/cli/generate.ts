@@ -1,24 +1,15 @@
 // `headwise generate`: tokens or text behind a prompt.
 
-import { createSession, type Session } from "../models/decoder/session.ts";
-import { type GenerateOptions, type GenerationEnd, generate as generateTokens } from "../models/generate/generate.ts";
-import { type ChatOptions, chat } from "../text/chat.ts";
-import { generateText, type TextEnd } from "../text/generate-text.ts";
-import { findJinja, findTokenizers } from "../text/libraries.ts";
-import { loadTokenizer } from "../text/load-tokenizer.ts";
-import type { Tokenizer } from "../text/tokenizer.ts";
 import {
-  FileError,
-  FORMAT_OPTIONS,
-  helpOf,
-  KERNEL_OPTIONS,
-  LOAD_OPTIONS,
-  OUTPUT_OPTIONS,
-  readArguments,
-  readCommon,
-  readCount,
-  UsageError,
-} from "./args.ts";
+  createSession,
+  type GenerateOptions,
+  type GenerationEnd,
+  generate as generateTokens,
+  type Session,
+} from "../entries/models.ts";
+import { type ChatOptions, chat, generateText, loadTokenizer, type TextEnd, type Tokenizer } from "../entries/text.ts";
+import { findJinja, findTokenizers } from "../text/libraries.ts";
+import { FileError, readArguments, readCount, UsageError } from "./args.ts";
 import { aboutFile, readText } from "./files.ts";
 import {
   expectModelPath,
@@ -30,6 +21,7 @@ import {
   refuseEncoder,
   startDecoderKernels,
 } from "./load.ts";
+import { FORMAT_OPTIONS, helpOf, KERNEL_OPTIONS, LOAD_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./options.ts";
 import { print, readPrompt, sizeText, write } from "./terminal.ts";
 
 // Text that follows a prompt, or the answer to it, for `headwise generate`.
@@ -52,7 +44,7 @@ export async function openTokenizer(
 type ChatWriter = Required<Pick<ChatOptions, "template" | "library">>;
 
 /** The template in a file, or else that of the model, and what renders it. */
-export async function openChat(
+async function openChat(
   command: string,
   model: string,
   { chatTemplate }: Tokenizer,
@@ -67,7 +59,7 @@ export async function openChat(
 }
 
 /** Generates text that follows a prompt, or as a `conversation` the answer to it, and passes each piece to `write`. */
-export async function writeText(
+async function writeText(
   session: Session,
   tokenizer: Tokenizer,
   prompt: string,

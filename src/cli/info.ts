@@ -1,8 +1,9 @@
 // `headwise info`: what this machine can do.
 
 import { arch, availableParallelism, cpus, release, totalmem, type } from "node:os";
-import { diagnose, diagnosisText, type Surroundings } from "../tools/diagnostics/doctor.ts";
-import { helpOf, KERNEL_OPTIONS, OUTPUT_OPTIONS, readArguments, readThreads, refusePositionals } from "./args.ts";
+import { diagnose, diagnosisText, type Surroundings } from "../entries/doctor.ts";
+import { readArguments, readThreads, refusePositionals } from "./args.ts";
+import { helpOf, KERNEL_OPTIONS, OUTPUT_OPTIONS } from "./options.ts";
 import { paint, print } from "./terminal.ts";
 
 /** Characters of a version that are shown: some are the hash of a commit. */
@@ -25,6 +26,16 @@ export function findSurroundings(version: string): Surroundings {
     processors: asked(availableParallelism),
     memory: asked(totalmem),
   };
+}
+
+/** The machine in words, as far as it is known. */
+export function machineText({ processor, processors, memory }: Surroundings): string {
+  const parts = [
+    processor,
+    processors && `${processors} ${processors === 1 ? "processor" : "processors"}`,
+    memory && `${(memory / 2 ** 30).toFixed(1)} GiB`,
+  ];
+  return parts.filter(Boolean).join(", ") || "unknown machine";
 }
 
 /** Runtimes that emulate Node report versions of Node and V8 too, so their own are looked up first. */

@@ -1,28 +1,28 @@
 // What `headwise inspect` asks of a model. Every result is that of a recorded inspection, so that others can repeat it.
 
-import type { Tensor } from "../base/tensor/tensor.ts";
-import type { CacheFormat } from "../layers/state/pages.ts";
-import type { Model } from "../models/blocks/model.ts";
-import type { PackedBlock } from "../models/blocks/places.ts";
-import { mostTokens } from "../models/spec/read-spec.ts";
-import type { ScoreExplanation } from "../tools/inspect/decompose.ts";
+import type { CacheFormat, Tensor } from "../entries/core.ts";
 import {
+  type AttentionStatistics,
   type DetectedHead,
+  type Edit,
   HEAD_KINDS,
-  KIND_ORDER,
-  type KindScore,
-  marginOf,
+  type InspectionName,
+  type InspectionRecord,
+  type Inspections,
+  inspect,
+  layerConfig,
+  longestText,
+  nextTokens,
+  type RankedHead,
   type ReferencePair,
-} from "../tools/inspect/detect-heads.ts";
-import { MOST_TOKENS as MOST_DETECTED } from "../tools/inspect/detectors.ts";
-import { largestIds, probabilitiesOf } from "../tools/inspect/logits.ts";
-import { type InspectionName, type InspectionRecord, type Inspections, inspect } from "../tools/inspect/records.ts";
-import type { Edit } from "../tools/inspect/sites.ts";
-import type { AttentionStatistics } from "../tools/inspect/statistics.ts";
+  rankHeads,
+  type ScoreExplanation,
+} from "../entries/inspect.ts";
+import type { Model } from "../entries/models.ts";
 import { UsageError } from "./args.ts";
 
-/** Tokens of the longest text. */
-export const MOST_TOKENS: number = MOST_DETECTED;
+/** Tokens of the longest text: no model has a longer one. */
+export const MOST_TOKENS = 16_384;
 /** How many tokens a score must rest on to make a kind. */
 export const LEAST_TOKENS = 8;
 
@@ -54,10 +54,7 @@ export interface InspectWork {
 }
 
 /** A head with the score by which it is sorted. */
-export interface RankedHead extends DetectedHead {
-  /** The pattern that it is furthest towards: its kind, or of "mixed" the nearest one. */
-  readonly nearest: string;
-  readonly score: KindScore;
+export interface MeasuredHead extends RankedHead {
   readonly statistics: HeadStatistics | undefined;
 }
 
@@ -80,7 +77,7 @@ interface DrawnMap extends HeadPlace {
 }
 
 /** A next token. */
-interface NextToken {
+interface ComparedToken {
   readonly id: number;
   readonly probability: number;
   /** Its probability without the heads that are left out. */
@@ -91,10 +88,10 @@ interface NextToken {
 export interface Inspection {
   readonly model: Model;
   /** Sorted by what they do. */
-  readonly heads: readonly RankedHead[];
+  readonly heads: readonly MeasuredHead[];
   readonly maps: readonly DrawnMap[];
   readonly why: ScoreExplanation | undefined;
-  readonly next: readonly NextToken[];
+  readonly next: readonly ComparedToken[];
   readonly work: InspectWork;
   readonly records: readonly InspectionRecord[];
 }
@@ -125,7 +122,10 @@ export async function inspectModel(
   const plain = measures
     ? await run("forward", { ids, format, ...(work.statistics && { statistics: { first: 1 } }) })
     : undefined;
-  const heads = rankHeads(detected, plain?.statistics ?? []);
+  const heads = rankHeads(detected).map((ranked): MeasuredHead => {
+    const measured = plain?.statistics?.[ranked.layer];
+    return { ...ranked, statistics: measured && meansOf(measured, ranked.head) };
+  });
 
   const places = layer === undefined ? strongest(heads, work.maps) : placesOf(model, layer, head);
   const end = work.whole ? ids.length : Math.min(ids.length, work.from + fits);
@@ -143,7 +143,7 @@ export async function inspectModel(
       : undefined;
   const edits = work.without.map((place): Edit => ({ at: "z", ...place, set: 0 }));
   const ablated = edits.length > 0 && work.next > 0 ? await run("forward", { ids, format, edits }) : undefined;
-  const next = plain ? nextTokens(plain.logits, ablated?.logits, work.next) : [];
+  const next = plain ? compareNext(plain.logits, ablated?.logits, work.next) : [];
   return { model, heads, maps, why, next, work, records };
 }
 
@@ -154,7 +154,7 @@ export function checkText(command: string, model: Model, name: string, ids: read
     throw new UsageError(
       `${command}: ${name} expected ids below ${model.vocabSize}, those of the model, got ${outside}`,
     );
-  const most = Math.min(MOST_TOKENS, mostTokens(model.spec));
+  const most = longestText(model);
   if (ids.length === 0 || ids.length > most)
     throw new UsageError(`${command}: ${name} expected 1 to ${most} tokens, got ${ids.length || "none"}`);
 }
@@ -183,43 +183,17 @@ function checkWork(command: string, model: Model, work: InspectWork, tokens: num
   if (why === undefined || layer === undefined) return;
   const { query, key } = why;
   within("--why QUERY", query, tokens);
-  const least = Math.max(0, query - blockOf(model, layer).attention.config.window.left);
+  const least = Math.max(0, query - layerConfig(model, layer).window.left);
   if (key > query || key < least)
     throw new UsageError(`${command}: --why KEY expected a token that ${query} sees, ${least} to ${query}, got ${key}`);
 }
 
-const blockOf = (model: Model, layer: number) => model.weights.blocks[layer] as PackedBlock;
-const headsOf = (model: Model, layer: number): number => blockOf(model, layer).attention.config.numHeads;
+const headsOf = (model: Model, layer: number): number => layerConfig(model, layer).numHeads;
 
 /** A head, or all of a layer. */
 function placesOf(model: Model, layer: number, head: number | undefined): HeadPlace[] {
   if (head !== undefined) return [{ layer, head }];
   return Array.from({ length: headsOf(model, layer) }, (_, each) => ({ layer, head: each }));
-}
-
-/** Heads by kind, and within a kind the strongest first. */
-function rankHeads(heads: readonly DetectedHead[], statistics: readonly AttentionStatistics[]): RankedHead[] {
-  const ranked = heads.map((detected): RankedHead => {
-    const { layer, head, kind, scores } = detected;
-    const nearest = kind === "mixed" ? nearestOf(scores) : kind;
-    const scored = kind === "name mover" ? "reference" : nearest;
-    const measured = statistics[layer];
-    return {
-      ...detected,
-      ...{ nearest, score: scores[scored] as KindScore },
-      statistics: measured && meansOf(measured, head),
-    };
-  });
-  return ranked.sort(
-    (a, b) => KIND_ORDER.indexOf(a.kind) - KIND_ORDER.indexOf(b.kind) || marginOf(b.score) - marginOf(a.score),
-  );
-}
-
-/** The kind whose score is furthest from its baseline. */
-function nearestOf(scores: DetectedHead["scores"]): string {
-  return Object.keys(scores).reduce((best, name) => {
-    return marginOf(scores[name] as KindScore) > marginOf(scores[best] as KindScore) ? name : best;
-  });
 }
 
 /** A kind that few tokens of a text can match. */
@@ -246,18 +220,18 @@ function meansOf({ lse, entropy, topWeights, firstMass, distance }: AttentionSta
 }
 
 /** The strongest head of each kind, and then the others, at most `count`. */
-function strongest(heads: readonly RankedHead[], count: number): HeadPlace[] {
+function strongest(heads: readonly MeasuredHead[], count: number): HeadPlace[] {
   const firsts = heads.filter(({ kind }, i) => kind !== "mixed" && heads[i - 1]?.kind !== kind);
   const others = heads.filter((head) => !firsts.includes(head));
   return [...firsts, ...others].slice(0, count).map(({ layer, head }) => ({ layer, head }));
 }
 
 /** The most probable tokens, with and without some heads; of both lists, sorted by the first. */
-function nextTokens(logits: Float32Array, ablated: Float32Array | undefined, count: number): NextToken[] {
-  const shares = probabilitiesOf(logits);
-  const others = ablated && probabilitiesOf(ablated);
-  const ids = new Set([...largestIds(shares, count), ...(others ? largestIds(others, count) : [])]);
-  return [...ids]
-    .map((id): NextToken => ({ id, probability: shares[id] as number, without: others?.[id] }))
+function compareNext(logits: Float32Array, ablated: Float32Array | undefined, count: number): ComparedToken[] {
+  const most = [...nextTokens(logits, count), ...(ablated ? nextTokens(ablated, count) : [])];
+  const ids = Array.from(new Set(most.map(({ id }) => id)));
+  const others = ablated && nextTokens(ablated, ids);
+  return nextTokens(logits, ids)
+    .map(({ id, probability }, i): ComparedToken => ({ id, probability, without: others?.[i]?.probability }))
     .sort((a, b) => b.probability - a.probability || a.id - b.id);
 }

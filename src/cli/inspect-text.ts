@@ -1,19 +1,21 @@
 // What `headwise inspect` prints: tables, and heat maps of heads.
 
-import { plainText } from "../base/util/errors.ts";
-import { visible } from "../base/util/strings.ts";
-import { type Colour, rampColour } from "../tools/inspect/colours.ts";
-import { HEAD_KINDS } from "../tools/inspect/detect-heads.ts";
-import type { Component } from "../tools/inspect/parts.ts";
-import { encodeRecord } from "../tools/inspect/permalink.ts";
-import type { InspectionRecord } from "../tools/inspect/records.ts";
-import { type Inspection, LEAST_TOKENS, type RankedHead, type ScarceKind, scarceKinds } from "./inspect-model.ts";
+import {
+  type Colour,
+  type Component,
+  encodeRecord,
+  HEAD_KINDS,
+  type InspectionRecord,
+  rampColour,
+} from "../entries/inspect.ts";
+import { plainText } from "./common.ts";
+import { type Inspection, LEAST_TOKENS, type MeasuredHead, type ScarceKind, scarceKinds } from "./inspect-model.ts";
 import { type Colours, columnsText, fitText, sizeText, widthOf } from "./terminal.ts";
 
 // Heat maps of heads as lines of text: two queries a line in colours, one in characters.
 
 /** How maps are shown. */
-export interface MapView {
+interface MapView {
   /** What stands before the row of each token. */
   readonly labels: readonly string[];
   /** Of a line. */
@@ -128,6 +130,12 @@ interface TextInspection extends Inspection {
 /** Parts of a score that are listed, the others being one together; and heads that a column names. */
 const [PARTS, NAMED] = [8, 4];
 
+/** A token as one sees it: a space before a word, tabs, line ends and an empty token have signs. */
+function visible(word: string): string {
+  const shown = word.replace(/^ /, "·").replaceAll("\t", "⇥");
+  return plainText(shown.replace(/\r\n?|\n/g, "⏎")) || "∅";
+}
+
 /** Tokens with their positions. */
 export function labelsOf(words: readonly string[]): string[] {
   const digits = String(words.length - 1).length;
@@ -179,13 +187,13 @@ function wrapped(words: readonly string[], columns: number): string {
 const placeText = ({ layer, head }: { readonly layer: number; readonly head: number }) => `${layer}.${head}`;
 
 /** What a head does: its kind, or "mixed" with the pattern that is nearest. */
-function kindText({ kind, nearest, offset }: RankedHead): string {
+function kindText({ kind, nearest, offset }: MeasuredHead): string {
   const name = nearest === "offset" ? `offset ${offset.by}` : nearest;
   return kind === "mixed" ? `mixed, nearest ${name}` : name;
 }
 
 /** A row for each head, and what the text is too short for. */
-function headsText(heads: readonly RankedHead[]): string {
+function headsText(heads: readonly MeasuredHead[]): string {
   const measured = heads[0]?.statistics ? ["log-sum-exp", "entropy", "largest", "first", "distance"] : [];
   const rows = heads.map((each) => {
     const { score, statistics } = each;
@@ -209,7 +217,7 @@ function shortText(scarce: readonly ScarceKind[]): string {
 
 function mapsText({ maps, heads, ids, work: { from } }: TextInspection, view: MapView): string {
   const drawn = maps.map(({ weights, tokens, ...place }) => {
-    const head = heads.find((each) => each.layer === place.layer && each.head === place.head) as RankedHead;
+    const head = heads.find((each) => each.layer === place.layer && each.head === place.head) as MeasuredHead;
     return [`head ${placeText(place)}: ${kindText(head)}`, ...mapLines(weights, tokens, from, view)].join("\n");
   });
   const end = maps[0]?.tokens ?? 0;

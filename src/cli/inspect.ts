@@ -1,24 +1,10 @@
 // `headwise inspect`: what the heads of a decoder do in a text, where they look, why, and what changes without some.
 
-import type { WeightFormat } from "../layers/linear/formats/format.ts";
-import { WEIGHT_FORMATS } from "../layers/linear/formats/formats.ts";
-import type { CacheFormat } from "../layers/state/pages.ts";
-import type { Tokenizer } from "../text/tokenizer.ts";
-import { decodeRecord } from "../tools/inspect/permalink.ts";
-import { type AnyRecord, replay } from "../tools/inspect/records.ts";
-import {
-  type CommonChoices,
-  FORMAT_OPTIONS,
-  helpOf,
-  KERNEL_OPTIONS,
-  LOAD_OPTIONS,
-  OUTPUT_OPTIONS,
-  readArguments,
-  readChoice,
-  readCommon,
-  readCount,
-  UsageError,
-} from "./args.ts";
+import { OPTION_VALUES } from "../entries/configure.ts";
+import type { CacheFormat, WeightFormat } from "../entries/core.ts";
+import { type AnyRecord, decodeRecord, replay } from "../entries/inspect.ts";
+import type { Tokenizer } from "../entries/text.ts";
+import { readArguments, readChoice, readCount, UsageError } from "./args.ts";
 import { openTokenizer } from "./generate.ts";
 import { checkText, type HeadPlace, type InspectWork, inspectModel, MOST_TOKENS } from "./inspect-model.ts";
 import { inspectionJson, inspectionText, keysThatFit, labelsOf } from "./inspect-text.ts";
@@ -31,12 +17,21 @@ import {
   refuseEncoder,
   startDecoderKernels,
 } from "./load.ts";
+import {
+  type CommonChoices,
+  FORMAT_OPTIONS,
+  helpOf,
+  KERNEL_OPTIONS,
+  LOAD_OPTIONS,
+  OUTPUT_OPTIONS,
+  readCommon,
+} from "./options.ts";
 import { COLOUR_CHOICES, coloursOf, columnsOf, print, readPrompt, standardOutput } from "./terminal.ts";
 
 // The address of what `headwise inspect` shows, on the inspector page of the site (`npm run site`).
 
 /** What the address says. */
-export interface PageView {
+interface PageView {
   readonly path: string;
   readonly text: string;
   /** The head that is large. */
@@ -75,7 +70,7 @@ type ReplayOptions = Pick<CommonChoices, "weights" | "activations" | "threads"> 
 };
 
 /** Prints whether the results have the recorded bits; if not, the process exits with 1. */
-export async function replayLink(
+async function replayLink(
   command: string,
   path: string,
   link: string,
@@ -86,7 +81,7 @@ export async function replayLink(
   await expectModelPath(command, path);
   const kernels = await startDecoderKernels(threads, recorded.build === "simd", "statistics" in request);
   try {
-    const options = { weights: weights ?? WEIGHT_FORMATS.find((format) => format === formats), activations };
+    const options = { weights: weights ?? OPTION_VALUES.weights.find((format) => format === formats), activations };
     const { model } = await loadDecoder(command, kernels, path, options, loading);
     // Whoever runs a command can end it.
     const { same, record: found } = await replay(model, record, { maxTokens: Number.MAX_SAFE_INTEGER }).catch(

@@ -2,41 +2,54 @@
 
 import { type FileHandle, readdir, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { HeadwiseError } from "../base/util/errors.ts";
-import { fileSource, readRange } from "../files/byte-source.ts";
-import { type GgufFile, openGguf } from "../files/gguf/gguf.ts";
-import { openSafetensorsIndex } from "../files/safetensors/model-index.ts";
-import { openSafetensors, type SafetensorsFile } from "../files/safetensors/safetensors.ts";
-import { attend } from "../layers/api/attend.ts";
-import { createLatentAttention } from "../layers/api/latent.ts";
-import { type Attention, createAttention } from "../layers/attention/attention.ts";
-import type { AttentionConfig, CheckedConfig } from "../layers/attention/config.ts";
-import type { AttentionWeights } from "../layers/attention/weights.ts";
-import type { CheckedLatentConfig, LatentConfig } from "../layers/latent/config.ts";
-import type { LatentWeights } from "../layers/latent/weights.ts";
-import type { PackedFormat, WeightFormat } from "../layers/linear/formats/format.ts";
-import { type Cache, createCache } from "../layers/pass/cache.ts";
-import type { CacheFormat } from "../layers/state/pages.ts";
-import { type HfPart, layerOfPrefix, partOfPrefix } from "../models/families/facts.ts";
-import { GGUF_LATENTS } from "../models/families/index.ts";
-import { FAMILIES, findFamily } from "../models/families/tensor-names.ts";
-import { readGgufLatentLayer } from "../models/weights/gguf-latent.ts";
-import { readGgufLayer } from "../models/weights/gguf-layer.ts";
-import { fromHfConfig, type HfConfigOptions } from "../models/weights/hf-config.ts";
 import {
-  findLatentNames,
+  type Attention,
+  type AttentionConfig,
+  type AttentionWeights,
+  attend,
+  type Build,
+  type Cache,
+  type CacheFormat,
+  type CheckedConfig,
+  createAttention,
+  createCache,
+  type Kernels,
+  type PackedFormat,
+  type Threads,
+  type WeightFormat,
+} from "../entries/core.ts";
+import { digestFloats } from "../entries/inspect.ts";
+import {
+  type CheckedLatentConfig,
+  createLatentAttention,
+  type LatentConfig,
+  type LatentWeights,
+} from "../entries/latent.ts";
+import {
+  fileSource,
+  fromHfConfig,
   fromHfLatentConfig,
-  hasLatents,
-  latentRoots,
+  type GgufFile,
+  HeadwiseError,
+  type HfConfigOptions,
+  type HfPart,
+  hfAttentionKind,
+  type LayerPlace,
+  listLayers,
+  openGguf,
+  openSafetensors,
+  openSafetensorsIndex,
+  readAttentionWeights,
+  readGgufLatentLayer,
+  readGgufLayer,
   readLatentWeights,
-} from "../models/weights/hf-latent.ts";
-import { readAttentionWeights } from "../models/weights/hf-weights.ts";
-import { FloatDigest } from "../tools/diagnostics/self-test.ts";
-import { median } from "../tools/diagnostics/timing.ts";
-import type { Kernels, Threads } from "../wasm/kernels.ts";
-import type { Build } from "../wasm/modules.ts";
+  readLayerTensors,
+  readPrefix,
+  type SafetensorsFile,
+} from "../entries/weights.ts";
 import { FileError, readCount, UsageError } from "./args.ts";
-import { aboutFile, interpretFile, openFile, readText, withFile } from "./files.ts";
+import { median } from "./common.ts";
+import { aboutFile, openFile, readText, withFile } from "./files.ts";
 
 // A layer of either kind of attention: of heads with keys and values, or of latents.
 
@@ -52,26 +65,10 @@ type Layer =
 
 /** Reads the rules of a layer from config.json, by its model_type. */
 function readRulesOf(command: string, json: string, options: HfConfigOptions): LayerRules {
-  if (!hasLatents(command, json)) return { ofLatents: false, config: fromHfConfig(json, options) };
+  if (hfAttentionKind(json) === "heads") return { ofLatents: false, config: fromHfConfig(json, options) };
   const { layer, part = "decoder" } = options;
   if (part !== "decoder") throw new UsageError(`${command}: --part expected decoder for latent attention, got ${part}`);
   return { ofLatents: true, config: fromHfLatentConfig(json, { layer }) };
-}
-
-/** The names of the layer's own tensors. */
-function layerNames(
-  command: string,
-  names: readonly string[],
-  prefix: string,
-  { ofLatents }: LayerRules,
-): ReadonlySet<string> {
-  if (ofLatents) {
-    const { root, own } = findLatentNames(command, names, prefix);
-    return new Set(own.map((name) => root + name));
-  }
-  const { family, root } = findFamily(command, names, prefix);
-  const groups = [family.weights, family.biases, family.extras];
-  return new Set(groups.flatMap((group) => Object.values(group ?? {})).map((name) => root + name));
 }
 
 /** Reads the weights of a layer by its rules. */
@@ -109,6 +106,9 @@ interface FileLayer extends Omit<Described, "rules"> {
   readonly layer: Layer;
 }
 
+/** The option --part. */
+export const PARTS = ["encoder", "decoder", "cross"] as const satisfies readonly HfPart[];
+
 /** Which layer of a file, and what the file does not contain. */
 interface LayerChoice {
   /** Default: the number in the prefix, else 0. */
@@ -131,7 +131,7 @@ export async function readLayer(command: string, given: string, choice: LayerCho
   const path = await modelIn(command, given);
   if (path.endsWith(".json")) return readIndexed(command, path, choice);
   return withFile(command, "MODEL", path, async (source) => {
-    const magic = await readRange(command, source, 0, Math.min(4, source.size));
+    const magic = await source.read(0, Math.min(4, source.size));
     if (String.fromCharCode(...magic) === "GGUF") {
       const number = choice.layer ?? 0;
       const layer = await readGguf(await openGguf(source), number).catch((error) => {
@@ -139,17 +139,25 @@ export async function readLayer(command: string, given: string, choice: LayerCho
       });
       return { path, prefix: `blk.${number}.attn_`, cross: false, layer };
     }
-    const { tensors, metadata, readAll } = await openSafetensors(source);
-    const names = [...tensors.keys()];
-    const { prefix, rules, cross } = await describeLayer(command, path, names, choice);
-    const file = { metadata, tensors: await readAll(namesOf(command, path, names, prefix, rules)) };
-    return { path, prefix, cross, layer: readWeights(file, prefix, rules) };
+    return { path, ...(await readFrom(command, path, await openSafetensors(source), choice)) };
   });
+}
+
+/** Finds and reads a layer of an opened file or index. */
+async function readFrom(
+  command: string,
+  path: string,
+  file: Parameters<typeof readLayerTensors>[0],
+  choice: LayerChoice,
+): Promise<Omit<FileLayer, "path">> {
+  const { prefix, rules, cross } = await describeLayer(command, path, listLayers(file), choice);
+  const tensors = await readLayerTensors(file, { prefix, kind: rules.ofLatents ? "latents" : "heads" });
+  return { prefix, cross, layer: readWeights(tensors, prefix, rules) };
 }
 
 /** A layer of a GGUF file, by its architecture. */
 async function readGguf(file: GgufFile, layer: number): Promise<Layer> {
-  if (GGUF_LATENTS.has(file.metadata.get("general.architecture")))
+  if (listLayers(file).some(({ kind }) => kind === "latents"))
     return { ofLatents: true, ...(await readGgufLatentLayer(file, layer)) };
   return { ofLatents: false, ...(await readGgufLayer(file, layer)) };
 }
@@ -163,12 +171,6 @@ async function modelIn(command: string, given: string): Promise<string> {
   throw new HeadwiseError("BAD_FILE", `${command}: MODEL expected a folder with ${IN_FOLDER.join(" or ")}, got ${got}`);
 }
 
-/** The names of the layer's own tensors. Others with the same prefix, such as further layers, are not read. */
-function namesOf(command: string, path: string, names: readonly string[], prefix: string, rules: LayerRules): string[] {
-  const own = interpretFile(command, path, () => layerNames(command, names, prefix, rules));
-  return names.filter((name) => own.has(name));
-}
-
 /** Reads a layer of a model in several files, by the index: only files with tensors of the layer are opened. */
 async function readIndexed(command: string, path: string, choice: LayerChoice): Promise<FileLayer> {
   const json = await readText(command, "MODEL", path);
@@ -179,11 +181,7 @@ async function readIndexed(command: string, path: string, choice: LayerChoice): 
     return fileSource(handle);
   };
   try {
-    const { metadata, tensors: files, readAll } = await openSafetensorsIndex(json, open);
-    const names = [...files.keys()];
-    const { prefix, rules, cross } = await describeLayer(command, path, names, choice);
-    const tensors = await readAll(namesOf(command, path, names, prefix, rules));
-    return { path, prefix, cross, layer: readWeights({ metadata, tensors }, prefix, rules) };
+    return { path, ...(await readFrom(command, path, await openSafetensorsIndex(json, open), choice)) };
   } catch (error) {
     // What `open` throws is about its own file.
     const { cause } = Object(error) as { cause?: unknown };
@@ -196,7 +194,7 @@ async function readIndexed(command: string, path: string, choice: LayerChoice): 
 async function describeLayer(
   command: string,
   path: string,
-  names: readonly string[],
+  places: readonly LayerPlace[],
   { layer, part, prefix, config }: LayerChoice,
 ): Promise<Described> {
   const beside = join(dirname(path), "config.json");
@@ -211,7 +209,7 @@ async function describeLayer(
       `${command}: --config expected a file, since there is no config.json beside ${path}, got none`,
     );
   const json = await readText(command, "--config", found);
-  const prefixes = prefix === undefined ? findPrefixes(names, layer ?? 0, part) : [prefix];
+  const prefixes = prefix === undefined ? prefixesOf(places, layer ?? 0, part) : [prefix];
   const [start, ...more] = prefixes;
   try {
     // Without one prefix, the configuration may be the reason: layers without attention, or parts to choose from.
@@ -221,7 +219,7 @@ async function describeLayer(
   } catch (error) {
     throw aboutFile(command, found, error);
   }
-  const shown = prefixes.length > 0 ? prefixes : findPrefixes(names, undefined, undefined);
+  const shown = prefixes.length > 0 ? prefixes : prefixesOf(places, undefined, undefined);
   const such = shown.slice(0, 6).join(", ");
   throw new UsageError(
     `${command}: --prefix expected the start of the names of the layer${such && `, such as ${such}`}, got none`,
@@ -249,11 +247,11 @@ export function readRules(
   layer: number | undefined,
   part: HfPart | undefined,
 ): Pick<Described, "rules" | "cross"> {
-  const number = prefix === undefined ? undefined : layerOfPrefix(prefix);
+  const { layer: number, part: named } = readPrefix(prefix ?? "");
   if (layer !== undefined && number !== undefined && layer !== number)
     throw new UsageError(`${command}: --layer expected ${number}, as in prefix ${prefix}, got ${layer}`);
   const options = { layer: layer ?? number ?? 0, ...(part && { part }), ...(prefix !== undefined && { prefix }) };
-  const cross = part === "cross" || (prefix !== undefined && partOfPrefix(prefix) === "cross");
+  const cross = part === "cross" || named === "cross";
   try {
     return { rules: readRulesOf(command, json, options), cross };
   } catch (error) {
@@ -265,22 +263,11 @@ export function readRules(
  * The prefixes with the number of the layer, or else those without a number, that can belong to the part. Without a layer, all
  * of them.
  */
-function findPrefixes(names: readonly string[], layer: number | undefined, part: HfPart | undefined): string[] {
-  const all = new Set(names);
-  const roots = new Set<string>();
-  for (const { weights } of FAMILIES) {
-    const [first = "", ...others] = Object.values(weights);
-    for (const name of names) {
-      const root = name.slice(0, -first.length);
-      const whole = name.endsWith(first) && (root === "" || root.endsWith("."));
-      if (whole && others.every((other) => all.has(root + other))) roots.add(root);
-    }
-  }
-  for (const root of latentRoots(names)) roots.add(root);
-  const found = [...roots].filter((root) => part === undefined || (partOfPrefix(root) ?? part) === part);
-  if (layer === undefined) return found;
-  const numbered = found.filter((root) => layerOfPrefix(root) === layer);
-  return numbered.length > 0 ? numbered : found.filter((root) => layerOfPrefix(root) === undefined);
+function prefixesOf(places: readonly LayerPlace[], layer: number | undefined, part: HfPart | undefined): string[] {
+  const found = places.filter((place) => part === undefined || (place.part ?? part) === part);
+  const numbered = found.filter((place) => layer === undefined || place.layer === layer);
+  const chosen = numbered.length > 0 ? numbered : found.filter((place) => place.layer === undefined);
+  return chosen.map(({ prefix }) => prefix);
 }
 
 /** What to run on a layer, and the formats of its weights and cache. */
@@ -353,8 +340,6 @@ export function runLayer(
   const cache = createCache(attention, { maxSeqLen: keyTokens ?? tokens, format: cacheFormat });
   const { y, ...prefill } = timePrefill(attention, cache, x, keys);
   const attendsEarlierOnly = keys !== undefined || causal || window.right === 0;
-  const digest = new FloatDigest();
-  digest.add(y);
   const { build, reason, threads } = kernels;
   return {
     config: attention.config,
@@ -367,7 +352,7 @@ export function runLayer(
     prefill: { tokens, ...prefill },
     ...(attendsEarlierOnly && decode > 0 && { decode: timeDecode(attention, cache, x, keys, y, decode) }),
     ...(keyTokens !== undefined && { keys: keyTokens }),
-    y: { shape: [tokens, dModel], digest: digest.toString(), first: Array.from(y.subarray(0, 6)) },
+    y: { shape: [tokens, dModel], digest: digestFloats(y), first: Array.from(y.subarray(0, 6)) },
     memoryBytes: kernels.memoryBytes,
   };
 }

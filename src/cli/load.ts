@@ -6,16 +6,20 @@ import { createRequire } from "node:module";
 import { homedir } from "node:os";
 import { dirname, isAbsolute, join } from "node:path";
 import { parseJson } from "../base/util/strings.ts";
+import type { Build, Kernels } from "../entries/core.ts";
+import type { StatisticsKernels } from "../entries/inspect.ts";
+import {
+  createFolderStore,
+  gguf,
+  type LoadModelOptions,
+  loadModel,
+  type Model,
+  type ModelStore,
+} from "../entries/models.ts";
 import { readGgufMetadata } from "../files/gguf/gguf.ts";
 import { readTexts } from "../files/model-files.ts";
 import { hubHint } from "../files/model-folder.ts";
-import { createFolderStore, type ModelStore } from "../files/store.ts";
-import type { Model } from "../models/blocks/model.ts";
 import { ENCODERS, GGUF_ENCODERS } from "../models/families/index.ts";
-import { gguf } from "../models/load/gguf.ts";
-import { type LoadModelOptions, loadModel } from "../models/load/load-model.ts";
-import type { Kernels } from "../wasm/kernels.ts";
-import type { Build, StatisticsKernels } from "../wasm/modules.ts";
 import { FileError, UsageError } from "./args.ts";
 import { aboutFile, faultOf } from "./files.ts";
 import { createProgress, type ProgressStream, sizeText } from "./terminal.ts";

@@ -13,24 +13,17 @@ import {
 } from "node:fs";
 import { readlink } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join } from "node:path";
-import { BLOCKS, bitsEach, type Dtype, isBlockDtype, type StoredTensor } from "../base/tensor/dtypes.ts";
-import { quantizeTensor, type StoredFormat } from "../base/tensor/quantize.ts";
-import { toFloats } from "../base/tensor/to-floats.ts";
-import { describe, HeadwiseError, plainText } from "../base/util/errors.ts";
-import { type ByteSource, fileSource, readRange } from "../files/byte-source.ts";
-import { compareLines, type HeaderLine, headerText } from "../files/safetensors/header.ts";
-import { asPlain, noteQuantized, QUANTIZED } from "../files/safetensors/quantization.ts";
-import { openSafetensors } from "../files/safetensors/safetensors.ts";
-import type { TensorEntry } from "../files/tensor-file.ts";
+import {
+  fileSource,
+  type QuantizedSafetensors,
+  type QuantizedTensor,
+  quantizeSafetensors,
+  type StoredFormat,
+} from "../entries/weights.ts";
 import { FileError, readArguments, UsageError } from "./args.ts";
+import { plainText } from "./common.ts";
 import { aboutFile, openFile } from "./files.ts";
 import { createProgress, print, sizeText } from "./terminal.ts";
-
-/** A tensor of a file, and why it is not converted, unless it is. */
-interface Candidate {
-  readonly from: TensorEntry;
-  readonly reason?: string;
-}
 
 /** Tensors whose names differ in numbers alone, of one dtype and shape. */
 interface Kind {
@@ -45,8 +38,8 @@ interface Kind {
 const MOST_KINDS = 20;
 
 /** The tensors that are not converted as lines of text, one for each kind, and why. */
-export function unchangedLines(candidates: readonly Candidate[]): string[] {
-  const kinds = kindsOf(candidates);
+function unchangedLines(tensors: readonly QuantizedTensor[]): string[] {
+  const kinds = kindsOf(tensors);
   const lines = kinds.slice(0, MOST_KINDS).map(({ name, count, dtype, shape, reason }) => {
     const times = count === 1 ? "" : `${count} x `;
     return `unchanged ${times}${plainText(name)} ${dtype} [${shape.join(", ")}]: ${reason}`;
@@ -56,235 +49,18 @@ export function unchangedLines(candidates: readonly Candidate[]): string[] {
 }
 
 /** The most frequent ones first. */
-function kindsOf(candidates: readonly Candidate[]): Kind[] {
+function kindsOf(tensors: readonly QuantizedTensor[]): Kind[] {
   const kinds = new Map<string, Kind>();
-  for (const { from, reason } of candidates) {
-    if (reason === undefined) continue;
-    const { dtype, shape } = from;
-    const name = from.name.replace(/\d+/g, "N");
+  for (const { name: own, dtype, shape, reason: words } of tensors) {
+    if (words === undefined) continue;
+    const name = own.replace(/\d+/g, "N");
+    // The library's options have the names of the command's.
+    const reason = words.replace(/\b(?:keep matches|include does|include chooses)/, "--$&");
     const key = JSON.stringify([name, dtype, shape, reason]);
     const count = (kinds.get(key)?.count ?? 0) + 1;
-    kinds.set(key, { name: count === 1 ? from.name : name, count, dtype, shape, reason });
+    kinds.set(key, { name: count === 1 ? own : name, count, dtype, shape, reason });
   }
   return [...kinds.values()].sort((a, b) => b.count - a.count || (a.name < b.name ? -1 : 1));
-}
-
-// Converts a safetensors file to fewer bits. It is read and written in pieces, so that it may be larger than memory.
-
-interface FileOptions {
-  /** Format of the converted matrices. */
-  readonly format: StoredFormat;
-  /** Why not to convert the matrix of this name, or undefined to convert it; default `unlessLinear`. */
-  readonly excludes?: (name: string) => string | undefined;
-  /** Called after every piece, with bytes of the source's tensors. */
-  readonly onProgress?: (done: number, total: number, name: string) => void;
-}
-
-/** Result of a conversion. */
-export interface FileSummary {
-  readonly tensors: number;
-  readonly quantized: number;
-  /** Lines of text about the matrices that were chosen but cannot have the format. */
-  readonly kept: readonly string[];
-  readonly bytesBefore: number;
-  readonly bytesAfter: number;
-  /** The matrix with the largest error ‖w - rounded w‖ / ‖w‖. */
-  readonly worst: { readonly name: string; readonly error: number } | undefined;
-}
-
-/** Elements of a piece; at least one row. The rounded elements are in memory too. */
-export const PIECE_ELEMENTS: number = 2 ** 20;
-/** Bytes of a piece of a tensor that is copied. */
-export const PIECE_BYTES: number = 2 ** 22;
-
-const FLOATS: readonly string[] = ["F64", "F32", "F16", "BF16"];
-/** Weights that are not those of a linear layer, and those of routers: rounding them costs more than it saves. */
-const UNLIKE_LINEAR = /embed|norm|lm_head|relative|router|(^|\.)(gate|wte|wpe|shared)\.weight$/i;
-
-/** Whether a matrix of this name is likely to be a linear weight of a layer. */
-export function isLinearName(name: string): boolean {
-  return /(^|[._])weight$/.test(name) && !UNLIKE_LINEAR.test(name);
-}
-
-/** Why a matrix of this name is not converted by default, if it is not. */
-export function unlessLinear(name: string): string | undefined {
-  return isLinearName(name) ? undefined : "its name is not that of a linear weight (--include chooses others)";
-}
-
-/** A tensor of the source, and what is written for it. */
-interface Move {
-  readonly from: TensorEntry;
-  readonly line: HeaderLine;
-  /** The new format, or undefined for a tensor that is copied. */
-  readonly format: StoredFormat | undefined;
-  /** Why it is copied. */
-  readonly reason?: string;
-  /** Whether it was chosen by its name. */
-  readonly chosen: boolean;
-}
-
-/**
- * Writes the file in `source` with the chosen matrices in another format: the header, then the tensors, in the order and the
- * encoding of `writeSafetensors`. Other tensors are copied.
- * @throws UsageError if no tensor would change, before anything is written, with the reasons.
- * @throws HeadwiseError `BAD_FILE` for a file that breaks the format, and for numbers that the new format cannot represent.
- */
-export async function quantizeFile(
-  where: string,
-  source: ByteSource,
-  write: (bytes: Uint8Array) => Promise<void>,
-  { format, excludes = unlessLinear, onProgress }: FileOptions,
-): Promise<FileSummary> {
-  const { metadata, tensors } = await openSafetensors(source);
-  const moves = planMoves(tensors, format, excludes);
-  if (moves.every(({ format }) => format === undefined))
-    throw new UsageError(
-      `${where}: IN expected tensors to convert to ${format}, got none among ${moves.length}`,
-      unchangedLines(moves),
-    );
-  const entry = noteQuantized(moves.map(({ from, format }) => ({ ...from, dtype: format ?? (from.dtype as Dtype) })));
-  const texts = new Map(metadata);
-  if (entry !== undefined) texts.set(QUANTIZED, entry);
-  const header = headerText(
-    where,
-    moves.map(({ line }) => line),
-    texts,
-  );
-  await write(header);
-
-  const total = moves.reduce((sum, { from }) => sum + from.bytes, 0);
-  let done = 0;
-  let worst: FileSummary["worst"];
-  const advance = ({ name }: TensorEntry, bytes: number) => {
-    done += bytes;
-    onProgress?.(done, total, name);
-  };
-  for (const { from, format } of moves) {
-    if (format === undefined) {
-      for (let at = 0; at < from.bytes; at += PIECE_BYTES) {
-        const size = Math.min(PIECE_BYTES, from.bytes - at);
-        await write(await readRange(where, source, from.offset + at, size));
-        advance(from, size);
-      }
-      continue;
-    }
-    const error = createError();
-    for await (const piece of piecesOf(where, source, from)) {
-      const rounded = round(where, piece, format);
-      error.add(piece, rounded);
-      await write(rounded.bytes);
-      advance(from, piece.bytes.length);
-    }
-    const relative = error.relative();
-    if (!Number.isFinite(relative)) refuse(where, from, format);
-    if (worst === undefined || relative > worst.error) worst = { name: from.name, error: relative };
-  }
-  return {
-    tensors: moves.length,
-    quantized: moves.filter(({ format }) => format !== undefined).length,
-    kept: unchangedLines(moves.filter(({ chosen }) => chosen)),
-    bytesBefore: source.size,
-    bytesAfter: header.length + moves.reduce((sum, { line }) => sum + line.size, 0),
-    worst,
-  };
-}
-
-/** What is written for each tensor, in order. */
-function planMoves(
-  tensors: ReadonlyMap<string, TensorEntry>,
-  format: StoredFormat,
-  excludes: (name: string) => string | undefined,
-): readonly Move[] {
-  const transposed = isTransposed(tensors);
-  const moves = Array.from(tensors.values(), (from): Move => {
-    const excluded = unlike(from, format) ?? excludes(from.name);
-    const reason = excluded ?? unfit(from, format, transposed);
-    const to = reason === undefined ? format : undefined;
-    return {
-      from,
-      line: lineOf(from, to ?? (from.dtype as Dtype)),
-      format: to,
-      reason,
-      chosen: excluded === undefined,
-    };
-  });
-  return moves.sort((a, b) => compareLines(a.line, b.line));
-}
-
-/** Why a tensor is none that could be converted, whatever its name is. */
-function unlike({ dtype, shape }: TensorEntry, format: StoredFormat): string | undefined {
-  if (dtype === format) return "it has this format already";
-  if (!FLOATS.includes(dtype)) return `its dtype is none of ${FLOATS.join(", ")}`;
-  return shape.length === 2 ? undefined : `its rank is ${shape.length}, not 2`;
-}
-
-/** Whether linear weights are [inputs, outputs], as GPT-2's are: blocks would then lie across the sums. */
-function isTransposed(tensors: ReadonlyMap<string, TensorEntry>): boolean {
-  return Array.from(tensors.values()).some(
-    ({ name, shape: [inputs = 0, outputs] }) => /(^|\.)c_attn\.weight$/.test(name) && outputs === 3 * inputs,
-  );
-}
-
-/** Why a matrix cannot have the format, if it cannot. */
-function unfit({ name, shape }: TensorEntry, format: StoredFormat, transposed: boolean): string | undefined {
-  if (!isBlockDtype(format)) return undefined;
-  const { length } = BLOCKS[format];
-  if ((shape[1] as number) % length !== 0) return `its rows are not a multiple of ${length}`;
-  return transposed && /(^|\.)c_\w+\.weight$/.test(name) ? "its layout is [inputs, outputs]" : undefined;
-}
-
-/** The entry of the header for a tensor that is written as `dtype`. */
-function lineOf({ name, dtype: before, shape, bytes }: TensorEntry, dtype: Dtype): HeaderLine {
-  const size = dtype === before ? bytes : (bytes / bitsEach(before as Dtype)) * bitsEach(dtype);
-  return { name, ...asPlain(dtype, shape), size };
-}
-
-/** A matrix in pieces of whole rows. */
-async function* piecesOf(where: string, source: ByteSource, from: TensorEntry): AsyncGenerator<StoredTensor> {
-  const [n, k] = from.shape as [number, number];
-  const width = from.bytes / n;
-  const rows = Math.max(1, Math.floor(PIECE_ELEMENTS / k));
-  for (let r = 0; r < n; r += rows) {
-    const count = Math.min(rows, n - r);
-    const bytes = await readRange(where, source, from.offset + r * width, count * width);
-    yield { name: from.name, dtype: from.dtype as Dtype, shape: [count, k], bytes };
-  }
-}
-
-function round(where: string, piece: StoredTensor, format: StoredFormat): StoredTensor {
-  try {
-    return quantizeTensor(piece, format);
-  } catch (cause) {
-    return refuse(where, piece, format, cause);
-  }
-}
-
-function refuse(where: string, { name }: { readonly name: string }, format: StoredFormat, cause?: unknown): never {
-  throw new HeadwiseError(
-    "BAD_FILE",
-    `${where}: tensor ${describe(name)} expected numbers that ${format} can represent, got others`,
-    {
-      cause,
-    },
-  );
-}
-
-/** The error of a matrix over all its pieces. */
-function createError(): { add(exact: StoredTensor, rounded: StoredTensor): void; relative(): number } {
-  let lost = 0;
-  let all = 0;
-  return {
-    add(exact, rounded) {
-      const [a, b] = [toFloats(exact), toFloats(rounded)];
-      for (let i = 0; i < a.length; i++) {
-        const value = a[i] as number;
-        const difference = value - (b[i] as number);
-        lost += difference * difference;
-        all += value * value;
-      }
-    },
-    relative: () => (all === 0 ? lost : Math.sqrt(lost / all)),
-  };
 }
 
 const FORMATS: Readonly<Record<string, StoredFormat>> = { q8: "Q8_0", q4: "Q4_0", f16: "F16", bf16: "BF16" };
@@ -322,11 +98,6 @@ export async function quantize(args: string[]): Promise<void> {
     throw new UsageError(`quantize: --weights expected ${Object.keys(FORMATS).join(", ")}, got ${weights ?? "none"}`);
   const include = readPattern("--include", values.include);
   const keep = readPattern("--keep", values.keep);
-  const excludes = (name: string) => {
-    if (keep?.test(name)) return "--keep matches its name";
-    if (include) return include.test(name) ? undefined : "--include does not match its name";
-    return unlessLinear(name);
-  };
   const old = writing(() => statSync(to, { throwIfNoEntry: false }));
   if (old !== undefined && !old.isFile()) throw new FileError(`quantize: OUT expected a regular file, got ${to}`);
   if (old !== undefined && !values.force)
@@ -338,11 +109,15 @@ export async function quantize(args: string[]): Promise<void> {
     progress.at(done / total, `${sizeText(done)} of ${sizeText(total)}  ${plainText(name)}`);
   try {
     const source = await fileSource(input);
-    const summary = await writeWhole(await follow(to), old, (write) =>
-      quantizeFile("quantize", source, write, { format, excludes, onProgress }),
-    );
+    const file = await quantizeSafetensors(source, { format, include, keep, onProgress });
+    if (file.tensors.every((tensor) => tensor.format === undefined))
+      throw new UsageError(
+        `quantize: IN expected tensors to convert to ${format}, got none among ${file.tensors.length}`,
+        unchangedLines(file.tensors),
+      );
+    await writeWhole(await follow(to), old, file);
     progress.end();
-    print(summaryText(summary, weights as string));
+    print(summaryText(file, weights as string, source.size));
   } catch (error) {
     throw aboutFile("quantize", from, error);
   } finally {
@@ -360,12 +135,8 @@ function readPattern(name: string, text: string | undefined): RegExp | undefined
   }
 }
 
-/** Replaces the file at `path` by what `produce` writes, with the mode of the `old` one. If that fails, the file is unchanged. */
-async function writeWhole<T>(
-  path: string,
-  old: Stats | undefined,
-  produce: (write: (bytes: Uint8Array) => Promise<void>) => Promise<T>,
-): Promise<T> {
+/** Replaces the file at `path` by `pieces`, with the mode of the `old` one. If that fails, the file is unchanged. */
+async function writeWhole(path: string, old: Stats | undefined, pieces: AsyncIterable<Uint8Array>): Promise<void> {
   // In the same folder, since a rename works within one file system only.
   const unfinished = `${path}.${process.pid}.${crypto.randomUUID().slice(0, 8)}.part`;
   removeStale(path);
@@ -378,17 +149,14 @@ async function writeWhole<T>(
     // Synchronous: an asynchronous open could create the file after the handler has removed it.
     const output = writing(() => openSync(unfinished, "wx", old?.mode));
     try {
-      let result: T;
       try {
         if (old !== undefined) writing(() => fchmodSync(output, old.mode));
-        result = await produce(async (bytes) => {
+        for await (const bytes of pieces)
           for (let at = 0; at < bytes.length; ) at += writing(() => writeSync(output, bytes, at));
-        });
       } finally {
         writing(() => closeSync(output));
       }
       writing(() => renameSync(unfinished, path));
-      return result;
     } finally {
       rmSync(unfinished, { force: true });
     }
@@ -442,14 +210,15 @@ async function follow(path: string): Promise<string> {
   return follow(isAbsolute(link) ? link : `${dirname(path)}/${link}`);
 }
 
-function summaryText(
-  { tensors, quantized, kept, bytesBefore, bytesAfter, worst }: FileSummary,
-  format: string,
-): string {
+function summaryText({ tensors, bytes, errors }: QuantizedSafetensors, format: string, before: number): string {
   const lines = [
-    `${quantized} of ${tensors} tensors converted to ${format}, the others unchanged`,
-    `${sizeText(bytesBefore)} to ${sizeText(bytesAfter)} (${((100 * bytesAfter) / bytesBefore).toFixed(1)} %)`,
+    `${errors.size} of ${tensors.length} tensors converted to ${format}, the others unchanged`,
+    `${sizeText(before)} to ${sizeText(bytes)} (${((100 * bytes) / before).toFixed(1)} %)`,
   ];
-  if (worst) lines.push(`largest relative RMS error ${worst.error.toExponential(2)}, of ${plainText(worst.name)}`);
-  return [...lines, ...kept].join("\n");
+  const [first, ...others] = errors;
+  if (first) {
+    const [name, error] = others.reduce((worst, each) => (each[1] > worst[1] ? each : worst), first);
+    lines.push(`largest relative RMS error ${error.toExponential(2)}, of ${plainText(name)}`);
+  }
+  return [...lines, ...unchangedLines(tensors.filter(({ chosen }) => chosen))].join("\n");
 }

@@ -1,14 +1,7 @@
-import { PAGE } from "../../assembly/layout.ts";
-import { loadKernels } from "../entries/index.ts";
-import { latent } from "../entries/latent.ts";
-import { attendWithMaps } from "../layers/api/attend.ts";
-import { createLatentAttention } from "../layers/api/latent.ts";
-import { type Attention, createAttention } from "../layers/attention/attention.ts";
-import { type AttentionConfig, checkConfig } from "../layers/attention/config.ts";
-import type { AttentionWeights } from "../layers/attention/weights.ts";
-import { encodeFormats, pageBytes } from "../layers/state/pages.ts";
-import { type LatentError, prepareMla } from "../models/weights/convert-mla.ts";
-import { DeviationSum, divergence } from "../tools/diagnostics/quantize-report.ts";
+import { type AttentionConfig, type AttentionWeights, createAttention, loadKernels, plan } from "../entries/index.ts";
+import { createLatentAttention, latent, planLatent } from "../entries/latent.ts";
+import { compareLayers } from "../entries/quantized.ts";
+import { type LatentError, prepareMla } from "../entries/weights.ts";
 import { UsageError } from "./args.ts";
 import { columnsText } from "./terminal.ts";
 
@@ -34,40 +27,29 @@ export async function mlaTable(
   // The same numbers on every engine.
   using kernels = await loadKernels({ deterministic: true, latent });
   using given = createAttention(kernels, config, weights, { weights: "f32" });
-  const { full, errors, at } = prepareMla(checkConfig("convertToMla", config), weights);
+  const { errors, at } = prepareMla(weights, config);
+  const full = errors.length;
   const tried = ranks ?? eighths(full);
   for (const rank of tried)
     if (rank > full) throw new UsageError(`report: --ranks expected at most ${full} for this layer, got ${rank}`);
-  const trials = tried.map((rank) => ({ rank, ...at(rank), output: new DeviationSum(), divergence: 0, tokenBytes: 0 }));
-  let rows = 0;
-  // Sample by sample, because maps are large.
-  for (const [s, x] of samples.entries()) {
-    const { y, maps } = attendWithMaps(given, x);
-    rows += maps.shape.slice(0, -1).reduce((all, length) => all * length, 1);
-    for (const [i, trial] of trials.entries()) {
-      using layer = createLatentAttention(kernels, trial.config, trial.weights, { weights: "f32" });
-      const other = attendWithMaps(layer, x);
-      trial.output.add(y, other.y, 0, y.length);
-      trial.divergence += divergence(maps.data, other.maps.data, 0, maps.data.length);
-      trial.tokenBytes = tokenBytesOf(layer);
-      onProgress((s * trials.length + i + 1) / (trials.length * samples.length));
-    }
-  }
-  const results = trials.map(({ rank, output, divergence, tokenBytes }) => ({
-    ...{ ...(errors[rank - 1] as LatentError), ...output.result() },
-    ...{ divergence: divergence / rows, tokenBytes },
-  }));
-  return tableText(tokenBytesOf(given), results);
+  const results = tried.map((rank, i): RankResult => {
+    const version = at(rank);
+    using layer = createLatentAttention(kernels, version.config, version.weights, { weights: "f32" });
+    const done = (share: number) => onProgress((i + share) / tried.length);
+    const { output, divergence } = compareLayers(given, layer, samples, { onProgress: done });
+    const cache = planLatent(version.config, { maxSeqLen: LONG }).cache;
+    return { ...(errors[rank - 1] as LatentError), ...output, divergence, tokenBytes: Math.floor(cache / LONG) };
+  });
+  return tableText(Math.floor(plan(config, { maxSeqLen: LONG }).cache / LONG), results);
 }
+
+/** Tokens of a cache, so many that the tables of its pages are less than a byte for each. */
+const LONG = 4096;
 
 /** Ranks from an eighth of the full one to all of it, in whole panels of 8, as caches hold latents. */
 function eighths(full: number): number[] {
   const ranks = Array.from({ length: 8 }, (_, i) => Math.min(full, 8 * Math.ceil(((i + 1) * full) / 64)));
   return Array.from(new Set(ranks));
-}
-
-function tokenBytesOf({ pageShape }: Attention): number {
-  return pageBytes(pageShape, encodeFormats({ keys: "f32", values: "f32" })) / PAGE;
 }
 
 function tableText(before: number, results: readonly RankResult[]): string {

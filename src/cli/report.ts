@@ -1,17 +1,11 @@
 import { dirname, join } from "node:path";
-import { toFloats } from "../base/tensor/to-floats.ts";
-import { LARGEST_INT } from "../base/util/arguments.ts";
-import { plainText } from "../base/util/errors.ts";
-import { loadKernels } from "../entries/index.ts";
-import { quantized } from "../entries/quantized.ts";
-import { openSafetensors } from "../files/safetensors/safetensors.ts";
-import { createAttention } from "../layers/attention/attention.ts";
-import { PARTS } from "../models/families/facts.ts";
-import { readAttentionWeights } from "../models/weights/hf-weights.ts";
-import { type QuantizeResult, type QuantizeTrial, quantizeReport } from "../tools/diagnostics/quantize-report.ts";
+import { createAttention, loadKernels } from "../entries/index.ts";
+import { type QuantizeResult, type QuantizeTrial, quantized, quantizeReport } from "../entries/quantized.ts";
+import { openSafetensors, readAttentionWeights, toFloats } from "../entries/weights.ts";
 import { FileError, readArguments, readChoice, readCount, UsageError } from "./args.ts";
+import { plainText } from "./common.ts";
 import { aboutFile, interpretFile, isRows, readText, withFile } from "./files.ts";
-import { readLayerNumber, readRules } from "./layer.ts";
+import { PARTS, readLayerNumber, readRules } from "./layer.ts";
 import { columnsText, createProgress, print } from "./terminal.ts";
 
 const HELP = `headwise report MODEL.safetensors SAMPLES.safetensors [options]
@@ -101,7 +95,7 @@ export async function report(args: string[]): Promise<void> {
 
 /** The option --ranks: integers with commas between them. */
 function readRanks(text: string): number[] {
-  return text.split(",").map((rank) => readCount("report", "--ranks", rank, 1, LARGEST_INT));
+  return text.split(",").map((rank) => readCount("report", "--ranks", rank, 1, 2 ** 31 - 1));
 }
 
 /** The tensors of a safetensors file with wanted names. */

@@ -1,34 +1,13 @@
 // `headwise run`: a layer on rows, or a whole decoder on a list of tokens.
 
 import { basename } from "node:path";
-import { createFloats } from "../base/tensor/tensor.ts";
-import { plainText } from "../base/util/errors.ts";
-import { hasBrace, headerLength } from "../files/safetensors/header.ts";
-import type { WeightFormat } from "../layers/linear/formats/format.ts";
-import type { CacheFormat } from "../layers/state/pages.ts";
-import type { Model } from "../models/blocks/model.ts";
-import { forward } from "../models/decoder/forward.ts";
-import { createSession } from "../models/decoder/session.ts";
-import { PARTS } from "../models/families/facts.ts";
-import { createRandom } from "../tools/diagnostics/random.ts";
-import { FloatDigest } from "../tools/diagnostics/self-test.ts";
-import { median } from "../tools/diagnostics/timing.ts";
-import { largestIds, probabilitiesOf } from "../tools/inspect/logits.ts";
-import type { Kernels } from "../wasm/kernels.ts";
-import {
-  FileError,
-  helpOf,
-  KERNEL_OPTIONS,
-  LOAD_OPTIONS,
-  OUTPUT_OPTIONS,
-  readArguments,
-  readChoice,
-  readCommon,
-  readCount,
-  UsageError,
-} from "./args.ts";
-import { interpretFile, isNpy, isRows, readBytes, readNpy } from "./files.ts";
-import { type LayerRun, readLayer, readLayerNumber, runLayer } from "./layer.ts";
+import { type CacheFormat, HeadwiseError, type Kernels, type WeightFormat } from "../entries/core.ts";
+import { digestFloats, type NextToken, nextTokens } from "../entries/inspect.ts";
+import { createSession, forward, type Model } from "../entries/models.ts";
+import { FileError, readArguments, readChoice, readCount, UsageError } from "./args.ts";
+import { median, plainText, seededFloats } from "./common.ts";
+import { interpretFile, isNpy, isRows, isSafetensors, readBytes, readNpy } from "./files.ts";
+import { type LayerRun, PARTS, readLayer, readLayerNumber, runLayer } from "./layer.ts";
 import {
   expectModelPath,
   type Loading,
@@ -38,6 +17,7 @@ import {
   startDecoderKernels,
   startKernels,
 } from "./load.ts";
+import { helpOf, KERNEL_OPTIONS, LOAD_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./options.ts";
 import { columnsText, paint, print, sizeText } from "./terminal.ts";
 
 // `headwise run FOLDER --ids LIST`: a whole decoder on a list of tokens.
@@ -67,7 +47,7 @@ interface ModelRun extends Readings {
   readonly bytes: number;
   readonly loadMs: number;
   readonly kernels: Pick<Kernels, "build" | "reason" | "threads">;
-  readonly top: readonly { readonly id: number; readonly logit: number; readonly probability: number }[];
+  readonly top: readonly NextToken[];
   /** Of all logits of the next token. */
   readonly digest: string;
 }
@@ -81,7 +61,7 @@ interface Readings {
 }
 
 /** Reads the ids at once, and again with the last of them one by one; compares and prints the logits of the next token. */
-export async function runModel(folder: string, work: ModelWork): Promise<void> {
+async function runModel(folder: string, work: ModelWork): Promise<void> {
   const { ids, weights, loading } = work;
   await expectModelPath("run", folder);
   const kernels = await startDecoderKernels(work.threads, work.deterministic);
@@ -92,12 +72,10 @@ export async function runModel(folder: string, work: ModelWork): Promise<void> {
       throw new UsageError(`run: --ids expected ids below ${model.vocabSize}, those of the model, got ${outside}`);
     const { type, layers, vocabSize, bytes } = model;
     const { logits, ...readings } = readTokens(model, work);
-    const digest = new FloatDigest();
-    digest.add(logits);
     const { build, reason, threads } = kernels;
     const report: ModelRun = {
       ...{ folder, type, layers, vocabSize, bytes, loadMs, kernels: { build, reason, threads } },
-      ...{ ...readings, top: topOf(logits, work.top), digest: digest.toString() },
+      ...{ ...readings, top: nextTokens(logits, work.top), digest: digestFloats(logits) },
     };
     print(work.json ? JSON.stringify(report, null, 2) : reportText(report));
     if (report.decode?.same === false) process.exitCode = 1;
@@ -128,12 +106,6 @@ function readTokens(
   }
   const same = last.every((logit, i) => Object.is(logit, logits[i]));
   return { logits, sessionBytes, prefill, decode: { tokens: times.length, past, ms: median(times), same } };
-}
-
-/** The largest logits, and their probabilities. */
-function topOf(logits: Float32Array, count: number): ModelRun["top"] {
-  const shares = probabilitiesOf(logits);
-  return largestIds(logits, count).map((id) => ({ id, logit: logits[id]!, probability: shares[id]! }));
 }
 
 function reportText(run: ModelRun): string {
@@ -300,8 +272,7 @@ async function readRows(
     if (!isRows(array.shape, width)) fail(`shape [tokens, ${width}]`, `[${array.shape.join(", ")}]`);
     data = array.data;
   } else {
-    if (headerLength(bytes, bytes.length) !== undefined && hasBrace(bytes.subarray(8)))
-      fail("a .npy file or raw float32", "a safetensors file");
+    if (isSafetensors(bytes)) fail("a .npy file or raw float32", "a safetensors file");
     if (bytes.length % (4 * width) !== 0) fail(`rows of ${4 * width} bytes`, `${bytes.length} bytes`);
     data = new Float32Array(new Uint8Array(bytes).buffer);
   }
@@ -311,10 +282,13 @@ async function readRows(
 }
 
 function seedRows(tokens: number, dModel: number): Float32Array {
-  const x = createFloats("run", "input", tokens * dModel);
-  const { floats } = createRandom(1);
-  for (let t = 0; t < tokens; t++) x.set(floats(dModel), t * dModel);
-  return x;
+  const floats = tokens * dModel;
+  try {
+    return seededFloats(1)(floats);
+  } catch (cause) {
+    const text = `run: input of ${floats} floats does not fit, the engine refused`;
+    throw new HeadwiseError("OUT_OF_MEMORY", text, { cause });
+  }
 }
 
 function runText(path: string, prefix: string, readMs: number, result: LayerRun): string {

@@ -10,12 +10,15 @@ import statisticsSimd from "../../build/statistics-simd.wasm";
 import type { StatisticsKernels } from "../wasm/modules.ts";
 
 export type { Tensor } from "../base/tensor/tensor.ts";
+export type { CheckedConfig } from "../layers/attention/config.ts";
 export type { HeadSite } from "../layers/mixer/mixer.ts";
 export type { IntTensor } from "../layers/pass/statistics.ts";
 export type { LayerSite } from "../models/blocks/rows.ts";
 export type { ForwardOptions, ForwardResult, TokenIds } from "../models/decoder/forward.ts";
 export type { Session } from "../models/decoder/session.ts";
+export { digestFloats } from "../tools/diagnostics/self-test.ts";
 export { copyingScores } from "../tools/inspect/circuits.ts";
+export { type Colour, rampColour } from "../tools/inspect/colours.ts";
 export {
   type DecomposedResid,
   decomposeResid,
@@ -32,7 +35,10 @@ export {
   type HeadDetector,
   type KindScore,
   type LabelledText,
+  longestText,
+  type RankedHead,
   type ReferencePair,
+  rankHeads,
 } from "../tools/inspect/detect-heads.ts";
 export {
   baselineScore,
@@ -63,6 +69,8 @@ export {
   type LogitPlace,
   logitAttrs,
   logitLens,
+  type NextToken,
+  nextTokens,
 } from "../tools/inspect/logits.ts";
 export type { Component } from "../tools/inspect/parts.ts";
 export {
@@ -88,7 +96,7 @@ export {
 } from "../tools/inspect/records.ts";
 export { type LayerSizes, type ShapeSizes, type ShapeStep, shapeTrace } from "../tools/inspect/shape-trace.ts";
 export type { Edit } from "../tools/inspect/sites.ts";
-export { type Site, sitesOf } from "../tools/inspect/sites.ts";
+export { layerConfig, type Site, sitesOf } from "../tools/inspect/sites.ts";
 export {
   type AttentionStatistics,
   attendWithStatistics,

@@ -1,6 +1,6 @@
 /**
- * Formats other than float32: their kernels, which `loadKernels` takes as the option `quantized`, and a report of the errors
- * that they make in a layer.
+ * Formats other than float32: their kernels, which `loadKernels` takes as the option `quantized`, and
+ * measurements of how far a layer is from what it gives in float32, or from another layer.
  * @packageDocumentation
  */
 
@@ -12,6 +12,8 @@ import type { QuantizedKernels } from "../wasm/modules.ts";
 
 export type { Deviation } from "../tools/diagnostics/quantize-report.ts";
 export {
+  compareLayers,
+  type LayerDeviation,
   type QuantizeReportOptions,
   type QuantizeResult,
   type QuantizeTrial,

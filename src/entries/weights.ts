@@ -25,6 +25,12 @@ export {
   type SafetensorsIndex,
 } from "../files/safetensors/model-index.ts";
 export {
+  type QuantizedSafetensors,
+  type QuantizedTensor,
+  type QuantizeSafetensorsOptions,
+  quantizeSafetensors,
+} from "../files/safetensors/quantize-file.ts";
+export {
   openSafetensors,
   readSafetensors,
   type SafetensorsFile,
@@ -45,7 +51,13 @@ export {
   convertToGqa,
 } from "../models/weights/convert-gqa.ts";
 export type { LatentError } from "../models/weights/convert-mla.ts";
-export { type ConvertedToMla, type ConvertToMlaOptions, convertToMla } from "../models/weights/convert-mla.ts";
+export {
+  type ConvertedToMla,
+  type ConvertToMlaOptions,
+  convertToMla,
+  type PreparedMla,
+  prepareMla,
+} from "../models/weights/convert-mla.ts";
 export {
   type BiasName,
   type CountParametersOptions,
@@ -60,6 +72,12 @@ export {
   readGgufLayer,
 } from "../models/weights/gguf-layer.ts";
 export { fromHfConfig, type HfConfigOptions } from "../models/weights/hf-config.ts";
-export { fromHfLatentConfig, type HfLatentOptions, readLatentWeights } from "../models/weights/hf-latent.ts";
+export {
+  fromHfLatentConfig,
+  type HfLatentOptions,
+  hfAttentionKind,
+  readLatentWeights,
+} from "../models/weights/hf-latent.ts";
 export { readAttentionWeights, type WeightsConfig } from "../models/weights/hf-weights.ts";
+export { type LayerPlace, listLayers, readLayerTensors, readPrefix } from "../models/weights/layers.ts";
 export { permuteRope } from "../models/weights/permute-rope.ts";

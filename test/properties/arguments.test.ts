@@ -431,6 +431,18 @@ test("every hostile argument of every function is refused by name, and nothing h
       options: { pairing: "half" },
     }),
     call("readGgufLatentLayer", { file: Object.create(await headwise.openGguf(latentGguf)), layer: 0 }),
+    call("listLayers", { file: Object.create(headwise.readSafetensors(bytes)) }),
+    call("readLayerTensors", {
+      file: Object.create(await headwise.openSafetensors(bytes)),
+      place: { prefix: "a.", kind: "heads" },
+    }),
+    call("readPrefix", { prefix: "a." }),
+    // Which fields there are, is up to the file.
+    call("hfAttentionKind", { json: JSON.stringify(hf) }, /^json=/),
+    call("quantizeSafetensors", {
+      source: bytes,
+      options: { format: "F16", include: /q/, keep: /v/, onProgress: () => {} },
+    }),
     call("readSafetensors", { bytes }),
     call("readSafetensorsIndex", { index, shard: () => bytes }),
     call("openSafetensorsIndex", { index, shard: () => bytes }),

@@ -186,7 +186,18 @@ test("an import that fails leaves the cache empty, whatever gives the pages does
       expect(firstDifference(feed(cache, x, 0, 600), expected), text).toBe(-1);
       cache.truncate(0);
     }
-    expect(during(() => cache.release())).toThrow("importPages: cache was released");
+    // Nothing is written to the memory that the cache had.
+    const { bytes } = cache;
+    const { memory } = kernels;
+    let at = 0;
+    const releasing = during(() => {
+      cache.release();
+      at = memory.allocate("test", bytes);
+      memory.u8(at, bytes).fill(0x5a);
+    });
+    expect(releasing).toThrow("importPages: cache was released");
+    expect([at, memory.u8(at, bytes).findIndex((byte) => byte !== 0x5a)]).toEqual([cache.pages.at, -1]);
+    memory.free(at);
   }
   const short = await kernelsOf("simd");
   const ended = createCache(layerOf(short).attention, { maxSeqLen: 128 });

@@ -7,7 +7,7 @@ import { UNSEEN } from "../support/host-mutants/unseen.ts";
 
 /** Which faults are tried, and what share of all: `MUTANTS_SHARE=1` tries some 4000, for hours. */
 const SEED = Number(process.env.MUTANTS_SEED || 1);
-const SHARE = Number(process.env.MUTANTS_SHARE || 0.06);
+const SHARE = Number(process.env.MUTANTS_SHARE || 0.065);
 
 const listed = ({ file, from, to }: Fault) =>
   UNSEEN.some((each) => each.file === file && each.from === from && each.to === to);
@@ -16,7 +16,7 @@ const describeFault = ({ file, line, from, to }: Fault) => `src/${file}:${line}:
 test("tests find every fault of a sample of 200 or more, but those that are listed with the reason", async () => {
   const faults = chooseFaults(SEED, SHARE);
   console.log(`${faults.length} faults: MUTANTS_SEED=${SEED} MUTANTS_SHARE=${SHARE}`);
-  expect(faults.length).toBeGreaterThanOrEqual(SHARE >= 0.06 ? 200 : 1);
+  expect(faults.length).toBeGreaterThanOrEqual(SHARE >= 0.065 ? 200 : 1);
   const verdicts = await tryFaults(
     faults,
     2,
@@ -34,5 +34,6 @@ test("tests find every fault of a sample of 200 or more, but those that are list
   expect(found.map(({ fault, by }) => `${describeFault(fault)} is found by ${by}`)).toEqual([]);
   const all = chooseFaults(SEED, 1).filter(listed);
   expect(all.length).toBe(UNSEEN.length);
-  expect(unseen).toBeLessThan(faults.length / 5);
+  // Of the sample, tests find 19 of 20.
+  expect(unseen).toBeLessThan(SHARE >= 0.065 ? faults.length / 20 : faults.length);
 }, 36_000_000);

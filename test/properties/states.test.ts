@@ -1,7 +1,7 @@
 // Sequences that are forked share pages, and have the bits of sequences that share nothing, whatever is done with them in whatever
 // order; and in the end all memory is free.
 
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import {
   createKvCache,
   HeadwiseError,
@@ -12,6 +12,7 @@ import {
 } from "../../src/entries/core.ts";
 import { exportPages, importPages } from "../../src/entries/models.ts";
 import { createKvState, expectPages, type KvState } from "../../src/layers/state/state.ts";
+import { tableOf } from "../../src/layers/state/table.ts";
 import { forward, forwardAsync } from "../../src/models/decoder/forward.ts";
 import { createSession, type Session, type SessionOptions } from "../../src/models/decoder/session.ts";
 import { loadSeq2Seq } from "../../src/models/encoder/load.ts";
@@ -110,6 +111,9 @@ function runTrial(kernels: Kernels, random: Random, options: Partial<KvCacheOpti
   const compare = ({ forked, alone, keys }: Pair) => {
     expect(forked.cache.length).toBe(keys.length);
     expect(exportPages(forked.cache)).toEqual(exportPages(alone.cache));
+    // No sequence has a page behind its last token.
+    for (let b = 0; b < batch; b++)
+      expect(tableOf(kernels, forked.pages, b).findLastIndex((entry) => entry > 0)).toBeLessThan(keys.length / 128);
     if (!isPlain) return;
     const { data } = forked.cache.read().key;
     for (const [t, key] of keys.entries())
@@ -259,6 +263,54 @@ describe("sessions that are forked", () => {
     expect(kernels.usedBytes).toBe(before);
   });
 
+  test.each([
+    [130, 8],
+    [513, 8],
+    [641, 11],
+  ])(
+    "a fork at token %d whose first session is released keeps %d pages, where a session of its own has 8, and its bits",
+    async (count, pages) => {
+      using model = await load("llama");
+      const held = () => kernels.usedBytes - kernels.memory.scratchBytes;
+      const before = held();
+      const prompt = Array.from({ length: count }, (_, i) => (i * 29 + 5) % 67);
+      const session = createSession(model, { maxSeqLen: 1024 });
+      forward(session, prompt);
+      const fork = session.fork();
+      session.release();
+      const page = 2 * 2 * 128 * (12 + 16) * 4;
+      // Besides tables.
+      expect(Math.floor((held() - before) / page)).toBe(pages);
+      using alone = createSession(model, { maxSeqLen: 1024 });
+      forward(alone, prompt);
+      for (const next of [[5], ids]) {
+        const [got, want] = [fork, alone].map((each) => forward(each, next.slice(0, 1024 - each.length)).logits);
+        expect(firstDifference(got as Float32Array, want as Float32Array)).toBe(-1);
+      }
+      fork.release();
+    },
+  );
+
+  test("a first session that is released without memory for a smaller block leaves its own to the fork", async () => {
+    using model = await load("llama");
+    const session = createSession(model, { maxSeqLen: 1024 });
+    forward(session, ids.slice(0, 130));
+    const fork = session.fork();
+    const { usedBytes } = kernels;
+    const refuse = vi.spyOn(kernels.memory, "allocate").mockImplementation(() => {
+      throw new HeadwiseError("OUT_OF_MEMORY", "release: no memory");
+    });
+    session.release();
+    refuse.mockRestore();
+    expect(kernels.usedBytes).toBe(usedBytes);
+    using alone = createSession(model, { maxSeqLen: 1024 });
+    forward(alone, ids.slice(0, 130));
+    const [got, want] = [fork, alone].map((each) => forward(each, ids).logits) as [Float32Array, Float32Array];
+    expect(firstDifference(got, want)).toBe(-1);
+    fork.release();
+    expect(kernels.usedBytes).toBeLessThan(usedBytes);
+  });
+
   test("a fork fails before anything has changed: without memory, while a call runs, and once released", async () => {
     using model = await load("llama");
     const session = createSession(model, { maxSeqLen: 512 });
@@ -300,6 +352,10 @@ describe("sessions that are forked", () => {
     await running;
     session.release();
     expect(() => session.fork()).toThrow(new HeadwiseError("RELEASED", "fork: session was released"));
+    const own = await load("llama");
+    using left = createSession(own, { maxSeqLen: 64 });
+    own.release();
+    expect(() => left.fork()).toThrow(new HeadwiseError("RELEASED", "fork: model was released"));
   });
 
   test("a fork that has no memory leaves what earlier cuts have reserved, and nothing else", async () => {

@@ -136,6 +136,27 @@ test("files of api/ do not import each other, and only cli/ imports entries/", (
 });
 
 /**
+ * What the command line imports besides entries, by file: the kind of a model before it is loaded, hints about names of a hub, and the
+ * optional packages of another folder. What opens a model of any kind by one call takes their place.
+ */
+const BESIDE_ENTRIES: Readonly<Record<string, readonly string[]>> = {
+  "src/cli/load.ts": [
+    ...["src/base/util/strings.ts", "src/files/gguf/gguf.ts", "src/files/model-files.ts", "src/files/model-folder.ts"],
+    "src/models/families/index.ts",
+  ],
+  "src/cli/generate.ts": ["src/text/libraries.ts"],
+};
+
+test("the command line imports entries and its own files, as its users could, and little else", () => {
+  const isPublic = (to: string) => /^(?:src\/(?:cli|entries)\/|src\/reference\/index\.ts$|node:)/.test(to);
+  const found = sources
+    .filter((file) => folderOf(file) === "cli")
+    .map((file) => [file, importsOf(file).flatMap(({ to }) => (isPublic(to) ? [] : [to]))] as const)
+    .filter(([, others]) => others.length > 0);
+  expect(Object.fromEntries(found.map(([file, others]) => [file, others.sort()]))).toEqual(BESIDE_ENTRIES);
+});
+
+/**
  * What the site imports of src/ by its path: small files without state, which the bundler copies. They are no part of the public API,
  * whose users would depend on them; everything else the site imports from the package, as users do.
  */
@@ -146,7 +167,6 @@ const SHARED_WITH_SITE = [
   "src/entries/doctor-view.ts",
   "src/tools/inspect/colours.ts",
   "src/tools/inspect/detect-heads.ts",
-  "src/tools/inspect/logits.ts",
   "src/base/util/strings.ts",
   "src/base/platform/host.ts",
   "src/base/util/strings.ts",

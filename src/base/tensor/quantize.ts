@@ -7,6 +7,8 @@ import { toFloats } from "./to-floats.ts";
 /** The encodings that `quantizeTensor` writes. */
 export type StoredFormat = "Q8_0" | "Q4_0" | "F16" | "BF16";
 
+export const STORED_FORMATS: readonly StoredFormat[] = ["Q8_0", "Q4_0", "F16", "BF16"];
+
 const WHERE = "quantizeTensor";
 
 /** Bytes of a block, its scale for its value of largest magnitude, and the function that stores its integers. */
@@ -35,7 +37,7 @@ export function quantizeTensor(tensor: Tensor | StoredTensor, format: StoredForm
     throw new TypeError(
       `${WHERE}: tensor expected { data, shape } or { dtype, shape, bytes }, got ${describe(tensor)}`,
     );
-  expectOneOf(WHERE, "format", format, ["Q8_0", "Q4_0", "F16", "BF16"]);
+  expectOneOf(WHERE, "format", format, STORED_FORMATS);
   const { name = "", dtype, bytes: encoded, data: floats, shape: given } = tensor as Partial<StoredTensor & Tensor>;
   const shape = readShape(WHERE, "tensor", given, LARGEST_LENGTH);
   const size = elementsIn(shape);

@@ -4,7 +4,7 @@
  * The singular value decomposition A = left · diag(values) · right of A [rows, columns], without what is 0: the singular
  * values that are at most 2^-46 of the largest.
  */
-export interface Svd {
+interface Svd {
   /** The number of singular values that are not 0. */
   readonly rank: number;
   /** The singular values, [rank], the largest first. */

@@ -65,11 +65,6 @@ function nearNames(text: string, names: readonly string[]): string[] {
     .map(({ name }) => name);
 }
 
-/** The name that `text` is probably meant to be. */
-export function findNearName(text: string, names: readonly string[]): string | undefined {
-  return nearNames(text, names)[0];
-}
-
 /** What an error says of the names that `given` may be meant to be, at most five, behind its rule: nothing if none is near. */
 export function nearestNames(given: unknown, names: readonly string[]): string {
   const near = typeof given === "string" ? nearNames(given, names).slice(0, SHOWN) : [];

@@ -5,7 +5,7 @@ interface Ended<T, End> extends AsyncGenerator<T, End, void> {
 
 /**
  * Adds the promise `end` to a generator: what it returns, or what `endOf` gives where it was left, by `return()` or `throw()`, also
- * before its first step, or where it throws and `wasAborted` says that a signal did; it rejects with other errors. It settles when
+ * before its first step, or where it throws and `wasAborted` says that a signal did; it rejects with other errors, also of leaving. It settles when
  * the generator has finished, and is no unhandled rejection where nobody asks for it.
  */
 export function withEnd<T, End>(
@@ -19,11 +19,14 @@ export function withEnd<T, End>(
   });
   end.catch(() => {});
   const [next, leave, fail] = [all.next.bind(all), all.return.bind(all), all.throw.bind(all)];
-  const leaving = async (left: Promise<IteratorResult<T, End>>) => {
+  const leaving = async (left: Promise<IteratorResult<T, End>>, thrown?: unknown) => {
     try {
-      return await left;
-    } finally {
+      const result = await left;
       settle(endOf("left"));
+      return result;
+    } catch (error) {
+      settle(error === thrown ? endOf("left") : Promise.reject(error));
+      throw error;
     }
   };
   return Object.assign(all, {
@@ -39,6 +42,6 @@ export function withEnd<T, End>(
       }
     },
     return: (value: End | PromiseLike<End>) => leaving(leave(value)),
-    throw: (error: unknown) => leaving(fail(error)),
+    throw: (error: unknown) => leaving(fail(error), error),
   });
 }

@@ -126,13 +126,12 @@ export function fillCache(
   cache.holds.appending++;
   try {
     for (const page of { [Symbol.iterator]: () => iterate.call(pages) }) {
-      expectUsable(where, cache);
       if (index === count && name === "ids.length") break;
       if (index === count) refuseCount("more");
       const atFirst = index === first;
       if (atFirst && kept > 0 && page === undefined) continue;
       const given = readFields(where, `pages[${index}]`, page, ["index", "bytes"]);
-      // Reading a page may run code of the caller's, too.
+      // Reading a page may have run code of the caller's, too.
       expectUsable(where, cache);
       if (atFirst && Number.isInteger(given.index)) {
         if (given.index < kept) continue;
@@ -154,7 +153,6 @@ export function fillCache(
     cache.commit(length, first * PAGE);
   } finally {
     cache.holds.appending--;
-    cache.begin();
   }
 }
 

@@ -7,8 +7,9 @@
 // that they hold. Only a cut below its end makes it writable again, and reserves the slot for that before anything changes.
 
 import { PAGE } from "../../../assembly/layout.ts";
+import { HeadwiseError } from "../../base/util/errors.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
-import { addressIn, codeIn, entryOf, type PageCode, pageBytes } from "./pages.ts";
+import { addressIn, codeIn, entryOf, pageBytes } from "./pages.ts";
 import {
   dropEntry,
   emptyPages,
@@ -104,19 +105,10 @@ class Family implements Sharing {
   }
 
   reserveCut(where: string, kernels: Kernels, pages: Pages, length: number): void {
-    const { layout, batch, limits } = pages;
     const saved = this.#saved - this.#sharedBehind(kernels, pages, length);
     const counts = this.missing(pages, this.#members.size, saved);
-    const count = counts[limits.length - 1] as number;
-    if (count === 0) {
-      this.#freeBlocks(kernels, pages, saved);
-      return;
-    }
-    const own = counts.map((_, stage) => (stage === limits.length - 1 ? count : 0));
-    const bytes = batch * count * pageBytes(layout, layout.stages.at(-1)?.code as PageCode);
-    const at = kernels.memory.allocate(where, bytes);
-    const offsets = own.map(() => 0);
-    this.#blocks.push({ at, slots: slotRuns(layout, batch, own, at, offsets), owner: undefined });
+    if (isNone(counts)) this.#freeBlocks(kernels, pages, saved);
+    else this.#addSlots(where, kernels, pages, counts);
   }
 
   cut(kernels: Kernels, pages: Pages, length: number): void {
@@ -124,8 +116,8 @@ class Family implements Sharing {
     const fixed = this.#members.get(pages) as number;
     const page = Math.floor(length / PAGE);
     // A fixed page that is cut is no longer full. Those who share it must all be able to write it, or none.
-    if (page < fixed && length % PAGE > 0)
-      for (let b = 0; b < pages.batch; b++) this.#copyPage(kernels, pages, b, page);
+    const after = Math.min(fixed, Math.ceil(length / PAGE));
+    for (let b = 0; b < pages.batch; b++) this.copyShared(kernels, pages, b, page, after);
     this.#members.set(pages, Math.min(fixed, page));
   }
 
@@ -161,20 +153,44 @@ class Family implements Sharing {
     dropEntry(pages, batchRow, entry);
   }
 
+  /** Allocates slots of each stage and sequence in a block without tables. */
+  #addSlots(where: string, kernels: Kernels, { layout, batch }: Pages, counts: readonly number[]): void {
+    const { slots, bytes } = placePages(layout, batch, 0, counts);
+    const at = kernels.memory.allocate(where, bytes);
+    this.#blocks.push({ at, slots: slotRuns(layout, batch, counts, at, slots), owner: undefined });
+  }
+
   /**
-   * Frees blocks in which nobody's tables lie, as far as the others have what is reserved where `saved` are saved; pages in them
-   * are moved there. The newest goes first, so that what was undone leaves the blocks that there were.
+   * Frees blocks in which nobody's tables lie, as far as the others have what is reserved where `saved` are saved, or a block of at
+   * most half the size has it; pages in them are moved there. The newest goes first, so that what was undone leaves the blocks that
+   * there were.
    */
   #freeBlocks(kernels: Kernels, of: Pages, saved: number): void {
     for (const block of this.#blocks.filter(({ owner }) => !owner).reverse()) {
-      const others = this.#blocks.filter((each) => each !== block);
-      const all = this.#blocks.splice(0, this.#blocks.length, ...others);
-      if (this.missing(of, this.#members.size, saved).some((count) => count > 0)) {
-        this.#blocks.splice(0, others.length, ...all);
+      const all = [...this.#blocks];
+      this.#blocks.splice(all.indexOf(block), 1);
+      const counts = this.missing(of, this.#members.size, saved);
+      if (!isNone(counts) && !this.#addSmaller(kernels, of, counts, block)) {
+        this.#blocks.splice(0, this.#blocks.length, ...all);
         continue;
       }
       for (let b = 0; b < of.batch; b++) this.#movePages(kernels, b, block);
       kernels.memory.free(block.at);
+    }
+  }
+
+  /** Adds a block with these slots if they take at most half of another, and there is memory for it. Returns whether it has. */
+  #addSmaller(kernels: Kernels, of: Pages, counts: readonly number[], { slots }: Block): boolean {
+    const runs = slots[0] as readonly SlotRun[];
+    const bytesOf = (slots: readonly number[]) =>
+      slots.reduce((sum, count, stage) => sum + count * (runs[stage] as SlotRun).bytes, 0);
+    if (2 * bytesOf(counts) > bytesOf(runs.map(countOf))) return false;
+    try {
+      this.#addSlots("release", kernels, of, counts);
+      return true;
+    } catch (error) {
+      if (!(error instanceof HeadwiseError) || error.code !== "OUT_OF_MEMORY") throw error;
+      return false;
     }
   }
 
@@ -209,6 +225,8 @@ class Family implements Sharing {
 }
 
 const countOf = (run: SlotRun | undefined) => (run ? (run.end - run.at) / run.bytes : 0);
+
+const isNone = (counts: readonly number[]) => counts.every((count) => count === 0);
 
 /** How many of the first pages are full, are in the last stage and are never dropped. */
 function fixedPages({ limits, span, age, length }: Pages): number {

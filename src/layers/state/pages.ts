@@ -106,26 +106,25 @@ export interface PageKind {
   checkFormats(where: string, path: string, formats: CacheFormats, shape: PageShape): void;
 }
 
+const FLOATS = /* @__PURE__ */ encodeFormats({ keys: "f32", values: "f32" });
+
 /** Float32 pages, which keep their format. */
-const FLOAT_STAGES: readonly Stage[] = [
-  { code: encodeFormats({ keys: "f32", values: "f32" }), pages: Number.POSITIVE_INFINITY },
-];
+const FLOAT_STAGES: readonly Stage[] = [{ code: FLOATS, pages: Number.POSITIVE_INFINITY }];
+
+/** The formats of a page as one bit each, as in `PageLayout.formats`. */
+const formatBits = (code: PageCode) => (1 << keyCode(code)) | (16 << valueCode(code));
 
 export function createPageLayout(shape: PageShape, stages: readonly Stage[] = FLOAT_STAGES): PageLayout {
   const { numKvHeads, headDim, valueDim } = shape;
   const kind = shape.kind;
-  const formats = stages.reduce(
-    (bits, { code }) => bits | (1 << keyCode(code)) | (16 << valueCode(code)),
-    kind ? kind.flag : 0,
-  );
+  const formats = stages.reduce((bits, { code }) => bits | formatBits(code), kind ? kind.flag : 0);
   const kernels = kind ? kind.kernels : kernelsFor(formats);
   return { numKvHeads, headDim, valueDim, kind, stages, formats, kernels };
 }
 
 /** The kernels for pages of keys and values of these formats, with bits as in PageLayout. */
 export function kernelsFor(formats: number): typeof FLOAT_KERNELS | typeof FORMAT_KERNELS {
-  const floats = (1 << FORMAT_F32) | (16 << FORMAT_F32);
-  return (formats & ~floats) === 0 ? FLOAT_KERNELS : FORMAT_KERNELS;
+  return (formats & ~formatBits(FLOATS)) === 0 ? FLOAT_KERNELS : FORMAT_KERNELS;
 }
 
 const isInteger = (format: number) => format === FORMAT_Q8 || format === FORMAT_Q4;

@@ -531,7 +531,8 @@ export function freePages(kernels: Kernels, pages: Pages): void {
 /** The first page that is kept once `length` tokens are held, and the first that their next query needs. */
 export function firstPages({ span, retention }: Pages, length: number): readonly [kept: number, needed: number] {
   const pageOf = (token: number) => Math.floor(Math.max(0, token) / PAGE);
-  return [pageOf(length - span), pageOf(span < Infinity ? length - retention.left : 0)];
+  const needed = span < Infinity ? pageOf(length - retention.left) : 0;
+  return [pageOf(length - span), needed];
 }
 
 /** The page of the last of `length` tokens. */

@@ -42,9 +42,10 @@ export function* embedTokens(
   write(ids, (of, token) => of.ids[token] as number);
   const narrow = { at: branch.at, stride: embed.dim };
   const { projectLast, positions: { offset = 0 } = {} } = spec.embed;
+  const [first, last] = projectLast ? [undefined, projectIn] : [projectIn, undefined];
   // What positions and types are added to.
-  const rows = projectIn && projectLast ? narrow : residual;
-  const added = projectIn && projectLast ? { at: normed.at, stride: embed.dim } : branch;
+  const rows = last ? narrow : residual;
+  const added = last ? { at: normed.at, stride: embed.dim } : branch;
   if (runs[0]?.of.rows) {
     const { dModel } = spec;
     const to = work.kernels.memory.f32(residual.at, count * residual.stride);
@@ -57,9 +58,9 @@ export function* embedTokens(
         dModel,
         dModel,
       );
-  } else if (projectIn && !projectLast) {
+  } else if (first) {
     embedRows(work, embed, ids, narrow, spec.embed.scale, count);
-    yield* projectRows(work, [projectIn], residual, narrow, count);
+    yield* projectRows(work, [first], residual, narrow, count);
   } else embedRows(work, embed, ids, rows, spec.embed.scale, count);
   for (const [table, numberOf] of [
     [positions, ({ past }: EmbeddedTokens, token: number) => past + token + offset],
@@ -71,7 +72,7 @@ export function* embedTokens(
     addRows(work, rows, rows, added, 1, count);
   }
   if (embedNorm) normRows(work, embedNorm, rows, rows, widthOfRows(spec), count);
-  if (projectIn && projectLast) yield* projectRows(work, [projectIn], residual, narrow, count);
+  if (last) yield* projectRows(work, [last], residual, narrow, count);
 }
 
 // The last rows of a decoder: norm, head, and what is read of the logits.
@@ -155,8 +156,8 @@ function outputRow(
     logits: () => memory.f32(at, vocabSize),
     sums() {
       table.softmax_sums_f32(values, x, vocabSize, vocabSize, 0, 1);
-      const [largest = 0, sum = 0] = memory.f32(values, 2);
-      return { largest, sum };
+      const found = memory.f32(values, 2);
+      return { largest: found[0] as number, sum: found[1] as number };
     },
     divide: (by) => table.cap_logits_f32(x, vocabSize, vocabSize, 1 / by, 0, 0, 1),
     top(k) {

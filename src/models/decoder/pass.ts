@@ -1,6 +1,6 @@
 // Rows of tokens through all layers of a decoder, for any number of sessions at once.
 
-import { HeadwiseError } from "../../base/util/errors.ts";
+import { HeadwiseError, underName } from "../../base/util/errors.ts";
 import { CHUNK_ROWS, chunksOf, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { fillTables } from "../../layers/attention/rope.ts";
@@ -9,7 +9,6 @@ import type { Rows } from "../../layers/linear/products.ts";
 import type { CallTokens, LayerCall, RunRows, StateCall } from "../../layers/mixer/mixer.ts";
 import { tokensBehind } from "../../layers/pass/call.ts";
 import { runSlices, type Slices, stepFlopsOf } from "../../layers/pass/slices.ts";
-import { expectRoom } from "../../layers/state/kv-cache.ts";
 import { planToken, repeatCalls, type TokenCalls } from "../../wasm/token-calls.ts";
 import { type BlockRows, blockRows, runBlock } from "../blocks/block.ts";
 import { type EmbeddedTokens, embedTokens, type OutputSink, runHead } from "../blocks/ends.ts";
@@ -255,12 +254,11 @@ export function expectUnchanged(where: string, session: Session, length: number,
   );
 }
 
-/** Throws unless a session can read `count` tokens behind the `length` that it is known to have. */
-export function expectReady(where: string, session: Session, length: number, count: number, changes?: number): void {
+/** Throws unless a session is free, and has the `length` tokens that it is known to have. */
+export function expectReady(where: string, session: Session, length: number, changes?: number): void {
   expectSession(where, session);
   expectUnused(where, session);
   expectUnchanged(where, session, length, changes);
-  expectRoom(where, session, "ids", count);
 }
 
 /** Runs `work` while the session is in use. */
@@ -276,18 +274,19 @@ export async function holdSession<T>({ holds }: Session, work: () => Promise<T>)
 /**
  * Truncates a session to `to` tokens at the end of a generation, which left it with `length` tokens and `changes` changes. If it has
  * others, its owner has released it or goes on with it, and it stays as it is.
+ * @throws HeadwiseError `OUT_OF_MEMORY` if it was forked meanwhile, and shares what is cut. It is then unchanged.
  */
-export function forgetTokens(session: Session, length: number, to: number, changes: number): void {
+export function forgetTokens(where: string, session: Session, length: number, to: number, changes: number): void {
   const { model, holds } = session;
   if (session.released || model.released || model.kernels.released) return;
   if (session.length !== length || session.changes.count !== changes) return;
-  if (holds.count === 0) session.truncate(to);
+  if (holds.count === 0) underName(where, () => session.truncate(to));
 }
 
 /**
- * Runs the calls in time slices and commits them. Until the promise settles, their sessions are in use. If it rejects, nothing
- * has changed.
- * @throws HeadwiseError `RELEASED`, `CACHE_FULL`, or `IN_USE` for a session that another call is using or has changed.
+ * Runs the calls, whose tokens fit, in time slices and commits them. Until the promise settles, their sessions are in use. If it
+ * rejects, nothing has changed.
+ * @throws HeadwiseError `RELEASED`, or `IN_USE` for a session that another call is using or has changed.
  */
 export async function runCalls(
   where: string,
@@ -302,7 +301,7 @@ export async function runCalls(
     for (const { where, session } of calls) expectSession(where, session);
   };
   expectActive();
-  for (const { where, session, past, ids } of calls) expectReady(where, session, past, ids.length);
+  for (const { where, session, past } of calls) expectReady(where, session, past);
   const all = passFlops(model, calls);
   const steps = runModel(where, model, calls, sink, { stepFlops: stepFlopsOf(kernels), ownScratch: true });
   for (const { session } of calls) session.holds.count++;

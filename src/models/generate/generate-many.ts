@@ -75,8 +75,9 @@ interface Running<Job> extends ReturnType<typeof checkGeneration> {
  * Generates for many sessions at once: every step is one pass for all of them, so that weights are read once. Jobs join between
  * steps, as the iterable gives them, and leave when they end. Each job's tokens are those that `generate` gives alone. Long
  * prompts are read a chunk a step, so that the others go on. Leaving the loop early is allowed: the sessions of jobs that run then
- * hold all tokens but the last one that was given, or that of the prompt. `return()` of a source that waits for its next job
- * is called, and not awaited.
+ * hold all tokens but the last one that was given, or that of the prompt. For a session that was forked in the loop this may take
+ * memory: without it `OUT_OF_MEMORY` is thrown, and the session holds that token too. `return()` of a source that waits for its next
+ * job is called, and not awaited.
  *
  * A job that fails ends alone, with the reason "error"; the others go on. Its session keeps the tokens that were read.
  * @param jobs Jobs, or an asynchronous source of them that may give more while others run.
@@ -141,8 +142,7 @@ export async function* generateMany<Job extends GenerationJob>(
         }
       } finally {
         // Left between the tokens of a step: of those that were not given, the last token before is unread again.
-        for (const { session, past, changes } of waiting)
-          forgetTokens(session, past, past - forgettable(session, past - 1, 1), changes);
+        forgetLast(waiting);
       }
     }
   } catch (error) {
@@ -152,6 +152,15 @@ export async function* generateMany<Job extends GenerationJob>(
   } finally {
     await queue.close();
   }
+}
+
+/** Has the sessions of jobs forget the token that each read last. If one has no memory for it, the others have forgotten theirs. */
+function forgetLast(jobs: Iterable<Running<unknown>>): void {
+  const failures = Array.from(jobs, ({ where, session, past, changes }) =>
+    failureOf(() => forgetTokens(where, session, past, past - forgettable(session, past - 1, 1), changes)),
+  );
+  const failure = failures.find((each) => each !== undefined);
+  if (failure) throw failure.error;
 }
 
 /** Checks a job that comes to those that run, with sessions of `model`. */
@@ -193,7 +202,7 @@ function endOf(one: Running<unknown>): GenerationEnd | GenerationFailure | undef
   const { where, session, past, changes, unread, count, maxTokens, seeded } = one;
   if (count >= maxTokens) return { reason: "length", ...seeded };
   if (past + unread.length > session.maxSeqLen) return { reason: "full", ...seeded };
-  return failureOf(() => expectReady(where, session, past, unread.length, changes));
+  return failureOf(() => expectReady(where, session, past, changes));
 }
 
 /** The token that was chosen for a job, or why none could be. */

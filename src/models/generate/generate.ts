@@ -113,8 +113,9 @@ function readStopIds(where: string, stopIds: TokenIds, vocabSize: number): reado
 /**
  * Reads `ids`, and generates tokens behind them, one at a time; with `maxTokens` 0, reads nothing. Each pass runs in time slices
  * with yields to the event loop.
- * Leaving the loop early is allowed: the session then holds all tokens but the last one that was given. The promise `end` of the
- * result says why it ended, and with which seed.
+ * Leaving the loop early is allowed: the session then holds all tokens but the last one that was given. If the session was forked
+ * in the loop, leaving it between the tokens of one step of a `draft` may take memory: without it `OUT_OF_MEMORY` is thrown, and the
+ * session holds all tokens of the step. The promise `end` of the result says why it ended, and with which seed.
  *
  * With one seed, the tokens are the same on every engine in the `simd` build, and the same in any batch, with any draft and on
  * any number of threads.
@@ -172,7 +173,7 @@ export async function* generateTokens(
     const before = past + next.length;
     if (before > session.maxSeqLen) return { reason: "full", ...seeded };
     await pace();
-    expectReady(where, session, past, next.length, changes);
+    expectReady(where, session, past, changes);
     const chosen = await step(where, session, next, sampling, drafts, maxTokens - count, slices);
     past = before + chosen.length - 1;
     changes = session.changes.count;
@@ -187,7 +188,7 @@ export async function* generateTokens(
       }
     } finally {
       // Ended between guesses that were right: plain decoding would not have read those that follow.
-      if (given < chosen.length - 1) forgetTokens(session, past, before + given, changes);
+      if (given < chosen.length - 1) forgetTokens(where, session, past, before + given, changes);
     }
     next = Int32Array.of((chosen.at(-1) as Choice).id);
   }

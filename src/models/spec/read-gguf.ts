@@ -171,7 +171,7 @@ export async function readGgufDecoder(
     // A single type may be a vector.
     ...(has(TYPES) && encoders && { types: tensors.get(`${TYPES}.weight`)!.shape.at(-2) ?? 1 }),
   };
-  if (maxSeqLen !== undefined) expectPositions(where, positionsOf(embed), maxSeqLen);
+  expectPositions(where, positionsOf(embed), maxSeqLen);
   const spec: ModelSpec = {
     type: name,
     dModel,

@@ -144,7 +144,7 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
   });
   expectExperts(file, blocks);
   const embed: EmbedSpec = { dim: dModel, scale: 1, ...family.embed?.(file, dModel, norm) };
-  if (longest !== undefined) expectPositions(where, positionsOf(embed), longest);
+  expectPositions(where, positionsOf(embed), longest);
   return {
     type,
     dModel,
@@ -193,9 +193,9 @@ export function mostTokens({ embed, relativeBias, maxSeqLen = 0 }: ModelSpec): n
   return relativeBias && !embed.positions ? Math.max(SESSION_LENGTH, maxSeqLen) : positionsOf(embed);
 }
 
-/** Throws if a sequence of `maxSeqLen` tokens has more than `most`, those that the model has positions for. */
-export function expectPositions(where: string, most: number, maxSeqLen: number): void {
-  if (maxSeqLen > most)
+/** Throws if a sequence of `maxSeqLen` tokens, where that is known, has more than `most`, those that the model has positions for. */
+export function expectPositions(where: string, most: number, maxSeqLen: number | undefined): void {
+  if (maxSeqLen !== undefined && maxSeqLen > most)
     throw new RangeError(`${where}: maxSeqLen expected at most ${most}, the positions of the model, got ${maxSeqLen}`);
 }
 

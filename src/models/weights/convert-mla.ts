@@ -39,6 +39,17 @@ export interface ConvertedToMla {
   readonly errors: readonly LatentError[];
 }
 
+/** A layer as latent attention of any rank. */
+export interface PreparedMla {
+  /** The errors of all ranks, [full rank]: element r - 1 is that of rank r. */
+  readonly errors: readonly LatentError[];
+  /**
+   * The layer of a rank, from 1 to the full one.
+   * @throws TypeError or RangeError for another rank.
+   */
+  at(rank: number): Pick<ConvertedToMla, "config" | "weights">;
+}
+
 const WHERE = "convertToMla";
 
 /**
@@ -73,32 +84,42 @@ export function convertToMla(
   const { rank } = readFields(WHERE, "options", options, ["rank"]);
   // Before what takes long, after which its upper bound is known.
   if (rank !== undefined) expectInt(WHERE, "rank", rank);
-  const { full, errors, at } = prepareMla(checked, weights);
-  return { ...at(rank === undefined ? full : expectInt(WHERE, "rank", rank, 1, full)), errors };
+  const { errors, at } = prepare(WHERE, checked, weights);
+  return { ...at(rank ?? errors.length), errors };
 }
 
-/** All ranks of `convertToMla`: the largest, the errors of each, and the layer of one. */
-interface PreparedMla {
-  readonly full: number;
-  readonly errors: readonly LatentError[];
-  readonly at: (rank: number) => Pick<ConvertedToMla, "config" | "weights">;
+/**
+ * `convertToMla` for several ranks: does once what takes long, and then gives the layer of any rank, for instance to compare them by
+ * `compareLayers`.
+ * @throws As `convertToMla`.
+ * @example
+ * import { prepareMla } from "headwise/weights";
+ * const data = Float32Array.from({ length: 64 }, (_, i) => ((i * i) % 13) / 13 - 0.5);
+ * const square = { data, shape: [8, 8] };
+ * const { errors, at } = prepareMla({ wq: square, wk: square, wv: square, wo: square }, { dModel: 8, numHeads: 2 });
+ * const layers = [2, errors.length].map(at);
+ * console.log(layers.map(({ config }) => config.kvLoraRank).join(), errors.length); // 2,8 8
+ */
+export function prepareMla(weights: AttentionWeights, config: AttentionConfig): PreparedMla {
+  const where = "prepareMla";
+  return prepare(where, checkConfig(where, config), weights);
 }
 
-/** Does what takes long in `convertToMla`, once for all ranks. */
-export function prepareMla(checked: CheckedConfig, weights: AttentionWeights): PreparedMla {
-  const given = checkWeights(WHERE, checked, weights, { formats: {}, fast: false }, false);
-  refuseOthers(checked, given);
+/** Does what takes long, once for all ranks. */
+function prepare(where: string, checked: CheckedConfig, weights: AttentionWeights): PreparedMla {
+  const given = checkWeights(where, checked, weights, { formats: {}, fast: false }, false);
+  refuseOthers(where, checked, given);
   const { numHeads, numKvHeads, headDim, valueDim, dModel, rope, scale, softcap, causal } = checked;
   const { layout, linears } = given;
-  const [keys, values] = [readLinear("k", linears.k, layout), readLinear("v", linears.v, layout)];
+  const [keys, values] = [readLinear(where, "k", linears.k, layout), readLinear(where, "v", linears.v, layout)];
   const { plain, rotated } = splitHead(headDim, rope);
-  if (rotated.length > 0) expectShared(keys, rotated, checked);
+  if (rotated.length > 0) expectShared(where, keys, rotated, checked);
 
   const nopeDim = Math.max(plain.length, 1);
   // Of one head: components of nopeDim, and then those that rotate; -1 for one of zeros.
   const order = [...(plain.length > 0 ? plain : [-1]), ...rotated];
   const kept = order.every((c, at) => c === at);
-  const query = kept ? undefined : reorderHeads(readLinear("q", linears.q, layout), numHeads, headDim, order);
+  const query = kept ? undefined : reorderHeads(readLinear(where, "q", linears.q, layout), numHeads, headDim, order);
   const wq = query ? writeRows(query.rows, dModel, layout) : handOn(linears.q);
   const [bq, bo] = [query ? query.bias : linears.q.bias, linears.o?.bias];
 
@@ -145,17 +166,17 @@ export function prepareMla(checked: CheckedConfig, weights: AttentionWeights): P
       },
     };
   };
-  return { full, errors, at: latentLayer };
+  return { errors, at: (rank) => latentLayer(expectInt(where, "rank", rank, 1, full)) };
 }
 
 /** Throws for what latent attention does not have. */
-function refuseOthers(config: CheckedConfig, { vectors }: CheckedWeights): void {
+function refuseOthers(where: string, config: CheckedConfig, { vectors }: CheckedWeights): void {
   const { dModel, kdim, vdim, window, slopes, qkNorm, addZeroAttn } = config;
   const refuse = (name: string, value: unknown) => {
-    throw new RangeError(`${WHERE}: ${name} expected none, since latent attention has none, got ${describe(value)}`);
+    throw new RangeError(`${where}: ${name} expected none, since latent attention has none, got ${describe(value)}`);
   };
   if (kdim !== dModel || vdim !== dModel)
-    throw new RangeError(`${WHERE}: kdim and vdim expected dModel (${dModel}), got ${kdim} and ${vdim}`);
+    throw new RangeError(`${where}: kdim and vdim expected dModel (${dModel}), got ${kdim} and ${vdim}`);
   if (Math.min(window.left, window.right) < Number.POSITIVE_INFINITY) refuse("config.window", window);
   if (slopes) refuse("config.alibi", slopes);
   if (qkNorm) refuse("config.qkNorm", qkNorm);
@@ -172,11 +193,11 @@ interface Rows {
 }
 
 /** Reads a projection in any layout and dtype. Throws unless all of its numbers are finite. */
-function readLinear(part: "q" | "k" | "v", { w, bias }: CheckedLinear, layout: MatrixLayout): Rows {
+function readLinear(where: string, part: "q" | "k" | "v", { w, bias }: CheckedLinear, layout: MatrixLayout): Rows {
   const matrix = toTensor(w);
-  expectFiniteFloats(WHERE, `w${part}`, matrix.data);
+  expectFiniteFloats(where, `w${part}`, matrix.data);
   const { outputs, row } = readRows(matrix, layout);
-  if (bias) expectFiniteFloats(WHERE, `b${part}`, bias);
+  if (bias) expectFiniteFloats(where, `b${part}`, bias);
   return {
     row: (output) => ({ row: row(output), bias: bias?.[output] ?? 0 }),
     norm() {
@@ -196,14 +217,19 @@ function splitHead(headDim: number, rope: RopeWithDim | undefined): { plain: num
 }
 
 /** Throws unless all key-value heads have the same rows for the components that rotate. */
-function expectShared(keys: Rows, rotated: readonly number[], { numKvHeads, headDim }: CheckedConfig): void {
+function expectShared(
+  where: string,
+  keys: Rows,
+  rotated: readonly number[],
+  { numKvHeads, headDim }: CheckedConfig,
+): void {
   for (const c of rotated) {
     const first = keys.row(c);
     for (let g = 1; g < numKvHeads; g++) {
       const other = keys.row(g * headDim + c);
       if (first.bias === other.bias && first.row.every((number, i) => number === other.row[i])) continue;
       throw new RangeError(
-        `${WHERE}: config.rope expected rotated rows of wk that are the same for all ${numKvHeads} key-value heads, because latent attention has one rotated key for all heads and no latent gives keys that depend on their position, got another row for component ${c} of head ${g}`,
+        `${where}: config.rope expected rotated rows of wk that are the same for all ${numKvHeads} key-value heads, because latent attention has one rotated key for all heads and no latent gives keys that depend on their position, got another row for component ${c} of head ${g}`,
       );
     }
   }

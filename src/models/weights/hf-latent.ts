@@ -57,9 +57,19 @@ export function fromHfLatentConfig(json: string | object, options: HfLatentOptio
   return readHfLatents(file, findRules(file, as), layer, as);
 }
 
-/** Whether config.json, or the `text_config` of a model of several modalities, describes latent attention. */
-export function hasLatents(where: string, json: string | object): boolean {
-  return LATENTS.has(findLatents(fieldsOf("config.json", parseJson(where, "json", json))).raw("model_type"));
+/**
+ * Says which kind of attention `config.json` describes: "latents", which `fromHfLatentConfig` reads, for `createLatentAttention`, or
+ * "heads" with keys and values, which `fromHfConfig` reads, as far as the model is known, for `createAttention`. If the file is that of a model of several modalities, its `text_config` counts.
+ * @param json The text of the file, or the object it parses to.
+ * @throws TypeError for `json` of another type. HeadwiseError `BAD_FILE` for text that is not JSON, and for JSON that is no object.
+ * @example
+ * import { hfAttentionKind } from "headwise/weights";
+ * console.log(hfAttentionKind({ model_type: "deepseek_v3" }), hfAttentionKind({ model_type: "llama" })); // latents heads
+ */
+export function hfAttentionKind(json: string | object): "heads" | "latents" {
+  const where = "hfAttentionKind";
+  const file = findLatents(fieldsOf("config.json", parseJson(where, "json", json), where));
+  return LATENTS.has(file.raw("model_type")) ? "latents" : "heads";
 }
 
 /** The part of a file that describes latent attention: the file, or the `text_config` of a model of several modalities. */

@@ -39,7 +39,29 @@ interface TargetRules {
 }
 
 /** Every target. */
-export const TARGET_NAMES: readonly Target[] = ["browser", "phone", "worker", "server"];
+const TARGET_NAMES: readonly Target[] = ["browser", "phone", "worker", "server"];
+
+/**
+ * What options of several functions can be, for menus and for checks of what users wrote: formats of weights, from most to least
+ * exact, and of caches, targets of `configure`, and its variants of attention. The lists cannot be changed.
+ * @example
+ * import { OPTION_VALUES } from "headwise/configure";
+ * console.log(OPTION_VALUES.cache.join()); // f32,f16,q8,q4
+ */
+export const OPTION_VALUES: {
+  /** Formats of weights. */
+  readonly weights: readonly WeightFormat[];
+  /** Formats of caches. */
+  readonly cache: readonly CacheFormat[];
+  /** Where a model is to run. */
+  readonly target: readonly Target[];
+  /** Variants of attention. */
+  readonly attention: readonly ProjectionKind[];
+} = /* @__PURE__ */ (() => {
+  const lists = { weights: WEIGHT_FORMATS, cache: CACHE_FORMATS, target: TARGET_NAMES, attention: PROJECTION_KINDS };
+  const copies = Object.entries(lists).map(([name, list]) => [name, Object.freeze([...list])]);
+  return Object.freeze(Object.fromEntries(copies)) as typeof OPTION_VALUES;
+})();
 
 const TARGETS: Readonly<Record<Target, TargetRules>> = {
   browser: {

@@ -362,7 +362,7 @@ export async function measureRoofline(kernels: Kernels, options: RooflineOptions
 }
 
 /** What is thrown where no time passes while code runs. */
-function stoppedClock(where: string): HeadwiseError {
+export function stoppedClock(where: string): HeadwiseError {
   return new HeadwiseError(
     "NO_CLOCK",
     `${where}: clock expected to advance while code runs, got one that stands still`,
@@ -479,7 +479,7 @@ function readConfiguration(where: string, configuration: Configuration) {
 }
 
 /** What to measure a roofline of for a configuration. */
-export function rooflineOptions(configuration: Configuration): Required<RooflineOptions> {
+function rooflineOptions(configuration: Configuration): Required<RooflineOptions> {
   const { weights, cache, dModel, numHeads, headDim, projection } = configuration;
   return { weights, cache, dModel, numHeads, headDim, projection };
 }

@@ -380,7 +380,7 @@ function noteText({ peak, works = [] }: Diagnosis): string | undefined {
 }
 
 /** The machine in words, as far as it is known. */
-export function machineText({ processor, processors, memory }: Surroundings): string | undefined {
+function machineText({ processor, processors, memory }: Surroundings): string | undefined {
   const parts = [
     processor,
     processors && `${processors} ${processors === 1 ? "processor" : "processors"}`,

@@ -6,6 +6,7 @@ import { describe, underName } from "../../base/util/errors.ts";
 import { expectMade } from "../../base/util/lifetime.ts";
 import { ln } from "../../base/util/math.ts";
 import { finish } from "../../base/util/steps.ts";
+import { attendWithMaps } from "../../layers/api/attend.ts";
 import { type Attention, packAttention } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { HEAD_PASSES } from "../../layers/attention/head-passes.ts";
@@ -247,6 +248,21 @@ function expectLayer(attention: Attention): void {
   expectKernels(WHERE, attention.kernels, "attention.kernels");
 }
 
+/** Reads samples, each once. Whether they are rows of a layer is checked later. */
+function readSamples(where: string, samples: Float32Array | readonly Float32Array[]) {
+  const isList = Array.isArray(samples);
+  const nameOf = (i: number) => (isList ? `samples[${i}]` : "samples");
+  const readSample = (x: unknown, i: number) => expectFloats(where, nameOf(i), x);
+  const inputs = Array.from(readList(where, "samples", isList ? samples : [samples], Infinity, readSample));
+  const expectRows = (dModel: number) => {
+    if (inputs.length === 0) throw new RangeError(`${where}: samples expected one or more, got none`);
+    for (const [i, { length }] of inputs.entries())
+      if (length === 0 || length % dModel !== 0)
+        throw new RangeError(`${where}: ${nameOf(i)} expected a multiple of dModel (${dModel}) floats, got ${length}`);
+  };
+  return { inputs, expectRows };
+}
+
 /** Reads all arguments, each field once, and then checks all of them. */
 function checkReport(
   attention: Attention,
@@ -271,10 +287,7 @@ function checkReport(
     return { trial, fast, stages, formats: fillFormats(asked, (name) => formats[name]) };
   };
   const read = Array.from(readList(WHERE, "trials", trials, Infinity, readTrial));
-  const isList = Array.isArray(samples);
-  const nameOf = (i: number) => (isList ? `samples[${i}]` : "samples");
-  const readSample = (x: unknown, i: number) => expectFloats(WHERE, nameOf(i), x);
-  const inputs = Array.from(readList(WHERE, "samples", isList ? samples : [samples], Infinity, readSample));
+  const { inputs, expectRows } = readSamples(WHERE, samples);
 
   expectLayer(attention);
   for (const part of PROJECTIONS)
@@ -286,10 +299,7 @@ function checkReport(
     throw new RangeError(
       `${WHERE}: attention expected kdim and vdim equal to dModel (${dModel}), got ${kdim} and ${vdim}`,
     );
-  if (inputs.length === 0) throw new RangeError(`${WHERE}: samples expected one or more, got none`);
-  for (const [i, { length }] of inputs.entries())
-    if (length === 0 || length % dModel !== 0)
-      throw new RangeError(`${WHERE}: ${nameOf(i)} expected a multiple of dModel (${dModel}) floats, got ${length}`);
+  expectRows(dModel);
   for (const { formats, stages } of read) {
     expectFormatsLoaded(WHERE, kernels.quantized, formats);
     expectStagesLoaded(WHERE, kernels.quantized, stages);
@@ -300,6 +310,78 @@ function checkReport(
     trials: read.map(({ stages, ...rest }) => ({ ...rest, cache: describeStages(stages) })),
   };
 }
+
+/** How far a layer is from another one. */
+export interface LayerDeviation {
+  /** Error of the layer's y over all samples. */
+  readonly output: Deviation;
+  /** Kullback-Leibler divergence of the maps in nats, as in `QuantizeResult`: the mean over all heads and queries. */
+  readonly divergence: number;
+}
+
+/**
+ * Measures how far a layer is from another one that it stands for, such as what `convertToMla` or `convertToGqa` made of it, on samples
+ * of its inputs: y and the maps. `quantizeReport` does it for formats of fewer bits.
+ * @param exact The layer that counts as exact.
+ * @param other The other one, of the same width and number of heads; it may be of latents, and have other kernels.
+ * @param samples One or more sequences x [qLen, dModel], such as the layer gets on real text.
+ * @param options `onProgress` is called after each sample.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
+ * @example
+ * import { createAttention, loadKernels } from "headwise";
+ * import { compareLayers } from "headwise/quantized";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const half = { data: eye.data.map((w) => w / 2), shape: [4, 4] };
+ * const [exact, other] = [eye, half].map((wo) => createAttention(kernels, { dModel: 4, numHeads: 2 }, { wq: eye, wk: eye, wv: eye, wo }));
+ * const { output, divergence } = compareLayers(exact!, other!, Float32Array.of(1, 2, 3, 4, 4, 3, 2, 1));
+ * console.log(output.relative, divergence); // 0.5 0
+ * kernels.release();
+ */
+export function compareLayers(
+  exact: Attention,
+  other: Attention,
+  samples: Float32Array | readonly Float32Array[],
+  options: Pick<QuantizeReportOptions, "onProgress"> = {},
+): LayerDeviation {
+  const where = "compareLayers";
+  const { onProgress } = readFields(where, "options", options, ["onProgress"]);
+  if (onProgress !== undefined) expectFunction(where, "options.onProgress", onProgress);
+  const { inputs, expectRows } = readSamples(where, samples);
+  for (const [name, layer] of Object.entries({ exact, other })) {
+    expectMade(where, name, layer, "createAttention", "createLatentAttention");
+    expectKernels(where, layer.kernels, `${name}.kernels`);
+    const { dModel, kdim, vdim } = layer.config;
+    if (kdim !== dModel || vdim !== dModel)
+      throw new RangeError(
+        `${where}: ${name} expected kdim and vdim equal to dModel (${dModel}), got ${kdim} and ${vdim}`,
+      );
+  }
+  const { dModel, numHeads } = exact.config;
+  for (const [name, size] of Object.entries({ dModel, numHeads } as const))
+    if (other.config[name as "dModel" | "numHeads"] !== size)
+      throw new RangeError(
+        `${where}: other expected ${name} ${size}, as exact has, got ${other.config[name as "dModel" | "numHeads"]}`,
+      );
+  expectRows(dModel);
+  const output = new DeviationSum();
+  let [rows, sum] = [0, 0];
+  for (const [s, x] of inputs.entries()) {
+    const [a, b] = underName(where, () => [attendWithMaps(exact, x), attendWithMaps(other, x)]) as [Attended, Attended];
+    const { length } = a.maps.data;
+    if (length !== b.maps.data.length)
+      throw new RangeError(
+        `${where}: other expected maps of ${length} weights, as exact has, got ${b.maps.data.length}`,
+      );
+    output.add(a.y, b.y, 0, a.y.length);
+    sum += divergence(a.maps.data, b.maps.data, 0, length);
+    rows += (numHeads * x.length) / dModel;
+    onProgress?.((s + 1) / inputs.length);
+  }
+  return { output: output.result(), divergence: sum / rows };
+}
+
+type Attended = ReturnType<typeof attendWithMaps>;
 
 type Floats = ArrayLike<number>;
 

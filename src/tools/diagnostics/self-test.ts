@@ -1,7 +1,7 @@
 // Whether this engine computes the published bits of a layer.
 
 import type { Tensor } from "../../base/tensor/tensor.ts";
-import { expectFunction } from "../../base/util/arguments.ts";
+import { expectFloats, expectFunction } from "../../base/util/arguments.ts";
 import { underName } from "../../base/util/errors.ts";
 import type { attend, attendWithMaps } from "../../layers/api/attend.ts";
 import type { scaledDotProductAttention } from "../../layers/api/sdpa.ts";
@@ -199,4 +199,19 @@ export class FloatDigest {
   toString(): string {
     return [this.#a, this.#b].map((lane) => (lane >>> 0).toString(16).padStart(8, "0")).join("");
   }
+}
+
+/**
+ * A hash of the bits of float arrays, one after the other, to compare results of engines and machines: those that print the same 16
+ * digits have the same bits, but for chance. It is no protection against whoever wants two results to have one hash.
+ * @returns 16 hexadecimal digits. They depend on where an array ends.
+ * @throws TypeError naming the argument.
+ * @example
+ * import { digestFloats } from "headwise/inspect";
+ * console.log(digestFloats(Float32Array.of(1, 2))); // bb5723cd9e6d55de
+ */
+export function digestFloats(...arrays: readonly Float32Array[]): string {
+  const digest = new FloatDigest();
+  for (const [i, data] of arrays.entries()) digest.add(expectFloats("digestFloats", `arrays[${i}]`, data));
+  return digest.toString();
 }

@@ -19,14 +19,16 @@ export interface Effort {
 }
 
 /** The speed of a load. */
-interface Rate {
-  /** Milliseconds of a run: in the median sample, and in the fastest. */
+export interface Rate {
+  /** Milliseconds of a run in the median sample. */
   readonly ms: number;
+  /** The same in the fastest sample. */
   readonly bestMs: number;
-  /** The same in 10^9 floating-point operations per second. */
+  /** `flops` of a second in the median sample, in 10^9. */
   readonly gflops: number;
+  /** The same in the fastest sample. */
   readonly bestGflops: number;
-  /** The rate relative to that of the first load in the same round: the median. */
+  /** `gflops` relative to that of the first load in the same round: the median over rounds. */
   readonly ratio: number;
 }
 

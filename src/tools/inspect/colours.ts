@@ -28,7 +28,14 @@ export const RAMP: readonly Colour[] = [
   [252, 255, 190],
 ];
 
-/** The colour of a value from 0, which is dark, to 1. Lightness rises with the value, so that it reads without colours. */
+/**
+ * The colour of a value from 0, which is dark, to 1, as in the figures of `drawHeads`. Lightness rises with the value, so that it reads
+ * without colours.
+ * @param value Less than 0 counts as 0, more than 1 as 1.
+ * @example
+ * import { rampColour } from "headwise/inspect";
+ * console.log(rampColour(0), rampColour(1)); // [ 8, 8, 16 ] [ 252, 255, 190 ]
+ */
 export function rampColour(value: number): Colour {
   const at = Math.min(1, Math.max(0, value)) * (RAMP.length - 1);
   const low = Math.min(RAMP.length - 2, Math.floor(at));

@@ -8,6 +8,7 @@ import { expectModel, type Model } from "../../models/blocks/model.ts";
 import type { PackedBlock } from "../../models/blocks/places.ts";
 import { readIds, type TokenIds } from "../../models/decoder/forward.ts";
 import { makeSession, type Session } from "../../models/decoder/session.ts";
+import { mostTokens } from "../../models/spec/read-spec.ts";
 import { copyingScores, writtenFor } from "./circuits.ts";
 import { addQuery, type HeadKind, type Look, lookOf, MOST_TOKENS, type ScoreSum } from "./detectors.ts";
 import { forwardWith } from "./forward-with.ts";
@@ -415,8 +416,7 @@ function compare(own: ScoreSum, even: ScoreSum | undefined): KindScore {
 }
 
 /** How far a score is from its baseline to 1. */
-export const marginOf = ({ score, baseline }: KindScore): number =>
-  baseline < 1 ? (score - baseline) / (1 - baseline) : 0;
+const marginOf = ({ score, baseline }: KindScore): number => (baseline < 1 ? (score - baseline) / (1 - baseline) : 0);
 
 /** Whether a kind contains other kinds. */
 const isBroad = (detector: HeadDetector | undefined): boolean =>
@@ -461,4 +461,76 @@ function copyShares(
     });
     return copies / referred.length;
   });
+}
+
+// What callers ask beside `detectHeads`: how long a text may be, and in which order heads are shown.
+
+/**
+ * The most tokens of a text that `detectHeads` reads: those that the model has positions for, at most 16384.
+ * @throws TypeError unless `model` is one of loadModel. HeadwiseError `RELEASED`.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { longestText } from "headwise/inspect";
+ * import { loadModel, models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * console.log(longestText(await loadModel(kernels, "model"))); // 16384: rotary positions have no end
+ * kernels.release();
+ */
+export function longestText(model: Model): number {
+  expectModel("longestText", model);
+  return Math.min(MOST_TOKENS, mostTokens(model.spec));
+}
+
+/** A head with the score that it is ranked by. */
+export interface RankedHead extends DetectedHead {
+  /** The pattern that it is furthest towards: its kind, or of "mixed" the nearest one. */
+  readonly nearest: string;
+  /** Of that pattern; of a "name mover" that of "reference". */
+  readonly score: KindScore;
+}
+
+/**
+ * Sorts heads by what they do: by their kinds, from the most specific ones to "mixed", those of detectors of your own before "mixed";
+ * within a kind by how far the score is from its baseline, 0, to a perfect score, 1, the farthest first.
+ * @param heads What `detectHeads` gives. They are not changed.
+ * @throws TypeError naming the argument.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { detectHeads, rankHeads } from "headwise/inspect";
+ * import { loadModel, models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const found = detectHeads(await loadModel(kernels, "model"), [[5, 6, 7, 8, 9, 10, 11, 5, 6, 7, 8, 9, 10, 11]], { copying: false });
+ * const [first] = rankHeads(found);
+ * console.log(first!.score.score >= first!.score.baseline); // true
+ * kernels.release();
+ */
+export function rankHeads(heads: readonly DetectedHead[]): RankedHead[] {
+  const where = "rankHeads";
+  const read = (each: unknown, i: number): RankedHead => {
+    expectRecord(where, `heads[${i}]`, each);
+    const { kind, scores } = each as DetectedHead;
+    expectRecord(where, `heads[${i}].scores`, scores);
+    const nearest = kind === "mixed" ? nearestOf(scores) : kind;
+    const score = scores[kind === "name mover" ? REFERENCE : nearest];
+    expectRecord(where, `heads[${i}].scores.${nearest}`, score);
+    return { ...(each as DetectedHead), nearest, score: score as KindScore };
+  };
+  const ranked = Array.from(readList(where, "heads", heads, MOST_RANKED, read));
+  return ranked.sort((a, b) => placeOf(a.kind) - placeOf(b.kind) || marginOf(b.score) - marginOf(a.score));
+}
+
+/** More heads than any model has. */
+const MOST_RANKED = 2 ** 24;
+
+/** Where a kind stands in lists. */
+function placeOf(kind: string): number {
+  const at = KIND_ORDER.indexOf(kind);
+  return at < 0 ? KIND_ORDER.length - 1.5 : at;
+}
+
+/** The kind whose score is furthest from its baseline. */
+function nearestOf(scores: DetectedHead["scores"]): string {
+  const [first = "mixed", ...others] = Object.keys(scores);
+  const marginAt = (name: string) => marginOf(scores[name] as KindScore);
+  return others.reduce((best, name) => (marginAt(name) > marginAt(best) ? name : best), first);
 }

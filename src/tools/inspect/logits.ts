@@ -1,7 +1,7 @@
 // Logits by component and by layer.
 
 import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
-import { expectInt, expectOneOf, readFields } from "../../base/util/arguments.ts";
+import { expectFloats, expectInt, expectOneOf, readFields, readList } from "../../base/util/arguments.ts";
 import { exp, ln } from "../../base/util/math.ts";
 import { chunksOf, copyRows } from "../../base/util/rows.ts";
 import { finish, type Steps } from "../../base/util/steps.ts";
@@ -18,7 +18,7 @@ import { readTokens } from "./sites.ts";
 // The probabilities of next tokens.
 
 /** The softmax of logits. */
-export function probabilitiesOf(logits: Float32Array): Float64Array {
+function probabilitiesOf(logits: Float32Array): Float64Array {
   const most = logits.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
   const shares = Float64Array.from(logits, (logit) => exp(logit - most));
   const sum = shares.reduce((total, share) => total + share, 0);
@@ -26,7 +26,7 @@ export function probabilitiesOf(logits: Float32Array): Float64Array {
 }
 
 /** The ids of the largest values, of equal ones the lower first. One pass over them, because vocabularies are large. */
-export function largestIds(values: Float32Array | Float64Array, count: number): number[] {
+function largestIds(values: Float32Array, count: number): number[] {
   const best: number[] = [];
   for (let id = 0; id < values.length; id++) {
     const value = values[id]!;
@@ -36,6 +36,39 @@ export function largestIds(values: Float32Array | Float64Array, count: number): 
     best.length = Math.min(best.length, count);
   }
   return best;
+}
+
+/** A token that may come next. */
+export interface NextToken {
+  /** The token. */
+  readonly id: number;
+  /** Its logit. */
+  readonly logit: number;
+  /** Its share of the softmax over all logits. */
+  readonly probability: number;
+}
+
+/**
+ * The most probable next tokens, or the probabilities of tokens of yours, in float64.
+ * @param logits Of one position, [vocabSize], as `forward` and `forwardWith` give them.
+ * @param which How many of the most probable tokens, the most probable first, of equal ones the lower id; or the ids, in whose order
+ * the result is.
+ * @throws TypeError or RangeError naming the argument.
+ * @example
+ * import { nextTokens } from "headwise/inspect";
+ * const logits = Float32Array.of(0, 3, 1, 2);
+ * console.log(nextTokens(logits, 2).map(({ id, probability }) => `${id} ${probability.toFixed(2)}`)); // [ '1 0.64', '3 0.24' ]
+ * console.log(nextTokens(logits, [0])[0]?.probability.toFixed(2)); // 0.03
+ */
+export function nextTokens(logits: Float32Array, which: number | readonly number[]): NextToken[] {
+  const where = "nextTokens";
+  const { length } = expectFloats(where, "logits", logits);
+  if (length === 0) throw new RangeError(`${where}: logits expected one or more, got none`);
+  const ids = Array.isArray(which)
+    ? readList(where, "which", which, Infinity, (id, i) => expectInt(where, `which[${i}]`, id, 0, length - 1))
+    : largestIds(logits, Math.min(length, expectInt(where, "which", which, 0)));
+  const shares = probabilitiesOf(logits);
+  return Array.from(ids, (id) => ({ id, logit: logits[id]!, probability: shares[id]! }));
 }
 
 /** Rows that go through the head at once: what large vocabularies take some hundred milliseconds for. */

@@ -3,6 +3,7 @@
 import { checkTensor, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectFloats, expectInt, expectOneOf, readFields, readList } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
+import type { CheckedConfig } from "../../layers/attention/config.ts";
 import type { HeadSite, MixerLayer } from "../../layers/mixer/mixer.ts";
 import { expectModel, type LoadedModel, type Model } from "../../models/blocks/model.ts";
 import type { PackedBlock } from "../../models/blocks/places.ts";
@@ -120,6 +121,26 @@ export function listSites(where: string, name: string, at: Site["at"], { spec, w
   if (sites.length > 0) return sites;
   const reason = reasonAgainst(at, spec.blocks[0] as BlockSpec, (weights.blocks[0] as PackedBlock).attention);
   throw new RangeError(`${where}: ${name} expected a site of the model, ${reason}, got ${describe(at)}`);
+}
+
+/**
+ * The configuration of a layer's attention with all defaults: heads, their sizes, window, RoPE. It cannot be changed.
+ * @param layer Index of the layer, from 0.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `RELEASED`.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { layerConfig } from "headwise/inspect";
+ * import { loadModel, models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * const { numHeads, numKvHeads, headDim } = layerConfig(await loadModel(kernels, "model"), 0);
+ * console.log(numHeads, numKvHeads, headDim); // 4 4 16
+ * kernels.release();
+ */
+export function layerConfig(model: Model, layer: number): CheckedConfig {
+  const where = "layerConfig";
+  expectModel(where, model);
+  const { blocks } = model.weights;
+  return (blocks[expectInt(where, "layer", layer, 0, blocks.length - 1)] as PackedBlock).attention.config;
 }
 
 /** Layers of a model, each once. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { readArguments, UsageError } from "../../../src/cli/args.ts";
+import { readArguments, suggestionOf, UsageError } from "../../../src/cli/args.ts";
 
 const OPTIONS = {
   layer: { type: "string", default: "0" },
@@ -37,4 +37,38 @@ describe("arguments", () => {
     expect(() => read(...args)).toThrow(UsageError);
     expect(() => read(...args)).toThrow(new UsageError(message));
   });
+});
+
+const NAMES = ["info", "run", "bench", "quantize", "report"];
+
+test.each([
+  ["inof", "info"],
+  ["inf", "info"],
+  ["bnech", "bench"],
+  ["quantise", "quantize"],
+  ["dequantize", "quantize"],
+  ["reports", "report"],
+  ["ru", "run"],
+  ["rum", "run"],
+  ["r", undefined],
+  ["", undefined],
+  ["xyz", undefined],
+  ["benchmark", "bench"],
+  ["constructor", undefined],
+])("the name nearest to %j is %s", (text, name) =>
+  expect(suggestionOf(text, NAMES)).toBe(name ? `, did you mean ${name}?` : ""),
+);
+
+test("of several near names, the nearest is taken", () => {
+  expect(suggestionOf("layerz", ["lawyer", "layers"])).toBe(", did you mean layers?");
+});
+
+test("a name that ends the text, or that it ends, is near", () => {
+  expect(suggestionOf("max-new-tokens", ["tokens", "max-seq-len"])).toBe(", did you mean tokens?");
+  expect(suggestionOf("seq-len", ["tokens", "max-seq-len"])).toBe(", did you mean max-seq-len?");
+  expect(suggestionOf("at", ["format"])).toBe("");
+});
+
+test("case and punctuation do not count, and a common beginning counts most", () => {
+  expect(suggestionOf("MAX_TOKENS", ["cache", "maxTokens", "tokens"], "--")).toBe(", did you mean --maxTokens?");
 });

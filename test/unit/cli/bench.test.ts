@@ -3,7 +3,7 @@
 import { describe, expect, test, vi } from "vitest";
 import { HeadwiseError } from "../../../src/base/util/errors.ts";
 import type * as Bench from "../../../src/cli/bench.ts";
-import { BENCH_SHAPES, type BenchWork } from "../../../src/cli/bench.ts";
+import { BENCH_SHAPES } from "../../../src/cli/bench.ts";
 import { manifest, spawnCli } from "../../support/cli.ts";
 import { FASTER_CLOCK } from "../../support/clock.ts";
 import { kernelsOf } from "../../support/layers.ts";
@@ -71,7 +71,7 @@ describe("bench", () => {
     ]);
     const kernels = await kernelsOf("simd");
     const used = [1, 2].map(() => {
-      const load = (works[2] as BenchWork).prepare("q8")(kernels);
+      const load = works[2]!.prepare("q8")(kernels);
       // The matrices of q, k, v and the output, and 513 keys and values.
       expect(load.flops).toBe(8 * 768 * 768 + 4 * 768 * 513);
       // Each run takes its token back: the cache has room for one.

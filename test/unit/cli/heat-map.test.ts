@@ -1,13 +1,14 @@
 // Heat maps of `headwise inspect`: what stands where, in characters and in colours.
 
 import { describe, expect, test } from "vitest";
-import { colourIndex, keysThatFit, type MapView, mapLines, scaleText } from "../../../src/cli/inspect-text.ts";
+import { colourIndex, keysThatFit, mapLines, scaleText } from "../../../src/cli/inspect-text.ts";
 import { coloursOf, columnsOf, widthOf } from "../../../src/cli/terminal.ts";
 import { rampColour } from "../../../src/tools/inspect/colours.ts";
 
 /** Weights [3, 3]; those behind a query are such as no map may show. */
 const WEIGHTS = Float32Array.of(1, 0.5, 0.5, 0.25, 0.75, 0.5, 0, 0.09, 0.91);
 const LABELS = ["0 the", "1 cat", "2 sat"];
+type MapView = Parameters<typeof keysThatFit>[0];
 const viewOf = (colours: MapView["colours"], columns = 80): MapView => ({ labels: LABELS, columns, colours });
 
 const ESCAPES = new RegExp(`${String.fromCharCode(27)}\\[[\\d;]*m`, "g");

@@ -4,7 +4,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { inspectorAddress, type PageView } from "../../../src/cli/inspect.ts";
+import { inspectorAddress } from "../../../src/cli/inspect.ts";
 import { loadKernels } from "../../../src/entries/index.ts";
 import {
   captureRun,
@@ -319,7 +319,7 @@ describe("--replay", () => {
 });
 
 describe("the address on the site", () => {
-  const view: PageView = {
+  const view: Parameters<typeof inspectorAddress>[0] = {
     ...{ path: STORIES, text: "a cat & a dog?", place: { layer: 1, head: 4 } },
     work: {
       why: { query: 5, key: 3 },

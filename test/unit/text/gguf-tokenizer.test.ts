@@ -11,6 +11,7 @@ import { readTextVectors, toGgufVocabulary } from "../../support/vocabulary.ts";
 const byteLevel = readTextVectors("byte-level");
 const sentencePiece = readTextVectors("sentencepiece-bpe");
 const wordPiece = readTextVectors("word-piece");
+const unigram = readTextVectors("unigram");
 const SIZE = 659;
 
 /** The byte-level vocabulary with other keys; undefined takes one away. */
@@ -35,7 +36,8 @@ test("the keys say what is put around a text, and what ends one", async () => {
   expect((await read({ add_bos_token: true, add_eos_token: true })).encode("a")).toEqual([656, 97, 657]);
   expect((await read({ pre: "llama-bpe" })).encode("a")).toEqual([656, 97]);
   expect((await read({ pre: "llama-bpe", add_bos_token: false })).encode("a")).toEqual([97]);
-  expect((await read({ bos_token_id: 2 ** 32 - 1, add_bos_token: true })).encode("a")).toEqual([97]);
+  for (const none of [2 ** 32 - 1, -1])
+    expect((await read({ bos_token_id: none, add_bos_token: true })).encode("a")).toEqual([97]);
   expect((await read({ eos_token_id: 655, eot_token_id: 5n })).endIds).toEqual([655, 5, 657]);
   expect((await read({ pre: "roberta-bpe" })).encode("a")).toEqual([656, 97, 657]);
   const bert = { bos_token_id: undefined, cls_token_id: 2, seperator_token_id: 3, eos_token_id: undefined };
@@ -60,6 +62,75 @@ test("the chat template is the file's, and a text that begins with a space keeps
   const ids = Array.from(plain.encode(" cat", { addSpecial: false }));
   expect(prefixed.encode("cat", { addSpecial: false })).toEqual(ids);
   expect([prefixed.decode(ids), plain.decode(ids)]).toEqual(["cat", " cat"]);
+});
+
+/** A tokenizer of SentencePiece's pieces with their scores, whose ids begin with 1; 0 is what is unknown. */
+function ofPieces(model: "llama" | "t5", pieces: Readonly<Record<string, number>>) {
+  const tokens = ["<unk>", ...Object.keys(pieces)];
+  const keys = {
+    ...{ model, tokens, token_type: Int32Array.from(tokens, (_, id) => (id === 0 ? 2 : 1)) },
+    ...{ scores: Float32Array.of(0, ...Object.values(pieces)), add_space_prefix: false },
+  };
+  const metadata = new Map<string, GgufValue>(Object.entries(keys).map(([key, to]) => [`tokenizer.ggml.${key}`, to]));
+  return readGgufTokenizer({ metadata });
+}
+const idsIn = ({ encode }: Awaited<ReturnType<typeof ofPieces>>, text: string) =>
+  Array.from(encode(text, { addSpecial: false }));
+
+test("SentencePiece joins neighbours of the highest score first, wherever it stands in the vocabulary, and of one score the first", async () => {
+  const letters = { a: -20, b: -20, c: -20 };
+  const [a, c, ab, bc] = [1, 3, 4, 5];
+  expect(idsIn(await ofPieces("llama", { ...letters, ab: -5, bc: -1 }), "abc")).toEqual([a, bc]);
+  expect(idsIn(await ofPieces("llama", { ...letters, ab: -1, bc: -5 }), "abc")).toEqual([ab, c]);
+  expect(idsIn(await ofPieces("llama", { ...letters, ab: -3, bc: -3 }), "abc")).toEqual([ab, c]);
+  // Pieces of three are joined from any two parts of them.
+  expect(idsIn(await ofPieces("llama", { ...letters, bc: -5, abc: -9 }), "abc")).toEqual([5]);
+  expect(idsIn(await ofPieces("llama", { ...letters, ab: -5, abc: -9 }), "abc")).toEqual([5]);
+});
+
+test("SentencePiece has one token for a run of unknown characters, and never a piece that no two others make", async () => {
+  const letters = { a: -20, b: -20, c: -20, "😀": -20 };
+  expect(idsIn(await ofPieces("llama", letters), "adda")).toEqual([1, 0, 1]);
+  expect(idsIn(await ofPieces("llama", { ...letters, abc: -1 }), "abc")).toEqual([1, 2, 3]);
+  expect(idsIn(await ofPieces("llama", { ...letters, "a😀": -1, "a😀b": -2 }), "a😀b")).toEqual([6]);
+});
+
+test("unigrams may hold several words, and the division of the largest sum of scores is taken", async () => {
+  const pieces = { "▁": -9, a: -4, b: -4, "▁a": -3, "▁b": -3, "▁a▁b": -5 };
+  expect(idsIn(await ofPieces("t5", pieces), " a b a")).toEqual([6, 4]);
+  expect(idsIn(await ofPieces("t5", { ...pieces, "▁a▁b": -7 }), " a b a")).toEqual([4, 5, 4]);
+});
+
+test("several spaces are one to unigrams, and those at the ends none, only where remove_extra_whitespaces says so", async () => {
+  const [kept, cut] = await Promise.all(
+    [false, true].map((remove_extra_whitespaces) =>
+      readGgufTokenizer({ metadata: toGgufVocabulary(unigram, { eos_token_id: 1, remove_extra_whitespaces }) }),
+    ),
+  );
+  const absent = await readGgufTokenizer({ metadata: toGgufVocabulary(unigram, { eos_token_id: 1 }) });
+  const ids = Array.from(kept!.encode("the cat"));
+  for (const spaced of ["the cat", "  the cat", "the   cat "]) expect(Array.from(cut!.encode(spaced))).toEqual(ids);
+  for (const tokenizer of [kept!, absent]) expect(tokenizer.decode(tokenizer.encode("the   cat "))).toBe("the   cat ");
+});
+
+test("a map of characters makes one of those that are written in several ways", async () => {
+  const [mapped, plain] = await Promise.all(
+    [Uint8Array.of(0), undefined].map((map) =>
+      readGgufTokenizer({
+        metadata: toGgufVocabulary(unigram, { eos_token_id: 1, ...(map && { precompiled_charsmap: map }) }),
+      }),
+    ),
+  );
+  const ids = Array.from(plain!.encode("fi"));
+  expect([Array.from(mapped!.encode("ﬁ")), Array.from(mapped!.encode("fi"))]).toEqual([ids, ids]);
+  expect(Array.from(plain!.encode("ﬁ"))).not.toEqual(ids);
+});
+
+test("a word of WordPiece has at most 100 characters", async () => {
+  const { encode } = await read({ bos_token_id: undefined, eos_token_id: undefined }, wordPiece);
+  const [most, more] = [100, 101].map((count) => encode("a".repeat(count), { addSpecial: false }));
+  expect(most!.length).toBeGreaterThan(1);
+  expect(more).toEqual(encode("\u2603", { addSpecial: false }));
 });
 
 test("capitals in the vocabulary, or the key, decide whether WordPiece makes letters small", async () => {
@@ -93,6 +164,7 @@ test("special tokens are text only where asked for", async () => {
   const { encode, decode } = await read({});
   const ids = Array.from(encode("a<|im_end|>b<tool>"));
   expect(ids).toEqual([97, 657, 98, 658]);
+  expect(decode(encode("a <|im_end|> b"))).toBe("a  b");
   expect([decode(ids), decode(ids, { keepSpecial: true })]).toEqual(["ab<tool>", "a<|im_end|>b<tool>"]);
 });
 
@@ -177,9 +249,11 @@ describe("hostile vocabularies are refused by key", () => {
   });
 });
 
-test("long pieces of SentencePiece are refused", async () => {
+test("pieces of SentencePiece have at most 256 characters", async () => {
   const metadata = toGgufVocabulary(sentencePiece);
   const all = metadata.get("tokenizer.ggml.tokens") as string[];
+  metadata.set("tokenizer.ggml.tokens", [...all.slice(0, -1), "a".repeat(256)]);
+  expect((await readGgufTokenizer({ metadata })).vocabSize).toBe(all.length);
   metadata.set("tokenizer.ggml.tokens", [...all.slice(0, -1), "a".repeat(257)]);
   expect(await badFileOf(() => readGgufTokenizer({ metadata }))).toContain(
     "expected pieces of at most 256 characters, got",

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { decompose, type Svd } from "../../../../src/base/util/linear-algebra.ts";
+import { decompose } from "../../../../src/base/util/linear-algebra.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 
 const random = createRandom(3);
@@ -31,7 +31,12 @@ function skew(count: number, length: number, at: (i: number, e: number) => numbe
   return most;
 }
 
-function check({ rank, values, left, right }: Svd, matrix: Float64Array, rows: number, columns: number): void {
+function check(
+  { rank, values, left, right }: ReturnType<typeof decompose>,
+  matrix: Float64Array,
+  rows: number,
+  columns: number,
+): void {
   expect([values.length, left.length, right.length]).toEqual([rank, rows * rank, rank * columns]);
   expect(values.every((value, i) => value > 0 && (i === 0 || value <= values[i - 1]!))).toBe(true);
   const scaled = left.map((x, at) => x * values[at % rank]!);

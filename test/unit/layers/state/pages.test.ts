@@ -5,6 +5,7 @@ import {
   type AttentionConfig,
   attend,
   type CacheFormat,
+  type CacheOptions,
   type CacheStage,
   createAttention,
   createCache,
@@ -68,6 +69,44 @@ test("a window drops no page where that frees none", async () => {
   expect(exportPages(cache).map(({ index }) => index)).toEqual([0, 1, 2, 3, 4]);
   cache.truncate(1);
   expect(cache.length).toBe(1);
+  kernels.release();
+});
+
+test("a cache whose tokens age has as many pages of each stage as a sequence has at once: of 8, 4 new ones and 1, 2 and 3 older", async () => {
+  const { kernels, attention } = await layerOf({}, 1);
+  const bytesOf = (options: CacheOptions) => {
+    using cache = createCache(attention, options);
+    return cache.bytes;
+  };
+  const page = (format: CacheStage) => bytesOf({ maxSeqLen: 256, format }) - bytesOf({ maxSeqLen: 128, format });
+  const stages = [stage("f32", "f32"), stage("f16", "f16"), stage("q8", "f16"), stage("q8", "q8")];
+  const tokens = [128, 128, 256];
+  const format = stages.map((each, i) => (tokens[i] ? { ...each, tokens: tokens[i] } : each));
+  // The query's page and one behind it, and two more that the keys of a chunk take, which are appended before its queries.
+  const pages = [4, 1, 2, 3].reduce((sum, count, i) => sum + count * page(stages[i] as CacheStage), 0);
+  const table = bytesOf({ maxSeqLen: 128 }) - page(stage("f32", "f32"));
+  // What 8 tokens take while their format changes.
+  const changing = 8 * 2 * (6 + 5) * 4;
+  const got = bytesOf({ maxSeqLen: 1024, format }) - pages - table;
+  expect(got).toBeGreaterThanOrEqual(changing);
+  expect(got).toBeLessThan(changing + 256);
+  kernels.release();
+});
+
+test("where tokens age and are dropped, a cut that needs the format before is refused, also where the window needs no more", async () => {
+  const { kernels, attention, x } = await layerOf({ window: { left: 300 } }, 1500);
+  const format = [{ ...stage("f32", "f32"), tokens: 128 }, stage("q8", "q8")];
+  // 1497 tokens of which 89 can be forgotten leave 1408, with which the twelfth page begins.
+  for (const truncatable of [88, 89, 90]) {
+    using cache = createCache(attention, { maxSeqLen: 2048, truncatable, format });
+    attend(attention, x.subarray(0, 1497 * CONFIG.dModel), { cache });
+    const reason = truncatable < 89 ? "truncatable is 88" : "older tokens aged";
+    expect(() => cache.truncate(1408)).toThrow(
+      new RangeError(`truncate: length expected 0 or at least 1409, because ${reason}, got 1408`),
+    );
+    cache.truncate(1409);
+    expect(cache.length).toBe(1409);
+  }
   kernels.release();
 });
 

@@ -137,6 +137,26 @@ test.each<[string, object, number, Rules]>([
   expect(error / most).toBeLessThan(1e-5);
 });
 
+test("stacked experts have their own matrices and biases: in another order they give the same logits within 1e-5, unless a part stays", async () => {
+  const tensors = tinyTensors(TINY.gpt_oss);
+  /** With the experts in the order 2, 0, 3, 1 in the tensors of these names. */
+  const turned = (names: RegExp) => {
+    const rows = [...tensors].map(([name, { data, shape }]) => {
+      if (!names.test(name)) return [name, { data, shape }] as const;
+      const own = data.length / 4;
+      const parts = [2, 0, 3, 1].flatMap((e) => [...data.subarray(e * own, (e + 1) * own)]);
+      return [name, { data: Float32Array.from(parts), shape }] as const;
+    });
+    return logitsOf(TINY.gpt_oss, new Map(rows));
+  };
+  const plain = await logitsOf(TINY.gpt_oss, tensors);
+  const most = Math.max(...plain.map(Math.abs));
+  const apart = (got: Float32Array) => Math.max(...got.map((x, i) => Math.abs(x - (plain[i] as number)))) / most;
+  expect(apart(await turned(/mlp\.(router|experts)\./))).toBeLessThan(1e-5);
+  for (const part of [/router/, /gate_up_proj$/, /gate_up_proj_bias$/, /mlp.*down_proj$/, /mlp.*down_proj_bias$/])
+    expect(apart(await turned(part)), String(part)).toBeGreaterThan(1e-3);
+});
+
 const SIZES = {
   ...{ hidden_size: 40, intermediate_size: 52, num_hidden_layers: 2, vocab_size: 67, max_position_embeddings: 512 },
   ...{ num_attention_heads: 4, num_key_value_heads: 4 },

@@ -269,6 +269,16 @@ describe("hostile files", () => {
     expect(await said(setKey(key, value))).toContain(`loadModel: key "${key}" ${message}`);
   });
 
+  test.each(["long", "short"])("a file of longrope without its %s factors is refused by their tensor", async (kind) => {
+    const factors = { short_factor: [1, 1, 1.5, 2, 2, 2.5], long_factor: [1, 2, 3, 5, 6, 8] };
+    const trained = { original_max_position_embeddings: 128, rope_scaling: { type: "longrope", ...factors } };
+    expect(
+      await said(without(new RegExp(kind)), { ...LLAMA, ...trained, model_type: "phi3", tie_word_embeddings: false }),
+    ).toBe(
+      `loadModel: tensor "rope_factors_${kind}.weight" expected in a file with the other factors of longrope, got none`,
+    );
+  });
+
   test("a table of positions that has one dimension is refused", async () => {
     const flat = ({ tensors }: GgufModel) => {
       const at = tensors.findIndex((tensor) => tensor.name === "position_embd.weight");

@@ -77,6 +77,22 @@ test("more tokens than kernels list are sampled alike, with and without topK", (
   for (const half of halves) expect(Math.abs(half / 300 - 0.5)).toBeLessThan(0.1);
 });
 
+test("of equal tokens, more than kernels list, each of those that topK leaves has the same share of the random numbers", () => {
+  const values = new Float32Array(3000);
+  for (const topK of [0, 2000, 3000, 4000])
+    for (let position = 0; position < 20; position++) {
+      const { id } = choose(values, { temperature: 1, topK, seed: 1 }, [], position);
+      const among = topK === 2000 ? 2000 : 3000;
+      expect(id, `${topK} at ${position}`).toBe(Math.floor(randomAt(1, position) * among));
+    }
+});
+
+test("topP keeps no more tokens than have it together: two of four that are alike have a half", () => {
+  const [first, second, ...others] = shares([0, 0, 0, 0], { temperature: 1, topP: 0.5 }) as [number, number];
+  expect(others).toEqual([0, 0]);
+  expect(Math.abs(first - second)).toBeLessThan(0.03);
+});
+
 test("a repetition penalty divides positive logits and multiplies others, and leaves log-probabilities", () => {
   const { id, logprob } = choose([2, 1.5, -1], { repetitionPenalty: 2 }, [0, 2, 0]);
   expect(id).toBe(1);
@@ -155,6 +171,7 @@ test.each([
   [{ minP: 2 }, "generate: minP expected a number from 0 to 1, got 2"],
   [{ topK: 1.5 }, "generate: topK expected an integer"],
   [{ seed: -1 }, "generate: seed expected an integer"],
+  [{ seed: 2 ** 32 }, "generate: seed expected an integer from 0 to 4294967295, got 4294967296"],
   [{ repetitionPenalty: 0 }, "generate: repetitionPenalty expected a finite number > 0, got 0"],
   [{ logitsProcessors: [5 as never] }, "generate: logitsProcessors[0] expected a function, got 5"],
 ])("%o is refused", (options, text) => {

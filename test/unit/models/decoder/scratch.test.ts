@@ -1,6 +1,7 @@
-// A pass writes into its scratch and its caches, and nowhere else.
+// A pass writes into its scratch and its caches, and nowhere else; and about how many operations it takes.
 
 import { expect, test } from "vitest";
+import { passFlops } from "../../../../src/models/blocks/scratch.ts";
 import { forward } from "../../../../src/models/decoder/forward.ts";
 import { createSession } from "../../../../src/models/decoder/session.ts";
 import { loadModel } from "../../../../src/models/load/load-model.ts";
@@ -27,3 +28,18 @@ test.each(Object.entries({ ...TINY, opt: NARROW }))(
     expect(kernels.memory.u8(guard, GUARD).findIndex((byte) => byte !== 0x5a)).toBe(-1);
   },
 );
+
+test("a pass takes the operations of each of its tokens, and those of the head for each output, and without any none", async () => {
+  using kernels = await kernelsOf("simd");
+  using model = await loadModel(kernels, tinyFolder(TINY.llama));
+  const flops = (...calls: readonly (readonly [tokens: number, outputs: number])[]) =>
+    passFlops(
+      model,
+      calls.map(([length, outputs]) => ({ ids: { length }, outputs })),
+    );
+  const [token, output] = [flops([1, 0]), flops([0, 1])];
+  // In whole panels: 67 logits are 72, and 52 factors 56.
+  const layer = 2 * 40 * (48 + 24 + 24 + 48 + 56 + 56 + 52);
+  expect([token, output, flops()]).toEqual([2 * layer, 2 * 72 * 40, 0]);
+  expect(flops([5, 2], [3, 0])).toBe(8 * token + 2 * output);
+});

@@ -1,7 +1,8 @@
 // Sessions that are stored as pages and restored: the same bits, and wrong calls that change nothing.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { Kernels } from "../../../../src/entries/core.ts";
+import { HeadwiseError, type Kernels } from "../../../../src/entries/core.ts";
+import type { CachePage } from "../../../../src/layers/state/export.ts";
 import { expectPages } from "../../../../src/layers/state/state.ts";
 import type { Model } from "../../../../src/models/blocks/model.ts";
 import { forward, forwardAsync } from "../../../../src/models/decoder/forward.ts";
@@ -70,6 +71,22 @@ test.each(CASES)(
     };
     expect(firstDifference(forward(restored, [3]).logits, forward(session, [3]).logits)).toBe(-1);
     expect(await continued(restored)).toEqual(await continued(session));
+  },
+);
+
+test.each(CASES)(
+  "$name, $options: pages of tokens that were read one by one are those of tokens that were read at once",
+  async ({ name, options }) => {
+    using model = await loadModel(kernels, tinyFolder(TINY[name]));
+    const [single, whole] = [1, 2].map(() => createSession(model, { maxSeqLen: 420, ...options })) as [
+      Session,
+      Session,
+    ];
+    forward(single, ids.slice(0, 250));
+    for (const id of ids.slice(250, 260)) forward(single, [id]);
+    forward(whole, ids.slice(0, 260));
+    expect(exportSession(single)).toEqual(exportSession(whole));
+    for (const session of [single, whole]) session.release();
   },
 );
 
@@ -162,10 +179,16 @@ describe("calls that fail", () => {
   });
 
   test("sessions that hold tokens, are in use or released are refused", async () => {
+    using one = filled(1);
     const session = filled(10);
     const pages = exportSession(session);
-    const text = "importSession: session expected one without tokens, got 10";
-    expect(() => importSession(session, pages, ids.slice(0, 10))).toThrow(text);
+    for (const [held, count] of [
+      [session, 10],
+      [one, 1],
+    ] as const)
+      expect(() => importSession(held, pages, ids.slice(0, 10))).toThrow(
+        `importSession: session expected one without tokens, got ${count}`,
+      );
     expect(() => exportSession(session, 11)).toThrow("exportSession: since expected an integer from 0 to 10, got 11");
     const running = forwardAsync(session, ids.slice(0, 250), { sliceMs: 1e-6 });
     expect(() => exportSession(session)).toThrow("exportSession: cache expected one that no unfinished call is using");
@@ -173,6 +196,23 @@ describe("calls that fail", () => {
     session.release();
     expect(() => exportSession(session)).toThrow(expect.objectContaining({ code: "RELEASED" }));
     expect(() => importSession(session, pages, [])).toThrow(expect.objectContaining({ code: "RELEASED" }));
+  });
+
+  test("reading the last pages that releases the model fails, and leaves the session empty", async () => {
+    const own = await loadModel(kernels, tinyFolder(TINY.llama));
+    using source = filled(10);
+    const [first, second] = exportSession(source) as [CachePage[], CachePage[]];
+    using session = createSession(own, { maxSeqLen: 300 });
+    function* last() {
+      yield* second;
+      own.release();
+    }
+    expect(() => importSession(session, [first, last()], ids.slice(0, 10))).toThrow(
+      new HeadwiseError("RELEASED", "importSession: model was released"),
+    );
+    expect([session.length, ...session.states.map((state) => expectPages("test", state).cache.length)]).toEqual([
+      0, 0, 0,
+    ]);
   });
 
   test("reading pages that reads tokens into the session fails, and leaves it empty", () => {

@@ -1,7 +1,7 @@
 // Calls on sessions that fail: arguments, signals, sessions that are in use, released or full. The session is as before.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { Kernels } from "../../../../src/entries/core.ts";
+import { HeadwiseError, type Kernels } from "../../../../src/entries/core.ts";
 import type { Model } from "../../../../src/models/blocks/model.ts";
 import { forward, forwardAsync } from "../../../../src/models/decoder/forward.ts";
 import { createSession, type Session, type SessionOptions } from "../../../../src/models/decoder/session.ts";
@@ -660,6 +660,23 @@ describe("sources of jobs that wait", () => {
     for (const session of sessions) session.release();
   });
 
+  test("are asked for 64 jobs ahead at most", async () => {
+    using session = open();
+    let asked = 0;
+    async function* endless() {
+      for (;;) {
+        asked++;
+        yield { session, ids: [1], maxTokens: 3 };
+      }
+    }
+    for await (const _ of generateMany(endless())) {
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      break;
+    }
+    expect(asked).toBeGreaterThanOrEqual(64);
+    expect(asked).toBeLessThanOrEqual(66);
+  });
+
   test("whose return throws do not hide why the generation failed", async () => {
     using session = open();
     const stop = new AbortController();
@@ -730,6 +747,27 @@ describe("options of a generation", () => {
     }
     expect(tokens).toEqual(want);
   });
+});
+
+test("kernels that were released are named by calls on their models and sessions", async () => {
+  const own = await kernelsOf("relaxed");
+  const model = await loadModel(own, tinyFolder(TINY.llama));
+  const session = createSession(model, { maxSeqLen: 64 });
+  own.release();
+  const said = (where: string) => new HeadwiseError("RELEASED", `${where}: model.kernels was released`);
+  expect(() => createSession(model)).toThrow(said("createSession"));
+  expect(() => forward(session, [1])).toThrow(said("forward"));
+  expect(() => session.fork()).toThrow(said("fork"));
+  await expect(generate(session, [1]).next()).rejects.toThrow(said("generate"));
+});
+
+test.each(["generate", "generateMany"])("%s leaves the memory in use as it was", async (name) => {
+  using session = open();
+  const before = kernels.usedBytes;
+  const options = { maxTokens: 3, sliceMs: 1e-6 };
+  if (name === "generate") await generate(session, idsOf(300), options).next();
+  else await nextOf(generateMany([{ session, ids: idsOf(300), maxTokens: 3 }], { sliceMs: 1e-6 }));
+  expect(kernels.usedBytes).toBe(before);
 });
 
 describe("the end of a generation", () => {

@@ -1,13 +1,14 @@
 // Speculative decoding with sessions that cannot forget every guess, and drafts that are refused.
 
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { Kernels } from "../../../../src/entries/core.ts";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { HeadwiseError, type Kernels } from "../../../../src/entries/core.ts";
 import type { Model } from "../../../../src/models/blocks/model.ts";
 import { forward } from "../../../../src/models/decoder/forward.ts";
 import { createSession, type Session, type SessionOptions } from "../../../../src/models/decoder/session.ts";
 import { type GenerateOptions, generate } from "../../../../src/models/generate/generate.ts";
+import { generateMany } from "../../../../src/models/generate/generate-many.ts";
 import type { LogitsProcessor } from "../../../../src/models/generate/sampling.ts";
-import type { DraftOptions } from "../../../../src/models/generate/speculate.ts";
+import { checkDrafts, type DraftOptions } from "../../../../src/models/generate/speculate.ts";
 import { loadModel } from "../../../../src/models/load/load-model.ts";
 import { kernelsOf } from "../../../support/layers.ts";
 import { TINY, tinyFolder } from "../../../support/tiny-models.ts";
@@ -106,6 +107,62 @@ describe("a generation that is left between the tokens of a step", () => {
       expect(between).toBeGreaterThan(24);
     },
   );
+});
+
+describe("a session that is forked in the loop, where memory is scarce", () => {
+  const ids = prompt.slice(0, 127);
+  /** Runs with memory of which the next block, or none, is refused. */
+  const scarce = async (run: () => Promise<unknown>, refused: number) => {
+    const allocate = kernels.memory.allocate.bind(kernels.memory);
+    let left = refused;
+    const spy = vi.spyOn(kernels.memory, "allocate").mockImplementation((where, bytes) => {
+      if (left-- > 0) throw new HeadwiseError("OUT_OF_MEMORY", `${where}: memory expected ${bytes} bytes, got none`);
+      return allocate(where, bytes);
+    });
+    try {
+      return await run().catch((error: unknown) => error);
+    } finally {
+      spy.mockRestore();
+    }
+  };
+  const said = (where: string) =>
+    expect.objectContaining({ code: "OUT_OF_MEMORY", message: expect.stringMatching(`^${where}: memory expected`) });
+
+  test("generate that is left between the tokens of a step says so, and the session holds those of the step", async () => {
+    using plain = open();
+    const want = await run(plain, ids, { maxTokens: 12 });
+    using session = open();
+    using guide = open();
+    const all = generate(session, ids, { maxTokens: 12, draft: { session: guide, tokens: 7 } });
+    const first = (await all.next()).value as { readonly id: number };
+    expect(session.length).toBe(127 + 7);
+    using fork = session.fork();
+    const { usedBytes } = kernels;
+    const error = await scarce(() => all.return(undefined as never), 1);
+    expect(error).toEqual(said("generate"));
+    await expect(all.end).rejects.toBe(error);
+    expect([session.length, session.tokens.slice(127), kernels.usedBytes]).toEqual([134, want.slice(0, 7), usedBytes]);
+    // With memory, both go on from where plain decoding would have been left.
+    for (const each of [session, fork]) {
+      each.truncate(127);
+      expect([first.id, ...(await run(each, [first.id], { maxTokens: 11 }))]).toEqual(want);
+    }
+  });
+
+  test("generateMany that is left says so for one session, and has the others forget what was not given", async () => {
+    using plain = open();
+    const want = await run(plain, [...ids, 1], { maxTokens: 5 });
+    const sessions = [open(), open(), open()] as const;
+    const forks: Session[] = [];
+    const all = generateMany(sessions.map((session) => ({ session, ids: [...ids, 1] })));
+    await all.next();
+    for (const session of sessions) forks.push(session.fork());
+    expect(await scarce(() => all.return(), 1)).toEqual(said("generateMany: jobs\\[1\\]"));
+    expect(sessions.map(({ length }) => length)).toEqual([128, 128, 127]);
+    sessions[1].truncate(127);
+    for (const each of sessions.slice(1)) expect(await run(each, [1], { maxTokens: 5 })).toEqual(want);
+    for (const each of [...sessions, ...forks]) each.release();
+  });
 });
 
 describe("behind a prompt of 3 tokens", () => {
@@ -217,6 +274,29 @@ test("a call on the session while a draft guesses is refused, or the generation 
     } else expect(got).toEqual(want);
   }
   expect(refused).toBeGreaterThan(0);
+});
+
+test("an ngram guesses what followed the last tokens where they occurred last before", async () => {
+  using session = open();
+  const guess = (ngram: number, ids: readonly number[], most: number) =>
+    checkDrafts("test", session, { ngram })?.guess(ids, most, { sliceMs: 1 });
+  const ids = [1, 2, 5, 6, 1, 2, 7, 8, 9, 2, 3, 1, 2];
+  expect(await guess(2, ids, 3)).toEqual([7, 8, 9]);
+  expect(await guess(2, ids, 20)).toEqual([7, 8, 9, 2, 3, 1, 2]);
+  expect(await guess(1, ids, 2)).toEqual([3, 1]);
+  expect(await guess(3, ids, 2)).toEqual([]);
+  expect(await guess(13, ids, 2)).toEqual([]);
+  // From the first token on, and from the one before the last.
+  expect(await guess(2, [1, 2, 3, 1, 2], 2)).toEqual([3, 1]);
+  expect(await guess(1, [4, 4], 2)).toEqual([4]);
+});
+
+test("a session guesses 4 tokens at a time by default, and an ngram 8", async () => {
+  using session = open();
+  using guide = open();
+  expect([{ session: guide }, { ngram: 2 }].map((draft) => checkDrafts("test", session, draft)?.tokens)).toEqual([
+    4, 8,
+  ]);
 });
 
 test("drafts that cannot serve are refused before anything is read", async () => {

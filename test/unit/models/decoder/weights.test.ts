@@ -53,12 +53,14 @@ test.each(MODELS)("%s: a weight is in the list once, and in a tensor unless file
 /** What of the list lies in memory, besides attention; the bias of the head lies behind another weight. */
 function expectPacked({ weights, linears, vectors }: BlockPlaces, packed: PackedWeights): void {
   for (const weight of weights) {
-    const { role, kind, optional, shape } = weight;
+    const { role, kind, optional, shape, bias } = weight;
     if (role === "headBias" || optional || shape[0] === 0) continue;
     const key = keyOf(weight);
     const isVector = kind === "vector" || role === "relativeBias";
     expect(`${key} ${(isVector ? vectors : linears).has(key)}`).toBe(`${key} true`);
     expect(`${key} ${(isVector ? packed.vectors : packed.linears).has(key)}`).toBe(`${key} true`);
+    // A vector takes no room for a bias that it cannot have.
+    if (isVector) expect(`${key} ${vectors.get(key)?.bias !== 0}`).toBe(`${key} ${bias === true}`);
   }
 }
 

@@ -11,6 +11,7 @@ import {
   type ConvertedToMla,
   convertToGqa,
   convertToMla,
+  prepareMla,
   type Tensor,
   toFloats,
 } from "../../../../src/entries/weights.ts";
@@ -238,6 +239,8 @@ describe("a smaller rank", () => {
     (biases) => {
       const weights = randomWeights(createRandom(4), config, { biases });
       const { errors } = convertToMla(weights, config);
+      const { at, errors: same } = prepareMla(weights, config);
+      expect(same).toEqual(errors);
       expect(errors.map(({ rank }) => rank)).toEqual(Array.from({ length: 48 }, (_, i) => i + 1));
       for (const rank of [1, 2, 17, 40, 48]) {
         const mla = convertToMla(weights, config, { rank });
@@ -247,6 +250,7 @@ describe("a smaller rank", () => {
           [rank, 48],
         ]);
         expect(mla.errors).toEqual(errors);
+        expect(at(rank)).toEqual({ config: mla.config, weights: mla.weights });
         // Query heads 0 and 1 have the first key-value head.
         const both = (part: "k" | "v", withBias: boolean) =>
           [0, 2].flatMap((head) => product(mla, head, part, withBias));
@@ -258,6 +262,7 @@ describe("a smaller rank", () => {
           expect(relative(weights.bv!, both("v", true))).toBeLessThan(1e-6);
         }
       }
+      expect(() => at(49)).toThrow(new RangeError("prepareMla: rank expected an integer from 1 to 48, got 49"));
     },
   );
 
