@@ -14,9 +14,9 @@ import {
 } from "node:fs";
 import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
-import { basename, dirname, join } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { ENTRIES, HOSTS, importName, jsrManifest, OLD, PEERS } from "./entries.mjs";
+import { ENTRIES, HOSTS, importName, jsrManifest, LAZY, OLD, PEERS } from "./entries.mjs";
 import { writeStamp } from "./stamp.mjs";
 import { flattenTypes } from "./types.mjs";
 
@@ -104,6 +104,8 @@ for (const { name, source } of workers)
     format: "iife",
     minify: true,
     lineLimit: 500,
+    loader: { ".txt": "text" },
+    plugins: [inlineWasmPlugin],
     entryPoints: [source],
     outfile: `build/${name}.txt`,
   });
@@ -117,9 +119,17 @@ const builds = modules.flatMap(({ target: relaxed }) => {
 });
 if (process.argv.includes("--wasm")) process.exit();
 
+const [whole] = ENTRIES;
+const [lazy] = LAZY;
+/** Files of dist/ that hosts have versions of, by what they are made from. */
+const nameOf = new Map(
+  [...ENTRIES, ...LAZY].flatMap(({ source, name, hosted }) => (hosted ? [[resolve(source), name]] : [])),
+);
+
 /**
  * `src/x.ts?HOST` is the source `src/x.ts` with its `.wasm` imports left to a host that hands those out as compiled modules.
- * They lie beside the entry in dist/; `suffixes` are what each host wants behind their names.
+ * They lie beside the entry in dist/; `suffixes` are what each host wants behind their names. Entries import each other as files of
+ * dist/, those of the same host.
  */
 const hostLoadsWasm = (suffixes) => ({
   name: "host-loads-wasm",
@@ -133,6 +143,12 @@ const hostLoadsWasm = (suffixes) => ({
         ? { contents: readFileSync(path), loader: "ts", resolveDir: dirname(path), pluginData }
         : undefined,
     );
+    // Of what others import, such as `quantized`, nothing moves to shared files when openModel imports it too.
+    onResolve({ filter: /^\.\/[a-z-]+\.ts$/ }, ({ path, resolveDir, pluginData, kind }) => {
+      const name = kind === "entry-point" ? undefined : nameOf.get(resolve(resolveDir, path));
+      const host = pluginData?.host ? `.${pluginData.host}` : "";
+      return name && { path: `./${name}${host}.js`, external: true, sideEffects: false };
+    });
     onResolve({ filter: /\.wasm$/ }, ({ path, pluginData }) =>
       pluginData?.host
         ? { path: `./${path.split("/").at(-1)}${suffixes[pluginData.host]}`, external: true }
@@ -140,6 +156,15 @@ const hostLoadsWasm = (suffixes) => ({
     );
   },
 });
+
+/** No command runs a model in a worker: the text of one would be a fourth of the file that each command reads. */
+const withoutOpenWorker = {
+  name: "without-open-worker",
+  setup({ onResolve }) {
+    const path = join(root, "src/entries/open-worker-none.ts");
+    onResolve({ filter: /\/open-worker-text\.ts$/ }, () => ({ path }));
+  },
+};
 
 const bundles = ENTRIES.filter(({ worker }) => !worker);
 /** What has nothing in common with the others but constants, which would become a file that every import loads. */
@@ -149,15 +174,16 @@ const sourcesOf = {
   ...Object.fromEntries(bundles.filter((entry) => !isAlone(entry)).map(({ name, source }) => [name, source])),
   "doctor-page": "src/entries/doctor-page.ts",
 };
+for (const { name, source } of LAZY) sourcesOf[name] = source;
 for (const host of Object.keys(HOSTS))
-  for (const { name, hosted } of bundles) if (hosted) sourcesOf[`${name}.${host}`] = `${hosted}?${host}`;
+  for (const { name, hosted } of [...bundles, ...LAZY]) if (hosted) sourcesOf[`${name}.${host}`] = `${hosted}?${host}`;
 
 /**
  * What the default entry is made of, besides the entry itself, is one file that all entries import from. Cut by who needs
  * what, it would be some twenty files, and importing them takes Node twice as long.
  */
 const HOST = "./shared/host.js";
-const host = await readHost("src/entries/index.ts", "src/entries/api.ts", "src/entries/old-names.ts");
+const host = await readHost(whole.source, lazy.source, "src/entries/api.ts", "src/entries/old-names.ts");
 
 // The cache of compiled code belongs to tests, which run what is built.
 for (const old of ["dist", "build/compile-cache"]) rmSync(old, { recursive: true, force: true });
@@ -177,14 +203,14 @@ const parts = await Promise.all([
     .filter(isAlone)
     .map(({ name, source }) => build({ ...inDist, entryPoints: entryPoints({ [name]: source }) })),
   ...workers.map(({ name, source }) =>
-    build({ ...inDist, format: "iife", entryPoints: entryPoints({ [name]: source }) }),
+    build({ ...inDist, format: "iife", entryPoints: entryPoints({ [name]: source }), plugins: [inlineWasmPlugin] }),
   ),
   // One file by itself: split with the others, it would cut them into many more pieces.
   build({
     ...inDist,
     platform: "node",
     entryPoints: entryPoints({ cli: "src/cli/main.ts" }),
-    plugins: [inlineWasmPlugin],
+    plugins: [withoutOpenWorker, inlineWasmPlugin],
   }),
 ]);
 // esbuild imports each shared file that an entry reaches, for its effects too. There are none, and other bundlers say so.

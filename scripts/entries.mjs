@@ -42,10 +42,25 @@ export const ENTRIES = [
     hosted: "src/entries/threads-single.ts",
   },
   { subpath: "./worker", name: "worker", source: "src/entries/worker.ts", worker: true },
+  { subpath: "./open-worker", name: "open-worker", source: "src/entries/open-worker.ts", worker: true },
   { subpath: "./shards", name: "shards", source: "src/entries/shards.ts", hosted: "src/entries/shards.ts" },
   { subpath: "./shards-worker", name: "shards-worker", source: "src/entries/shards-worker.ts", worker: true },
   { subpath: "./reference", name: "reference", source: "src/reference/index.ts" },
   { subpath: "./doctor", name: "doctor", source: "src/entries/doctor.ts" },
+];
+
+/**
+ * Files that the default entry refers to and users do not import by themselves: `openModel`, and what that imports when it is called.
+ * The first is a file of its own because bundlers leave out a file that nothing is used of, and with it what the file imports.
+ */
+export const LAZY = [
+  { name: "open-model", source: "src/entries/open-model.ts", hosted: "src/entries/open-model.ts" },
+  { name: "open", source: "src/entries/open.ts", hosted: "src/entries/open.ts" },
+  {
+    name: "open-worker-text",
+    source: "src/entries/open-worker-text.ts",
+    hosted: "src/entries/open-worker-none.ts",
+  },
 ];
 
 /**
@@ -60,6 +75,9 @@ export const OLD = [
 
 /** Functions that moved to another entry and still work where they were, with a warning. */
 export const OLD_NAMES = ["selfTest"];
+
+/** Functions of the default entry whose code is imported when they are called. */
+export const LAZY_NAMES = ["openModel"];
 
 /** Optional packages, which users install for what needs them: bundles import them. */
 export const PEERS = ["@huggingface/jinja", "@huggingface/tokenizers"];

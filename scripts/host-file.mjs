@@ -1,16 +1,17 @@
 // One file for the modules behind an entry. esbuild divides common code by which entries need it, which makes many files;
 // here all of it goes into one, from which the others import.
 
-import { relative, resolve } from "node:path";
+import { basename, relative, resolve } from "node:path";
 import { build } from "esbuild";
 
 /**
- * The modules that `entry` is made of, besides itself, `listed` (which only export what others do, under other names too) and `.wasm`: their paths,
- * and a source that exports all they export.
+ * The modules that `entry` is made of, besides itself, `listed` (which only export what others do, under other names too), `.wasm` and
+ * `lazy` with what that imports: their paths, and a source that exports all they export.
  */
-export async function readHost(entry, ...listed) {
+export async function readHost(entry, lazy, ...listed) {
   const options = { format: "esm", write: false, metafile: true };
-  const graph = await build({ ...options, entryPoints: [entry], bundle: true, external: ["*.wasm"] });
+  const external = ["*.wasm", `./${basename(lazy)}`];
+  const graph = await build({ ...options, entryPoints: [entry], bundle: true, external });
   const entryPoints = Object.keys(graph.metafile.inputs).filter((file) => ![entry, ...listed].includes(file));
   // Not bundled, so that every export of a file is listed.
   const { metafile } = await build({ ...options, entryPoints, outdir: "." });

@@ -16,6 +16,7 @@ headwise info                              diagnose this engine: features, corre
 headwise run MODEL                         run and time a layer of a safetensors or GGUF file
 headwise run FOLDER --ids LIST             run a whole decoder: the logits of the next token
 headwise generate MODEL PROMPT             load a whole decoder and generate text
+headwise chat SOURCE                       a conversation in the terminal
 headwise embed MODEL TEXT...               print vectors of texts, and their cosines
 headwise inspect MODEL TEXT                show what each head of a decoder does, and where it looks
 headwise bench                             time layers, with each build and number of threads
@@ -33,6 +34,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   info: async () => (await import("./info.ts")).info,
   run: async () => (await import("./run.ts")).run,
   generate: async () => (await import("./generate.ts")).generate,
+  chat: async () => (await import("./chat.ts")).chat,
   embed: async () => (await import("./embed.ts")).embed,
   inspect: async () => (await import("./inspect.ts")).inspect,
   bench: async () => (await import("./bench.ts")).bench,

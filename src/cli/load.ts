@@ -3,8 +3,8 @@
 import { readFileSync } from "node:fs";
 import { stat } from "node:fs/promises";
 import { createRequire } from "node:module";
-import { homedir } from "node:os";
-import { dirname, isAbsolute, join } from "node:path";
+import { dirname, join } from "node:path";
+import { cacheFolder } from "../base/platform/machine.ts";
 import { parseJson } from "../base/util/strings.ts";
 import type { Build, Kernels } from "../entries/core.ts";
 import type { StatisticsKernels } from "../entries/inspect.ts";
@@ -84,16 +84,8 @@ export function readLoading(
 /** The user's store, for a model at a URL. */
 export function storeOf(model: string, noStore: boolean): ModelStore | undefined {
   if (noStore || !/^https?:/.test(model)) return undefined;
-  return createFolderStore(storeFolder(process.env, process.platform, homedir()));
-}
-
-/** The folder of headwise among the caches of a user, by the conventions of the system. */
-export function storeFolder(env: Readonly<Record<string, string | undefined>>, platform: string, home: string): string {
-  const { LOCALAPPDATA, XDG_CACHE_HOME = "" } = env;
-  if (platform === "win32") return join(LOCALAPPDATA || join(home, "AppData", "Local"), "headwise");
-  if (platform === "darwin") return join(home, "Library", "Caches", "headwise");
-  // The XDG Base Directory Specification says to ignore a relative path.
-  return join(isAbsolute(XDG_CACHE_HOME) ? XDG_CACHE_HOME : join(home, ".cache"), "headwise");
+  const folder = cacheFolder();
+  return folder === undefined ? undefined : createFolderStore(folder);
 }
 
 // What is wrong with the MODEL of a command, before anything is started.

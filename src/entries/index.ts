@@ -10,7 +10,34 @@ import simd from "../../build/simd.wasm";
 import { chooseKernels, type Kernels, type LoadOptions } from "../wasm/kernels.ts";
 import { openModule } from "./module-source.ts";
 
+export type { ThreadWorker } from "../base/platform/workers.ts";
+export type { ByteSource } from "../files/byte-source.ts";
+export type { ModelSource } from "../files/model-files.ts";
+export type { ModelStore } from "../files/store.ts";
+export type { Model } from "../models/blocks/model.ts";
+export type { Session } from "../models/decoder/session.ts";
+export type { Pooling } from "../models/encoder/encode.ts";
+export type { Encoder, Seq2Seq } from "../models/encoder/load.ts";
+export type { Answer, AnswerEnd } from "../open/answer.ts";
+export type { Choice, Choices } from "../open/choose.ts";
+export type { LoadingOptions, OpenProgress } from "../open/load.ts";
+export type {
+  AnswerOptions,
+  ChatAnswerOptions,
+  ChatMessages,
+  EmbedTextOptions,
+  ModelMethods,
+  ModelParts,
+  ModelTask,
+  OpenedModel,
+  OpenedModelBase,
+} from "../open/model.ts";
+export type { OpenLibraries, OpenModelOptions } from "../open/open-model.ts";
+export type { OpenSource } from "../open/source.ts";
+export type { ChatMessage } from "../text/chat.ts";
+export type { Tokenizer } from "../text/tokenizer.ts";
 export * from "./api.ts";
+export { openModel } from "./open-model.ts";
 
 /**
  * Starts the kernels: the build "relaxed" on engines with a fused multiply-add, else "simd".

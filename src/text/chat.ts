@@ -127,14 +127,24 @@ export function chat(
     const { template, tools, variables, library, parseSpecial, ...rest } = given;
     const isParsed = expectFlag(where, "options.parseSpecial", parseSpecial);
     return prepareText(where, on, tokenizer, rest, begun, async () => {
-      const specials = isParsed ? [] : (tokenizer.specialTexts ?? []);
-      const options = { template, tools, variables, library };
-      const { text, plain } = await render(where, tokenizer, messages, options, specials);
-      // The template writes all special tokens.
-      const ids = tokenizer.encode(text, { addSpecial: false, ...(specials.length > 0 ? { plain } : {}) });
+      const ids = await encodeChat(where, tokenizer, messages, { template, tools, variables, library }, isParsed);
       return { ids, context: false, isText: true };
     });
   });
+}
+
+/** The ids of a conversation that an answer follows; `isParsed` is the option `parseSpecial`. The other options were read. */
+export async function encodeChat(
+  where: string,
+  tokenizer: Tokenizer,
+  messages: readonly ChatMessage[],
+  options: ChatTemplateOptions,
+  isParsed: boolean,
+): Promise<readonly number[]> {
+  const specials = isParsed ? [] : (tokenizer.specialTexts ?? []);
+  const { text, plain } = await render(where, tokenizer, messages, options, specials);
+  // The template writes all special tokens.
+  return tokenizer.encode(text, { addSpecial: false, ...(specials.length > 0 ? { plain } : {}) });
 }
 
 async function render(

@@ -238,14 +238,14 @@ async function* writePieces(prepare: () => Promise<TextWork>, written: Written):
 }
 
 /** The token that the decoder of a model with two halves begins with. */
-function expectStart(where: string, { spec: { startId } }: LoadedModel): number {
+export function expectStart(where: string, { spec: { startId } }: LoadedModel): number {
   if (startId !== undefined) return startId;
   const rule = "a model whose config.json states decoder_start_token_id, or ids as the prompt";
   throw new RangeError(`${where}: session expected ${rule}, got neither`);
 }
 
 /** Reads the tokens of a prompt, at most `most`, all of which the model must have. Puts `start` before them if it is not there. */
-function readPrompt(
+export function readPrompt(
   where: string,
   tokenizer: Tokenizer,
   given: TokenIds,
@@ -291,7 +291,7 @@ function reuse(where: string, session: Session, prompt: readonly number[]): numb
 }
 
 /** Finds stop strings in text that comes in pieces. */
-interface StopFinder {
+export interface StopFinder {
   /** The text that is certain not to belong to a stop string, and the stop string behind it, if one is complete. */
   push(piece: string): { readonly text: string; readonly stop?: string };
   /** What was held back because a stop string could have begun there. */
@@ -385,7 +385,7 @@ export function createTextStream(
 }
 
 /** `createTextStream`; errors name `where`. */
-function streamText(
+export function streamText(
   where: string,
   tokenizer: Tokenizer,
   context: readonly number[] = [],

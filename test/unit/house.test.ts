@@ -136,13 +136,14 @@ test("files of api/ do not import each other, and only cli/ imports entries/", (
 });
 
 /**
- * What the command line imports besides entries, by file: the kind of a model before it is loaded, hints about names of a hub, and the
- * optional packages of another folder. What opens a model of any kind by one call takes their place.
+ * What the command line imports besides entries, by file: the kind of a model before it is loaded, hints about names of a hub, the
+ * folder of what is kept, and the optional packages of another folder. With commands on `openModel` nothing of it is needed.
  */
 const BESIDE_ENTRIES: Readonly<Record<string, readonly string[]>> = {
+  "src/cli/chat.ts": ["src/text/libraries.ts"],
   "src/cli/load.ts": [
-    ...["src/base/util/strings.ts", "src/files/gguf/gguf.ts", "src/files/model-files.ts", "src/files/model-folder.ts"],
-    "src/models/families/index.ts",
+    ...["src/base/platform/machine.ts", "src/base/util/strings.ts", "src/files/gguf/gguf.ts"],
+    ...["src/files/model-files.ts", "src/files/model-folder.ts", "src/models/families/index.ts"],
   ],
   "src/cli/generate.ts": ["src/text/libraries.ts"],
 };

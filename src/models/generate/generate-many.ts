@@ -1,7 +1,8 @@
 // Tokens of many sessions that are generated together.
 
-import { expectInt, expectRecord, readFields } from "../../base/util/arguments.ts";
+import { expectInt, expectRecord, expectSignal, readFields } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
+import type { Global } from "../../base/util/global.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/slices.ts";
 import type { OutputSink } from "../blocks/ends.ts";
@@ -21,6 +22,8 @@ import { forgettable } from "./speculate.ts";
 
 /** A generation among others. */
 export interface GenerationJob extends Omit<GenerateOptions, "draft" | "signal" | "sliceMs"> {
+  /** Ends this job alone, before the next step, with the reason "aborted". Its session keeps the tokens that were read. */
+  readonly signal?: Global<"AbortSignal"> | undefined;
   /** Its own session; all jobs have the same model. */
   readonly session: Session;
   /** Tokens behind those that the session has read, 1 or more. */
@@ -54,7 +57,7 @@ export interface GenerateManyOptions extends Omit<SliceOptions, "onProgress"> {
   readonly maxJobs?: number | undefined;
 }
 
-const JOB_FIELDS = ["session", "ids", "maxTokens", "stopIds", ...SAMPLING_OPTIONS] as const;
+const JOB_FIELDS = ["session", "ids", "maxTokens", "stopIds", "signal", ...SAMPLING_OPTIONS] as const;
 
 /** A job that runs. */
 interface Running<Job> extends ReturnType<typeof checkGeneration> {
@@ -62,6 +65,7 @@ interface Running<Job> extends ReturnType<typeof checkGeneration> {
   readonly where: string;
   readonly job: Job;
   readonly session: Session;
+  readonly signal: GenerationJob["signal"];
   /** Tokens that the session has, unless another call changes it. */
   past: number;
   /** Its changes until then. */
@@ -179,6 +183,8 @@ function startJob<Job extends GenerationJob>(
   );
   const session = given.session as Session;
   expectSession(where, session);
+  const { signal } = given;
+  if (signal !== undefined) expectSignal(where, signal);
   const { ids, past } = checkModelCall(where, session, given.ids as TokenIds, "last");
   const rules = checkGeneration(where, given as GenerateOptions, session.model.vocabSize);
   if (session.model !== (model ?? session.model))
@@ -186,7 +192,8 @@ function startJob<Job extends GenerationJob>(
   if (running.some((other) => other.session === session))
     throw new HeadwiseError("IN_USE", `${where}: session expected one that no other job is using`);
   const sampling = { ...rules.sampling, tokenRules: session.model.spec.tokenRules?.(ids.length) };
-  return { where, job, session, past, changes: session.changes.count, unread: ids, count: 0, ...rules, sampling };
+  const changes = session.changes.count;
+  return { where, job, session, signal, past, changes, unread: ids, count: 0, ...rules, sampling };
 }
 
 function failureOf(work: () => void): GenerationFailure | undefined {
@@ -199,7 +206,8 @@ function failureOf(work: () => void): GenerationFailure | undefined {
 
 /** Why a job ends before its next step. */
 function endOf(one: Running<unknown>): GenerationEnd | GenerationFailure | undefined {
-  const { where, session, past, changes, unread, count, maxTokens, seeded } = one;
+  const { where, session, signal, past, changes, unread, count, maxTokens, seeded } = one;
+  if (signal?.aborted) return { reason: "aborted", ...seeded };
   if (count >= maxTokens) return { reason: "length", ...seeded };
   if (past + unread.length > session.maxSeqLen) return { reason: "full", ...seeded };
   return failureOf(() => expectReady(where, session, past, changes));

@@ -62,12 +62,13 @@ function isSyntax(value: unknown): value is Syntax {
   return typeof value === "object" && value !== null && "type" in value && typeof value.type === "string";
 }
 
-/** Packages that a user may install, which are imported when they are needed. */
+/** What is imported when it is needed: packages that a user may install, and files of the package by their names. */
 const OPTIONAL = Object.keys(manifest.peerDependencies);
+const isOptional = (path: string) => OPTIONAL.includes(path) || /^\.\/[\w./-]+\.js$/.test(path);
 
 function faultOf(node: Syntax, deferred: boolean): string | undefined {
   const { type, name, callee, meta, source } = node;
-  if (type === "ImportExpression" && !OPTIONAL.includes(String(source?.value))) return "a dynamic import";
+  if (type === "ImportExpression" && !isOptional(String(source?.value))) return "a dynamic import";
   if (meta?.name === "import") return "import.meta";
   if (!deferred && (type === "AwaitExpression" || node.await)) return "a top-level await";
   if (type === "Identifier" && name === "eval") return "eval";

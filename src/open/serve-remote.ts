@@ -1,0 +1,99 @@
+// What a worker does with the messages of `remote.ts`: loads a model, and computes what it is asked for.
+
+import { machineMemory } from "../base/platform/machine.ts";
+import { otherScript } from "../base/platform/workers.ts";
+import { HeadwiseError } from "../base/util/errors.ts";
+import { chooseMemory } from "./choose.ts";
+import { type Fetch, readHub } from "./hub.ts";
+import { type KernelHost, type Loaded, loadParts } from "./load.ts";
+import { recognise } from "./recognise.ts";
+import { type FromWorker, REMOTE_SCRIPT, sendError, type ToWorker } from "./remote.ts";
+import { createUrlOpener, defaultStore, findPlace } from "./source.ts";
+
+const WHERE = "openModel";
+
+/** Messages without what each of them has. */
+type Reply = FromWorker extends infer Message ? (Message extends unknown ? Omit<Message, "script"> : never) : never;
+
+/** Sends answers of a worker. */
+type Send = (message: FromWorker, transfer: readonly ArrayBuffer[]) => void;
+
+/** The worker's side: it opens one model, and computes what it is asked for. */
+export class RemoteServer {
+  readonly #host: KernelHost & { readonly fetch: Fetch };
+  readonly #send: Send;
+  #loaded: Loaded | undefined;
+  /** What ends the calls that run, by their numbers. */
+  readonly #ends = new Map<number, () => void>();
+
+  constructor(host: KernelHost & { readonly fetch: Fetch }, send: Send) {
+    this.#host = host;
+    this.#send = send;
+  }
+
+  /** Does what a message asks for. */
+  receive(data: unknown): void {
+    const message = data as ToWorker;
+    const id = "id" in message ? message.id : undefined;
+    const failed = (error: unknown) => this.#reply({ kind: "failed", id, error: sendError(error) });
+    if (message.kind === "generate") this.#generate(message);
+    else if (message.kind === "embed") this.#embed(message).catch(failed);
+    else if (message.kind === "abort") this.#ends.get(message.id)?.();
+    else this.#open(message).catch(failed);
+  }
+
+  #reply(message: Reply, transfer: readonly ArrayBuffer[] = []): void {
+    this.#send({ ...message, script: REMOTE_SCRIPT } as FromWorker, transfer);
+  }
+
+  async #open(asked: ToWorker & { readonly kind: "open" }): Promise<void> {
+    const other = otherScript(asked, REMOTE_SCRIPT);
+    if (other) throw new HeadwiseError("ABI_MISMATCH", `${REMOTE_SCRIPT} was started by ${other}`);
+    const { source, options, keeps, memory } = asked;
+    const host = this.#host;
+    const hub = readHub(WHERE, asked.hub.url, asked.hub.token);
+    const store = keeps ? defaultStore() : undefined;
+    const opener = createUrlOpener(store, hub, host.fetch);
+    const place = await findPlace(WHERE, source, hub, (url) => opener.open(url));
+    const description = await recognise(WHERE, place, undefined, opener);
+    const reason = store ? "the cache of this user or origin" : "asked for, or this host has no place for it";
+    this.#loaded = await loadParts({
+      ...{ where: WHERE, host, place, description, opener },
+      options: { ...options, onProgress: (progress) => this.#reply({ kind: "progress", progress }) },
+      memory: chooseMemory(memory, machineMemory()),
+      store: { value: store !== undefined, reason },
+    });
+    const { model, engine, choices } = this.#loaded;
+    const { type, vocabSize, spec, encoder } = model;
+    const hears = encoder?.spec.embed.channels !== undefined;
+    const kinds = { writes: engine !== undefined, isHalves: encoder !== undefined, hears };
+    const opened = { type, vocabSize, sessionLength: spec.sessionLength, ...kinds, choices };
+    this.#reply({ kind: "opened", opened });
+  }
+
+  #generate({ id, job }: ToWorker & { readonly kind: "generate" }): void {
+    const end = this.#loaded?.engine?.generate(job, {
+      begin: (read, reused) => this.#reply({ kind: "begin", id, read, reused }),
+      token: (token) => this.#reply({ kind: "token", id, token }),
+      end: (how) => {
+        this.#ends.delete(id);
+        if (how.reason === "error") this.#reply({ kind: "failed", id, error: sendError(how.error) });
+        else this.#reply({ kind: "end", id, end: how });
+      },
+    });
+    if (end) this.#ends.set(id, end);
+  }
+
+  async #embed({ id, batch, options }: ToWorker & { readonly kind: "embed" }): Promise<void> {
+    const abort = new AbortController();
+    this.#ends.set(id, () => abort.abort());
+    try {
+      const onProgress = (done: number) => this.#reply({ kind: "share", id, done });
+      const vectors = (await this.#loaded?.embedIds?.(batch, { ...options, signal: abort.signal, onProgress })) ?? [];
+      const buffers = vectors.map(({ buffer }) => buffer as ArrayBuffer);
+      this.#reply({ kind: "vectors", id, vectors }, buffers);
+    } finally {
+      this.#ends.delete(id);
+    }
+  }
+}

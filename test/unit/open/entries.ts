@@ -1,0 +1,11 @@
+// What the tests of this folder import.
+
+export * from "../../../src/entries/index.ts";
+export {
+  createFolderStore,
+  createSession,
+  createStore,
+  exportSession,
+  forward,
+} from "../../../src/entries/models.ts";
+export { generateText } from "../../../src/entries/text.ts";

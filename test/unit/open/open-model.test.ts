@@ -1,0 +1,364 @@
+// What `openModel` takes, what it finds in it, and what it refuses.
+
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { open as openFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { afterAll, describe, expect, test } from "vitest";
+import { fileSource } from "../../../src/entries/weights.ts";
+import { startHub } from "../../support/hub-server.ts";
+import { serveFolder } from "../../support/range-server.ts";
+import { encoderFolder } from "../../support/tiny-encoders.ts";
+import { wordTokenizer } from "../../support/word-tokenizer.ts";
+import { createFolderStore, type OpenModelOptions, type OpenProgress, type OpenSource, openModel } from "./entries.ts";
+
+const root = join(import.meta.dirname, "../../..");
+const folder = join(root, "model/stories");
+const read = (name: string) => new Uint8Array(readFileSync(join(folder, name)));
+const PROMPT = "the cat sat on the mat because it was";
+
+const stores = mkdtempSync(join(tmpdir(), "headwise-open-"));
+afterAll(() => rmSync(stores, { recursive: true, force: true }));
+
+/** One word, which the model writes behind the prompt. */
+async function firstWord(source: OpenSource, options: OpenModelOptions = {}): Promise<string> {
+  using model = await openModel(source, { store: false, ...options });
+  return (await model.text(PROMPT, { maxTokens: 1 }).text).trim();
+}
+
+describe("a source", () => {
+  const names = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
+  const fileOf = (name: string) => new File([read(name)], name);
+  const sources: readonly (readonly [string, () => OpenSource | Promise<OpenSource>])[] = [
+    ["the path of a GGUF file", () => "model/stories/stories.gguf"],
+    ["the path of a folder", () => folder],
+    ["the path of a folder with / at its end", () => `${folder}/`],
+    ["the file: URL of a GGUF file", () => pathToFileURL(join(folder, "stories.gguf"))],
+    ["the file: URL of a folder as a string", () => pathToFileURL(folder).href],
+    ["bytes", () => read("stories.gguf")],
+    ["an ArrayBuffer", () => read("stories.gguf").buffer as ArrayBuffer],
+    ["a Blob", () => new Blob([read("stories.gguf")])],
+    ["a File", () => fileOf("stories.gguf")],
+    ["files of a folder", () => names.map(fileOf)],
+    ["what opens files by name", () => (name: string) => (names.includes(name) ? read(name) : undefined)],
+  ];
+  test.each(sources)("may be %s", async (_, make) => {
+    expect(await firstWord(await make())).toBe("soft");
+  });
+
+  test("may be an open file", async () => {
+    const handle = await openFile(join(folder, "stories.gguf"));
+    expect(await firstWord(await fileSource(handle))).toBe("soft");
+    await handle.close();
+  });
+
+  test("may be the URL of a file or a folder of a server, and is kept in the store", async () => {
+    const server = await serveFolder((name) => ([...names, "stories.gguf"].includes(name) ? read(name) : undefined));
+    const url = `http://127.0.0.1:${(server.address() as { port: number }).port}/stories`;
+    const store = createFolderStore(join(stores, "urls"));
+    expect(await firstWord(`${url}/stories.gguf`, { store })).toBe("soft");
+    expect(await firstWord(new URL(`${url}/`), { store })).toBe("soft");
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+    // The server is gone, and what was read is there.
+    expect(await firstWord(`${url}/stories.gguf`, { store })).toBe("soft");
+    expect(await firstWord(`${url}/`, { store })).toBe("soft");
+  });
+});
+
+describe("a model", () => {
+  test("of GGUF writes text, and says what it can and what was chosen", async () => {
+    using model = await openModel("model/stories/stories.gguf");
+    expect(model.can).toEqual(["text"]);
+    expect(model.type).toBe("llama");
+    const { build, threads, weights, cache, maxSeqLen, memory } = model.choices;
+    expect(["simd", "relaxed"]).toContain(build.value);
+    expect(threads).toEqual({ value: 1, reason: "passes of a model this small are too short to be divided" });
+    expect(weights).toEqual({ value: "stored", reason: "as the files store them" });
+    expect(cache?.value).toBe("q8");
+    expect(maxSeqLen.value).toBe(192);
+    expect(memory.value).toBeGreaterThan(0);
+    expect(model.parts.model.type).toBe("llama");
+    expect(model.parts.kernels.models).toBe(true);
+    expect(await model.countTokens("the cat")).toBe(3);
+  });
+
+  test("keeps the formats that are asked for", async () => {
+    const options = { weights: "q4", cache: "f32", maxSeqLen: 64, threads: 2, deterministic: true } as const;
+    using model = await openModel(folder, options);
+    const { build, threads, weights, cache, maxSeqLen } = model.choices;
+    expect([build.value, threads.value, weights.value, cache?.value, maxSeqLen.value]).toEqual([
+      "simd",
+      2,
+      "q4",
+      "f32",
+      64,
+    ]);
+    expect([weights.reason, cache?.reason, maxSeqLen.reason]).toEqual(["asked for", "asked for", "asked for"]);
+  });
+
+  test("with a template chats", async () => {
+    const template = "{% for m in messages %}{{ m.content }} {% endfor %}";
+    using model = await openModel("model/stories/stories.gguf", { template, for: "chat" });
+    expect(model.can).toEqual(["text", "chat"]);
+    const answer = model.chat([{ role: "user", content: PROMPT }], { maxTokens: 1 });
+    expect((await answer.text).trim()).toBe("soft");
+  });
+
+  test("is released by using, and throws then", async () => {
+    let kept: Awaited<ReturnType<typeof openModel>>;
+    {
+      await using model = await openModel("model/stories/stories.gguf");
+      kept = model;
+      expect(model.released).toBe(false);
+    }
+    expect(kept.released).toBe(true);
+    expect(() => kept.text("the")).toThrow("text: model was released");
+  });
+
+  test("says how far it is: files, bytes and the time that is left", async () => {
+    const seen: OpenProgress[] = [];
+    using _ = await openModel(folder, { onProgress: (progress) => seen.push(progress) });
+    const last = seen.at(-1) as OpenProgress;
+    expect(last.bytes).toBe(last.allBytes);
+    expect([last.file, last.files]).toEqual(["stories", 1]);
+    expect(seen.every(({ bytes }, i) => bytes > (seen[i - 1]?.bytes ?? 0))).toBe(true);
+  });
+
+  test("is not opened when its signal is aborted, before or while its weights are read", async () => {
+    const signal = AbortSignal.abort(new Error("no more"));
+    await expect(openModel(folder, { signal })).rejects.toThrow("no more");
+    const abort = new AbortController();
+    const onProgress = () => abort.abort(new Error("enough"));
+    await expect(openModel(folder, { signal: abort.signal, onProgress })).rejects.toThrow("enough");
+  });
+
+  test("with little memory takes a smaller cache and a shorter length, and says so", async () => {
+    using model = await openModel(folder, { memory: 2_600_000 });
+    expect(model.choices.weights).toEqual({
+      value: "q8",
+      reason: "as the files store them, they would not fit in memory",
+    });
+  });
+});
+
+describe("an encoder", () => {
+  const words = (name: string) =>
+    name === "tokenizer.json" ? new TextEncoder().encode(JSON.stringify(wordTokenizer(60))) : undefined;
+  const bert = encoderFolder("bert");
+  const open = (more: Readonly<Record<string, object>> = {}, options: OpenModelOptions = {}) =>
+    openModel((name) => {
+      const own = more[name];
+      return own ? new TextEncoder().encode(JSON.stringify(own)) : (words(name) ?? bert(name));
+    }, options);
+  const MODULES = [
+    { idx: 0, type: "sentence_transformers.models.Transformer", path: "" },
+    { idx: 1, type: "sentence_transformers.models.Pooling", path: "1_Pooling" },
+    { idx: 2, type: "sentence_transformers.models.Normalize", path: "2_Normalize" },
+  ];
+
+  test("embeds a text or a list of texts, and nothing else", async () => {
+    using model = await open();
+    expect(model.can).toEqual(["embed"]);
+    const [first, second] = await model.embed(["w1 w2", "w3"]);
+    expect(await model.embed("w3")).toEqual(second);
+    expect(first?.length).toBe(40);
+    expect(() => model.text("w1")).toThrow("text: model expected one that can text, got bert, which can embed");
+    expect(() => model.chat([])).toThrow("chat: model expected one that can chat, got bert, which can embed");
+  });
+
+  test("pools, normalises and cuts as the files of sentence-transformers say", async () => {
+    const files = {
+      "modules.json": MODULES,
+      "1_Pooling/config.json": {
+        word_embedding_dimension: 40,
+        pooling_mode_cls_token: true,
+        pooling_mode_mean_tokens: false,
+      },
+      "sentence_bert_config.json": { max_seq_length: 3, do_lower_case: false },
+    };
+    using model = await open(files);
+    using plain = await open();
+    const [own] = await model.embed(["w1 w2 w3 w4 w5"]);
+    expect(own).toEqual(await plain.embed("w1 w2 w3", { pooling: "cls", normalize: true }));
+    expect(model.choices.maxSeqLen.value).toBe(3);
+  });
+
+  test("is refused with modules or a pooling that are not known", async () => {
+    const dense = {
+      "modules.json": [...MODULES.slice(0, 2), { type: "sentence_transformers.models.Dense", path: "2_Dense" }],
+    };
+    await expect(open(dense)).rejects.toThrow(
+      "openModel: modules.json expected Transformer and Pooling, and Normalize if there is more, got Transformer, Pooling, Dense",
+    );
+    const max = { "modules.json": MODULES, "1_Pooling/config.json": { pooling_mode_max_tokens: true } };
+    await expect(open(max)).rejects.toThrow("got pooling_mode_max_tokens");
+  });
+
+  test('is made of a decoder by { for: "embed" }', async () => {
+    using model = await openModel(folder, { for: "embed" });
+    const [a, b] = await model.embed(["the cat", "the dog"], { pooling: "last", normalize: true });
+    expect(a?.length).toBe(128);
+    expect(a).not.toEqual(b);
+  });
+});
+
+describe("a model on a hub", () => {
+  const files = {
+    "README.md": new TextEncoder().encode("# stories"),
+    "stories-Q8_0.gguf": read("stories.gguf"),
+    "stories-Q4_0.gguf": read("stories-q4.gguf"),
+    "mmproj-F16.gguf": new Uint8Array(9),
+  };
+  const models = {
+    "owner/stories": files,
+    "owner/folder": Object.fromEntries(
+      ["config.json", "model.safetensors", "tokenizer.json"].map((name) => [name, read(name)]),
+    ),
+    "owner/onnx": { "model.onnx": new Uint8Array(3), "config.json": read("config.json") },
+  };
+
+  test("is found by its name, and by that of a quantisation", async () => {
+    await using hub = await startHub({ models });
+    expect(await firstWord("owner/stories", { hub: hub.url })).toBe("soft");
+    expect(hub.requests.some(({ path }) => path.endsWith("/stories-Q8_0.gguf"))).toBe(true);
+    expect(await firstWord("owner/stories:q4_0", { hub: hub.url })).toBe("soft");
+    expect(hub.requests.some(({ path }) => path.endsWith("/stories-Q4_0.gguf"))).toBe(true);
+    expect(await firstWord("owner/folder", { hub: new URL(hub.url) })).toBe("soft");
+    expect(await firstWord(`${hub.url}/owner/stories`, { hub: hub.url })).toBe("soft");
+    expect(await firstWord(`${hub.url}/owner/stories/blob/main/stories-Q4_0.gguf`, { hub: hub.url })).toBe("soft");
+  });
+
+  test("opens without a network once it is in the store", async () => {
+    const store = createFolderStore(join(stores, "hub"));
+    const hub = await startHub({ models });
+    expect(await firstWord("owner/stories", { hub: hub.url, store })).toBe("soft");
+    await hub[Symbol.asyncDispose]();
+    expect(await firstWord("owner/stories", { hub: hub.url, store })).toBe("soft");
+  });
+
+  test("is read to its end when the connection breaks off in the middle", async () => {
+    await using hub = await startHub({ models, dropAfter: 100_000 });
+    expect(await firstWord("owner/stories", { hub: hub.url })).toBe("soft");
+  });
+
+  test("gets a token that no other host is sent, nor any message shows", async () => {
+    const token = "hf_secret";
+    await using hub = await startHub({ models, token });
+    expect(await firstWord("owner/stories", { hub: hub.url, token })).toBe("soft");
+    expect(
+      hub.requests
+        .filter(({ host }) => host === "hub")
+        .every(({ authorization }) => authorization === `Bearer ${token}`),
+    ).toBe(true);
+    const others = hub.requests.filter(({ host }) => host === "files");
+    expect(others.length).toBeGreaterThan(0);
+    expect(others.filter(({ authorization }) => authorization !== undefined)).toEqual([]);
+    const without = await openModel("owner/stories", { hub: hub.url, store: false }).catch(String);
+    expect(without).toMatch(
+      /got "owner\/stories" \(status 401\); set HF_TOKEN or options.token to read one that is gated$/,
+    );
+    const wrong = await openModel("owner/stories", { hub: hub.url, store: false, token: "hf_other" }).catch(String);
+    expect(wrong).toMatch(/the token may not read it$/);
+    const odd = await openModel("owner/stories", { hub: hub.url, token: "hf_line\n" }).catch(String);
+    expect(odd).toBe("RangeError: openModel: options.token expected visible ASCII characters, got others");
+    expect(`${without}${wrong}${odd}`).not.toMatch(/hf_(secret|other|line)/);
+  });
+
+  test("is refused with what there is", async () => {
+    await using hub = await startHub({ models });
+    const open = (name: string) => openModel(name, { hub: hub.url, store: false });
+    const host = new URL(hub.url).host;
+    await expect(open("owner/stories:Q2_K")).rejects.toThrow(
+      'openModel: source expected one of Q4_0, Q8_0 behind "owner/stories", got "Q2_K"',
+    );
+    await expect(open("owner/folder:Q4_0")).rejects.toThrow(
+      'openModel: source expected "owner/folder" alone, got "Q4_0": it has safetensors',
+    );
+    await expect(open("owner/onnx")).rejects.toThrow(
+      'openModel: source expected a model in GGUF, or in safetensors with config.json, got "owner/onnx" with files of .onnx, .json',
+    );
+    await expect(open("owner/nothing")).rejects.toThrow(
+      `openModel: source expected the name of a model that ${host} has, got "owner/nothing" (status 404)`,
+    );
+  });
+});
+
+describe("what is wrong is said under the name of openModel", () => {
+  const failure = (source: OpenSource, options: OpenModelOptions = {}) =>
+    openModel(source, { store: false, ...options }).then(
+      () => "none",
+      ({ message }: Error) => message,
+    );
+
+  test("a source or an option of another kind", async () => {
+    expect(await failure(7 as never)).toMatch(/^openModel: source expected a URL, a path, .*, got 7$/);
+    expect(await failure("")).toBe('openModel: source expected a URL, a path or a name, got ""');
+    expect(await failure("ftp://host/a.gguf")).toMatch(
+      /^openModel: source expected a URL of http:, https: or file:, got "ftp:/,
+    );
+    expect(await failure([])).toBe("openModel: source expected the files of a model, got none");
+    expect(await failure(folder, { dtype: "q8" } as never)).toBe(
+      'openModel: options expected weights instead, got "dtype"',
+    );
+    expect(await failure(folder, { for: "sing" as never })).toBe(
+      'openModel: options.for expected "text" or "chat" or "embed", got "sing"',
+    );
+    expect(await failure(folder, { memory: 0 })).toMatch(/^openModel: options.memory expected an integer/);
+  });
+
+  test("a file that is not there, or is another", async () => {
+    expect(await failure(join(folder, "none.gguf"))).toMatch(
+      /^openModel: source expected a file "none.gguf", got none/,
+    );
+    expect(await failure(join(root, "docs"))).toMatch(
+      /^openModel: source expected a folder with config.json .*, got "docs" without config.json$/,
+    );
+    expect(await failure(join(folder, "model.safetensors"))).toMatch(
+      /^openModel: source expected the folder of config.json and model.safetensors/,
+    );
+    expect(await failure(new TextEncoder().encode("<!DOCTYPE html><title>no</title>"))).toMatch(/^openModel: .*page/);
+  });
+
+  test("a page of a server instead of a file", async () => {
+    const server = await serveFolder(() => undefined);
+    const url = `http://127.0.0.1:${(server.address() as { port: number }).port}`;
+    expect(await failure(`${url}/none.gguf`)).toMatch(
+      /^openModel: url ".*none.gguf" expected a file that may be read, got 404/,
+    );
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+    expect(await failure(`${url}/none.gguf`)).toMatch(/^openModel: url ".*none.gguf" expected an answer, got /);
+  }, 20_000);
+
+  test("a model that is not known, with those that are near", async () => {
+    const config = { model_type: "lama", hidden_size: 8 };
+    const open = (name: string) =>
+      name === "config.json" ? new TextEncoder().encode(JSON.stringify(config)) : undefined;
+    expect(await failure(open)).toMatch(/^openModel: model_type expected a supported one \(nearest: "llama"/);
+  });
+
+  test("too little memory, with what is needed and what would fit", async () => {
+    const text = await failure(folder, { memory: 300_000 });
+    expect(text).toMatch(
+      /^openModel: memory expected \d+ bytes or more \(\d+ of weights, \d+ of a session, \d+ of calls\), got 300000 \(asked for\); what would fit: /,
+    );
+  });
+
+  test("another task", async () => {
+    expect(await failure(encoderFolder("bert"), { for: "text" })).toBe(
+      "openModel: source expected a model that writes, got bert, an encoder, which can embed",
+    );
+    expect(await failure(folder, { for: "chat" })).toBe(
+      "openModel: source expected a model with a chat template, or options.template, got llama without one",
+    );
+    using model = await openModel(folder);
+    expect(() => model.embed("the")).toThrow(
+      'embed: model expected one that can embed, got llama, which can text: open it with { for: "embed" }',
+    );
+    expect(() => model.chat([{ role: "user", content: "the" }])).toThrow(
+      "chat: model expected one with a chat template, or options.template, got llama without one: text goes on with a text",
+    );
+  });
+});
