@@ -14,7 +14,7 @@ export const ROOMS = [
   ...["base/util", "base/tensor", "base/platform", "wasm"],
   ...["linear", "state", "mixer", "attention", "latent", "pass", "api"].map((room) => `layers/${room}`),
   "files",
-  ...["families", "weights", "spec", "blocks", "load", "decoder", "generate", "encoder"].map(
+  ...["families", "weights", "mixers", "spec", "blocks", "load", "decoder", "generate", "encoder"].map(
     (room) => `models/${room}`,
   ),
   ...["text", "tools/diagnostics", "tools/configure", "tools/inspect", "hosts/threads", "hosts/shards"],

@@ -83,7 +83,7 @@ const imports = [
     names: ["loadKernels, scaledDotProductAttention"],
   },
   { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 110.5 },
-  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 89.2 },
+  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 89.6 },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
   {
     what: "headwise + models, without gguf",
@@ -92,7 +92,7 @@ const imports = [
       undefined,
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 120,
+    budget: 120.2,
   },
   {
     what: "headwise + models, decoders alone",
@@ -111,7 +111,7 @@ const imports = [
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 137,
+    budget: 137.3,
   },
   {
     what: "an encoder app",

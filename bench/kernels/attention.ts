@@ -1,8 +1,14 @@
 import { PAGE } from "../../assembly/layout.ts";
 import { workFloats } from "../../src/layers/attention/segment.ts";
 import { LATENT_KIND } from "../../src/layers/latent/latents.ts";
-import { checkCacheFormat } from "../../src/layers/state/formats.ts";
-import { type CacheFormat, createPageLayout, entryOf, pageBytes, type Stage } from "../../src/layers/state/pages.ts";
+import {
+  type CacheFormat,
+  checkCacheFormat,
+  createPageLayout,
+  entryOf,
+  pageBytes,
+  type Stage,
+} from "../../src/layers/state/pages.ts";
 import { attention_f32 } from "../../src/reference/attention.ts";
 import { attention_latents } from "../../src/reference/latents.ts";
 import {

@@ -2,7 +2,7 @@
 // decode steps with caches of each format.
 
 import { attend, type Cache, createCache } from "../../src/entries/core.ts";
-import { createLatentAttention, type LatentAttention } from "../../src/layers/api/latent.ts";
+import { createLatentAttention, type LatentAttention } from "../../src/layers/latent/latents.ts";
 import { type BuildName, loadBuild } from "../lib/builds.ts";
 import { compare, type Load } from "../lib/measure.ts";
 import { type Column, part } from "../lib/part.ts";

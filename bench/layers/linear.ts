@@ -1,7 +1,7 @@
 // The public function `linear` beside the kernel that it runs, on the same weights, in one process and by turns.
 
 import { createLinear, linear } from "../../src/entries/core.ts";
-import type { Linear } from "../../src/layers/linear/create-linear.ts";
+import type { Linear } from "../../src/layers/api/linear.ts";
 import { integerRowBytes, linearShape } from "../../src/layers/linear/formats/format.ts";
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { LINEAR_SHAPE_BYTES, storeLinearShape } from "../../src/wasm/abi.ts";

@@ -1,7 +1,7 @@
 // The products of one token's way through a decoder, in turn: every layer has weights of its own, which come from memory.
 
 import { createLinear, linear } from "../../src/entries/core.ts";
-import type { Linear } from "../../src/layers/linear/create-linear.ts";
+import type { Linear } from "../../src/layers/api/linear.ts";
 import type { Build } from "../lib/builds.ts";
 import type { Case, Prepared } from "../lib/case.ts";
 import { casePart } from "../lib/case-part.ts";

@@ -1,8 +1,8 @@
 // Decoders of real shapes with random weights, made as they are read: no file holds them.
 
 import type { ByteSource } from "../../src/files/byte-source.ts";
-import { expectedTensors } from "../../src/models/spec/check-tensors.ts";
 import { readDecoder } from "../../src/models/spec/read-spec.ts";
+import { expectedTensors } from "../../src/models/spec/tensors.ts";
 
 const LLAMA = { hidden_act: "silu", attention_bias: false, mlp_bias: false };
 

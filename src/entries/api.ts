@@ -13,20 +13,27 @@ export {
   attendAsync,
   attendMany,
   attendWithMaps,
+  type Plan,
+  type PlanSizes,
+  plan,
 } from "../layers/api/attend.ts";
 export { type ApplyRopeOptions, applyRope, mergeHeads, splitHeads } from "../layers/api/heads.ts";
 export {
+  createLinear,
+  type Linear,
   type LinearAsyncOptions,
+  type LinearOptions,
   type LinearPlan,
   type LinearPlanOptions,
   type LinearSizes,
+  type LinearWeightOptions,
+  type LinearWeights,
   linear,
   linearAsync,
   planLinear,
 } from "../layers/api/linear.ts";
-export { type Plan, type PlanSizes, plan } from "../layers/api/plan.ts";
 export { type SdpaOptions, type SdpaResult, scaledDotProductAttention } from "../layers/api/sdpa.ts";
-export { type Attention, createAttention } from "../layers/attention/attention.ts";
+export { type Attention, type Cache, createAttention, createCache } from "../layers/attention/attention.ts";
 export type {
   AttentionConfig,
   AttentionRules,
@@ -35,8 +42,7 @@ export type {
   Window,
 } from "../layers/attention/config.ts";
 export { alibiSlopes } from "../layers/attention/config.ts";
-export type { Mask, MaskOptions } from "../layers/attention/mask.ts";
-export type { PlacementOptions } from "../layers/attention/positions.ts";
+export type { Mask, MaskOptions, PlacementOptions } from "../layers/attention/mask.ts";
 export { type RopeConfig, type RopeScaling, type RopeWithDim, ropeTables } from "../layers/attention/rope.ts";
 export type {
   AttentionWeights,
@@ -46,20 +52,11 @@ export type {
   SeparateWeights,
   WeightOptions,
 } from "../layers/attention/weights.ts";
-export {
-  createLinear,
-  type Linear,
-  type LinearWeightOptions,
-  type LinearWeights,
-} from "../layers/linear/create-linear.ts";
 export type { PackedFormat, WeightFormat } from "../layers/linear/formats/format.ts";
-export { type Cache, createCache } from "../layers/pass/cache.ts";
 export type { AttendOptions } from "../layers/pass/call.ts";
-export type { LinearOptions } from "../layers/pass/linear.ts";
 export type { SliceOptions } from "../layers/pass/slices.ts";
-export type { CacheStage } from "../layers/state/formats.ts";
 export { type CacheOptions, createKvCache, type KvCache, type KvCacheOptions } from "../layers/state/kv-cache.ts";
-export type { CacheFormat, CacheFormats } from "../layers/state/pages.ts";
+export type { CacheFormat, CacheFormats, CacheStage } from "../layers/state/pages.ts";
 export type { SelfTest } from "../tools/diagnostics/self-test.ts";
 export type { Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
 export type { MemoryPlan } from "../wasm/memory.ts";

@@ -8,14 +8,14 @@ import latentsRelaxed from "../../build/latents-relaxed.wasm";
 import latentsSimd from "../../build/latents-simd.wasm";
 import type { LatentKernels } from "../wasm/modules.ts";
 
+export type { CheckedLatentConfig, LatentConfig } from "../layers/latent/config.ts";
 export {
   createLatentAttention,
   type LatentAttention,
   type LatentPlan,
   type LatentSizes,
   planLatent,
-} from "../layers/api/latent.ts";
-export type { CheckedLatentConfig, LatentConfig } from "../layers/latent/config.ts";
+} from "../layers/latent/latents.ts";
 export type { LatentFormats, LatentOptions, LatentWeights } from "../layers/latent/weights.ts";
 export type { LatentKernels, LatentModules } from "../wasm/modules.ts";
 

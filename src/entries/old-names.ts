@@ -3,8 +3,7 @@
 import { warnOld } from "../base/platform/host.ts";
 import { attend, attendWithMaps } from "../layers/api/attend.ts";
 import { scaledDotProductAttention } from "../layers/api/sdpa.ts";
-import { createAttention } from "../layers/attention/attention.ts";
-import { createCache } from "../layers/pass/cache.ts";
+import { createAttention, createCache } from "../layers/attention/attention.ts";
 import { type SelfTest, selfTest as testSelf } from "../tools/diagnostics/self-test.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 

@@ -10,9 +10,8 @@ export type { ModelStore } from "../files/store.ts";
 export type { Model } from "../models/blocks/model.ts";
 export type { TokenIds } from "../models/decoder/forward.ts";
 export type { Session } from "../models/decoder/session.ts";
-export type { GenerateOptions, GenerationEnd } from "../models/generate/generate.ts";
+export type { DraftOptions, GenerateOptions, GenerationEnd } from "../models/generate/generate.ts";
 export type { LogitsProcessor, LogitsTensor, SamplingOptions } from "../models/generate/sampling.ts";
-export type { DraftOptions } from "../models/generate/speculate.ts";
 export {
   type ChatMessage,
   type ChatOptions,

@@ -9,8 +9,8 @@ import {
   type WeightTensor,
 } from "../../src/entries/core.ts";
 import { convertToGqa } from "../../src/entries/weights.ts";
-import { createLatentAttention } from "../../src/layers/api/latent.ts";
 import type { LatentConfig } from "../../src/layers/latent/config.ts";
+import { createLatentAttention } from "../../src/layers/latent/latents.ts";
 import type { LatentWeights } from "../../src/layers/latent/weights.ts";
 import type { Case, Outcome, Values } from "./case.ts";
 

@@ -8,8 +8,8 @@ import type { Model } from "../../src/models/blocks/model.ts";
 import { forward } from "../../src/models/decoder/forward.ts";
 import { createSession, type Session } from "../../src/models/decoder/session.ts";
 import { generate } from "../../src/models/generate/generate.ts";
-import { gguf } from "../../src/models/load/gguf.ts";
 import { loadModel } from "../../src/models/load/load-model.ts";
+import { gguf } from "../../src/models/spec/read-gguf.ts";
 import type { Case, Entry, Outcome } from "./case.ts";
 
 /** Models of later versions, by `model_type`, and cases that cannot be met; each with its reason. */

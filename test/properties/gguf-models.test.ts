@@ -3,8 +3,8 @@
 import { expect, test } from "vitest";
 import { forward } from "../../src/models/decoder/forward.ts";
 import { createSession } from "../../src/models/decoder/session.ts";
-import { gguf } from "../../src/models/load/gguf.ts";
 import { loadModel } from "../../src/models/load/load-model.ts";
+import { gguf } from "../../src/models/spec/read-gguf.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
 import {
   bool,

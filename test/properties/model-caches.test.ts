@@ -3,7 +3,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Kernels } from "../../src/entries/core.ts";
-import { expectPages } from "../../src/layers/state/state.ts";
+import { expectPages } from "../../src/layers/attention/kv-state.ts";
 import type { Model } from "../../src/models/blocks/model.ts";
 import { forward } from "../../src/models/decoder/forward.ts";
 import { createSession, type SessionOptions } from "../../src/models/decoder/session.ts";

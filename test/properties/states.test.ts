@@ -11,7 +11,7 @@ import {
   type Tensor,
 } from "../../src/entries/core.ts";
 import { exportPages, importPages } from "../../src/entries/models.ts";
-import { createKvState, expectPages, type KvState } from "../../src/layers/state/state.ts";
+import { createKvState, expectPages, type KvState } from "../../src/layers/attention/kv-state.ts";
 import { tableOf } from "../../src/layers/state/table.ts";
 import { forward, forwardAsync } from "../../src/models/decoder/forward.ts";
 import { createSession, type Session, type SessionOptions } from "../../src/models/decoder/session.ts";

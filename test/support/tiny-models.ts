@@ -2,9 +2,9 @@
 
 import type { Tensor } from "../../src/base/tensor/tensor.ts";
 import { writeSafetensors } from "../../src/files/safetensors/safetensors.ts";
-import { expectedTensors, resolveHead } from "../../src/models/spec/check-tensors.ts";
 import { readDecoder } from "../../src/models/spec/read-spec.ts";
 import type { Decoder } from "../../src/models/spec/tensors.ts";
+import { expectedTensors, resolveHead } from "../../src/models/spec/tensors.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
 
 const SMALL = { hidden_size: 40, intermediate_size: 52, num_hidden_layers: 2, vocab_size: 67 };

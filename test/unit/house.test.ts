@@ -10,6 +10,7 @@ import { PEERS, staleCopies } from "../../scripts/entries.mjs";
 import { ROOMS } from "../../scripts/rooms.mjs";
 import { stampOf } from "../../scripts/stamp.mjs";
 import { KERNEL_NAMES } from "../../src/hosts/threads/pool.ts";
+import { MIXERS } from "../../src/models/mixers/mixers.ts";
 import { wasmOf } from "../support/modules.ts";
 
 const root = join(import.meta.dirname, "../..");
@@ -394,6 +395,13 @@ function load(name: string): { readonly HEAP_BASE: WebAssembly.Global } {
   const module = new WebAssembly.Module(wasmOf(name));
   return new WebAssembly.Instance(module, { env: { memory } }).exports as { HEAP_BASE: WebAssembly.Global };
 }
+
+test("nobody but models/mixers asks of which kind a layer's mixer is", () => {
+  const asked = new RegExp(`(?:[!=]== |case )"(?:${Object.keys(MIXERS).join("|")})"`);
+  const askers = sources.filter((file) => asked.test(readText(file)));
+  // The command line asks a public function which reader a file of one layer is for.
+  expect(askers.filter((file) => !isIn("models/mixers", "cli")(file))).toEqual([]);
+});
 
 test("no file of src/, site/, bench/ or test/support is longer than 600 lines, none of assembly/ than 300", () => {
   const lines = (file: string) => readText(file).split("\n").length - 1;

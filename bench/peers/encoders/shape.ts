@@ -5,7 +5,7 @@ import { quantizeTensor } from "../../../src/base/tensor/quantize.ts";
 import type { Tensor } from "../../../src/base/tensor/tensor.ts";
 import { writeSafetensors } from "../../../src/files/safetensors/safetensors.ts";
 import { readEncoder } from "../../../src/models/encoder/load.ts";
-import { expectedTensors } from "../../../src/models/spec/check-tensors.ts";
+import { expectedTensors } from "../../../src/models/spec/tensors.ts";
 import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 
 export const CONFIG = {

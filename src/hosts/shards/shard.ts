@@ -6,21 +6,20 @@ import { createFloats, orRefuse } from "../../base/tensor/tensor.ts";
 import { HeadwiseError, type HeadwiseErrorCode } from "../../base/util/errors.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import { finish } from "../../base/util/steps.ts";
-import { packAttention } from "../../layers/attention/attention.ts";
+import { type Cache, createCache, packAttention } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { chunkRows } from "../../layers/attention/heads.ts";
 import type { CheckedWeights } from "../../layers/attention/weights.ts";
 import type { CheckedLinear } from "../../layers/linear/formats/formats.ts";
-import { stagedFloats } from "../../layers/linear/pack.ts";
 import {
   modeOf,
   placeLinearScratch,
   placeLinears,
   prepareInput,
   project,
+  stagedFloats,
   storeLinear,
 } from "../../layers/linear/products.ts";
-import { type Cache, createCache } from "../../layers/pass/cache.ts";
 import { type AttendOptions, checkAttend } from "../../layers/pass/call.ts";
 import { forward } from "../../layers/pass/forward.ts";
 import type { CacheOptions } from "../../layers/state/kv-cache.ts";

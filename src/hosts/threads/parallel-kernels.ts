@@ -4,8 +4,7 @@ import { MINS_SCRATCH, PANEL, TILE_ROWS } from "../../../assembly/layout.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import { workFloats } from "../../layers/attention/segment.ts";
 import { scaleBytes } from "../../layers/linear/formats/format.ts";
-import { FORMATS } from "../../layers/linear/formats/formats.ts";
-import { int8PanelBytes, int8SumBytes } from "../../layers/linear/formats/integers.ts";
+import { FORMATS, int8PanelBytes, int8SumBytes } from "../../layers/linear/formats/formats.ts";
 import { statisticsBytes } from "../../layers/pass/statistics.ts";
 import {
   ACTIVATION_SHAPE_AT,

@@ -1,11 +1,20 @@
 // `attend` and its relatives: in one step, in slices, and for many calls.
 
 import type { Tensor } from "../../base/tensor/tensor.ts";
-import { expectRecord } from "../../base/util/arguments.ts";
+import { expectFlag, expectInt, expectRecord, MOST_SEQUENCES, readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import { expectAlive } from "../../base/util/lifetime.ts";
 import { finish } from "../../base/util/steps.ts";
+import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
 import type { Attention } from "../attention/attention.ts";
+import { type AttentionConfig, checkConfig } from "../attention/config.ts";
+import { placePass } from "../attention/head-passes.ts";
+import { chunkRows } from "../attention/heads.ts";
+import { retentionOf } from "../attention/kv-state.ts";
+import { checkMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
+import { scoreColumns, segmentNeeds, workFloats } from "../attention/segment.ts";
+import { checkWeightOptions, layerLayout, PROJECTIONS, type WeightOptions } from "../attention/weights.ts";
+import { eachOf } from "../linear/formats/formats.ts";
 import {
   ATTEND_OPTIONS,
   type AttendCall,
@@ -18,9 +27,11 @@ import {
   type GivenCall,
   readCall,
 } from "../pass/call.ts";
-import { forward } from "../pass/forward.ts";
-import { attendNext, prepareNext } from "../pass/next-token.ts";
+import { attendNext, forward, prepareNext } from "../pass/forward.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/slices.ts";
+import type { CacheOptions } from "../state/kv-cache.ts";
+import { checkCacheFormat, createPageLayout } from "../state/pages.ts";
+import { pagesBytes } from "../state/table.ts";
 
 /**
  * Runs one attention layer: projects x to queries, keys and values, attends, and applies the output projection. With a
@@ -156,7 +167,6 @@ export async function attendAsync(
     commit([call]);
     return checked.given ?? y;
   } finally {
-    steps.return(undefined as never);
     if (hold) cache.holds[hold]--;
     cache?.begin();
   }
@@ -265,4 +275,75 @@ function clashOf(ranges: Range[]): readonly [out: Range, other: Range] | undefin
     open.push(range);
   }
   return undefined;
+}
+
+// The memory of a layer, before it is made.
+
+/** The largest call to plan memory for. */
+export interface PlanSizes extends MaskOptions {
+  /** Sequences. Default 1. */
+  readonly batch?: number;
+  /** Tokens of the longest call. Default 1, a decode step. */
+  readonly qLen?: number;
+  /** Tokens per sequence in the cache. Without it, there is no cache: every call allocates pages and frees them. */
+  readonly maxSeqLen?: number;
+  /** Format of the cache, as `createCache` takes it. Default "f32". */
+  readonly format?: CacheOptions["format"];
+  /** How far back `truncate` goes in a cache with a window, as `createCache` takes it. Default 128. */
+  readonly truncatable?: number;
+  /** Cross-attention: rows that keys are projected from. Default qLen. */
+  readonly keyLen?: number;
+  /** Plan for `attendWithMaps` instead of `attend`. Default false. */
+  readonly maps?: boolean;
+  /** The weights include `biasK` and `biasV`, which add a column to the maps. Default false. */
+  readonly extraKey?: boolean;
+  /** Formats of the weights, as `createAttention` takes them. Default "f32". */
+  readonly weights?: WeightOptions["weights"];
+}
+
+const SIZES = [
+  ...["batch", "qLen", "maxSeqLen", "format", "truncatable", "keyLen", "maps", "extraKey", "weights"],
+  ...["keep", "drop", "bias"],
+] as const;
+
+/** What `plan` gives. */
+export type Plan = MemoryPlan<"cache">;
+
+/**
+ * The memory that a layer, its cache and a call will take, computed before anything is allocated.
+ * @throws TypeError or RangeError naming the argument.
+ * @example
+ * import { plan } from "headwise";
+ * const { weights, cache } = plan({ dModel: 512, numHeads: 8, numKvHeads: 1 }, { maxSeqLen: 2048 });
+ * console.log(weights, cache); // 2364544 1048640: 2048 tokens x 2 x 64 floats, and 64 bytes of page table
+ */
+export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
+  const where = "plan";
+  const checked = checkConfig(where, config);
+  const given = readFields(where, "sizes", sizes, SIZES);
+  const { batch = 1, qLen = 1 } = given;
+  const { keyLen = qLen } = given;
+  expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
+  expectInt(where, "qLen", qLen);
+  expectInt(where, "keyLen", keyLen);
+  const maps = expectFlag(where, "maps", given.maps);
+  const extraKey = expectFlag(where, "extraKey", given.extraKey);
+  const cached = given.maxSeqLen === undefined ? undefined : expectInt(where, "maxSeqLen", given.maxSeqLen, keyLen);
+  const kvLen = cached ?? keyLen;
+  for (const name of ["format", "truncatable"] as const)
+    if (given[name] !== undefined && !cached)
+      throw new RangeError(`${where}: ${name} expected none without maxSeqLen, got ${describe(given[name])}`);
+  const pages = createPageLayout(checked, checkCacheFormat(where, "format", given.format, checked));
+  const retention = retentionOf(where, checked, given.truncatable);
+  const target = { batch, numHeads: checked.numHeads, qLen, kvLen };
+  const masks = checkMasks(where, readMasks(where, given), target);
+  const columns = maps ? scoreColumns(kvLen, extraKey, checked.addZeroAttn) : 0;
+  const chosen = checkWeightOptions(where, "", given).formats;
+  const formats = eachOf(PROJECTIONS, (name) => chosen[name] ?? "f32");
+  const rows = chunkRows(checked, batch * Math.max(qLen, keyLen));
+  const needs = segmentNeeds(masks, target, Math.min(rows, qLen), columns, workFloats(pages));
+  const { bytes } = placePass(checked, formats, rows, [needs]);
+  const weights = aligned(layerLayout(checked, formats).bytes);
+  const cache = pagesBytes(pages, batch, kvLen, cached === undefined ? undefined : retention);
+  return { weights, cache, scratch: bytes, total: weights + cache + bytes };
 }

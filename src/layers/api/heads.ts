@@ -1,11 +1,11 @@
-import { blockStrides, eachRun, type HeadLayout, headSizes } from "../../base/tensor/head-layout.ts";
+import { blockStrides, eachRun, type HeadLayout, type HeadSizes, headSizes } from "../../base/tensor/head-layout.ts";
 import { checkTensor, expectTensor, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectHeads, expectInt, expectOneOf, MOST_HEADS, readFields, readList } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import { type F32Ptr, ROPE_SHAPE_BYTES, storeRopeShape } from "../../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import { expectPositions } from "../attention/positions.ts";
+import { expectPositions } from "../attention/mask.ts";
 import { PAIRINGS } from "../attention/rope.ts";
 
 /**
@@ -126,8 +126,22 @@ export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions
     throw new RangeError(`${where}: positions expected rows of cos below ${rows}, got ${describe(beyond)}`);
 
   const data = rotated.data.slice();
-  if (data.length === 0) return { data, shape: rotated.shape };
-  const { memory, table } = kernels;
+  if (data.length > 0) rotate(where, kernels, data, sizes, order, pairing === "interleaved", { cos, sin, positions });
+  return { data, shape: rotated.shape };
+}
+
+/** Rotates heads in place, those of a sequence at a time. */
+function rotate(
+  where: string,
+  { memory, table }: Kernels,
+  data: Float32Array,
+  sizes: HeadSizes,
+  order: HeadLayout,
+  interleaved: boolean,
+  { cos, sin, positions }: { readonly cos: Tensor; readonly sin: Tensor; readonly positions: Int32Array },
+): void {
+  const { batch, heads, len, dim } = sizes;
+  const half = cos.shape[1] as number;
   const layout = new Layout();
   const at = {
     x: layout.floats(heads * len * dim),
@@ -144,7 +158,7 @@ export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions
     numHeads: heads / perCall,
     headDim: dim,
     ropeDim: 2 * half,
-    interleaved: pairing === "interleaved" ? 1 : 0,
+    interleaved: interleaved ? 1 : 0,
     stride,
   });
   for (let b = 0; b < batch; b++) {
@@ -162,5 +176,4 @@ export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions
       table.rope_f32(pointer.f32(base + at.x + h * headStride * 4), cosAt, sinAt, shape, 0, len);
     eachRun(sizes, order, b, 0, len, (to, from, floats) => data.set(memory.f32(base + at.x + from * 4, floats), to));
   }
-  return { data, shape: rotated.shape };
 }

@@ -1,15 +1,246 @@
-// Linear layers on rows of JavaScript arrays: in one step, in slices, and their plan.
+// Linear layers: their weights, y = x·wᵀ + b on rows of JavaScript arrays, in one step or in slices, and their plan.
 
-import { expectInt, readFields } from "../../base/util/arguments.ts";
-import { finish } from "../../base/util/steps.ts";
-import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
-import { expectLinear, type Linear, linearLayout } from "../linear/create-linear.ts";
-import type { WeightFormat } from "../linear/formats/format.ts";
-import { expectFormat } from "../linear/formats/formats.ts";
-import { linearFlops } from "../linear/products.ts";
-import { expectKeptArrays } from "../pass/call.ts";
-import { checkLinear, LINEAR_OPTIONS, type LinearOptions, placeLinearCall, runLinear } from "../pass/linear.ts";
+import { PANEL } from "../../../assembly/layout.ts";
+import { expectLayout, expectMatrix, type MatrixLayout, sizeIn, type WeightTensor } from "../../base/tensor/matrix.ts";
+import { createFloats } from "../../base/tensor/tensor.ts";
+import { expectFloats, expectInt, readFields } from "../../base/util/arguments.ts";
+import { expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
+import { CHUNK_ROWS, chunksOf, copyRows } from "../../base/util/rows.ts";
+import { finish, type Steps } from "../../base/util/steps.ts";
+import { expectKernels, freeing, type Kernels } from "../../wasm/kernels.ts";
+import { aligned, Layout, type MemoryPlan, pointer } from "../../wasm/memory.ts";
+import {
+  type LinearSize,
+  type PackedFormat,
+  type PackedLinear,
+  panelsOf,
+  type WeightFormat,
+  wholePanels,
+} from "../linear/formats/format.ts";
+import {
+  expectActivations,
+  expectFormat,
+  expectFormatLoaded,
+  expectVector,
+  formatOf,
+} from "../linear/formats/formats.ts";
+import {
+  cutPanels,
+  type LinearPlace,
+  linearFlops,
+  modeOf,
+  packBlock,
+  placeLinearScratch,
+  placeLinears,
+  prepareInput,
+  project,
+  STEP_PANELS,
+  storeLinear,
+} from "../linear/products.ts";
+import { countRows, expectKeptArrays, expectOut } from "../pass/call.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/slices.ts";
+
+/** The weights of y = x·wᵀ + b. */
+export interface LinearWeights {
+  /**
+   * The matrix [outputs, inputs], as PyTorch's `nn.Linear` stores it, or [inputs, outputs] with the layout "in-out": a
+   * `Tensor`, or a stored tensor of F32, F64, F16, BF16, Q8_0 or Q4_0. The last two need the layout "out-in".
+   */
+  readonly weight: WeightTensor;
+  /** Bias [outputs]. Default zeros. */
+  readonly bias?: Float32Array;
+  /** Whether rows of the matrix are outputs ("out-in", the default) or inputs ("in-out"). */
+  readonly layout?: MatrixLayout;
+}
+
+/** The format of a matrix, and of the activations that integer weights are multiplied with. */
+export interface LinearWeightOptions {
+  /** Default the format that the matrix is stored in, by the rules of `WeightOptions.weights`. */
+  readonly weights?: WeightFormat;
+  /** As `WeightOptions.activations`. Default "exact". */
+  readonly activations?: "exact" | "fast";
+}
+
+/**
+ * A matrix and its bias, packed in linear memory until `release()`.
+ * @example
+ * import { createLinear, linear, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const layer = createLinear(kernels, { weight: { data: Float32Array.of(1, 2, 3, 4, 5, 6), shape: [3, 2] } });
+ * console.log(layer.outputs, layer.inputs, layer.format); // 3 2 f32
+ * console.log(linear(layer, Float32Array.of(1, 10)).join(" ")); // 21 43 65
+ * layer.release();
+ */
+export interface Linear extends Releasable, Handle {
+  /** The kernels that run the layer, in whose memory its weights lie. */
+  readonly kernels: Kernels;
+  /** Floats of a row of y. */
+  readonly outputs: number;
+  /** Floats of a row of x. */
+  readonly inputs: number;
+  /** The format of the packed matrix. */
+  readonly format: PackedFormat;
+  /** Bytes of linear memory that the weights take. */
+  readonly bytes: number;
+  /** Whether `release()` was called. */
+  readonly released: boolean;
+  /** @internal */
+  readonly packed: PackedLinear;
+  /** @internal `mode` of linear_q8. */
+  readonly mode: number;
+}
+
+/** The offsets of a matrix and its bias, and their bytes. */
+function linearLayout(size: LinearSize, format: PackedFormat): { place: LinearPlace; bytes: number } {
+  const layout = new Layout();
+  const [place] = placeLinears(layout, [{ ...size, format }]) as [LinearPlace];
+  return { place, bytes: layout.bytes };
+}
+
+/**
+ * Packs a matrix and its bias into linear memory, for y = x·wᵀ + b. The matrix keeps the format it is stored in, unless
+ * `options.weights` names another. The given arrays are not used later.
+ * @throws TypeError or RangeError naming the argument, the rule and the value. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or
+ * `NO_QUANTIZED` for formats other than "f32" with kernels that were loaded without `quantized`. Nothing is allocated then.
+ * @example
+ * import { createLinear, linear, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const weight = { data: Float32Array.of(1, 0, 0, 1, 1, 1), shape: [2, 3] };
+ * using layer = createLinear(kernels, { weight, bias: Float32Array.of(0.5, 0), layout: "out-in" });
+ * console.log(linear(layer, Float32Array.of(1, 2, 3)).join(" ")); // 1.5 6
+ */
+export function createLinear(kernels: Kernels, weights: LinearWeights, options: LinearWeightOptions = {}): Linear {
+  const where = "createLinear";
+  expectKernels(where, kernels);
+  const { weight, bias, layout: givenLayout } = readFields(where, "weights", weights, ["weight", "bias", "layout"]);
+  const { weights: requested, activations } = readFields(where, "options", options, ["weights", "activations"]);
+  const layout = expectLayout(where, givenLayout);
+  const fast = expectActivations(where, "options.activations", activations);
+  if (requested !== undefined) expectFormat(where, "options.weights", requested);
+  const w = expectMatrix(where, "weight", weight, layout);
+  const [n, k] = sizeIn(w, layout);
+  if (n === 0 || k === 0)
+    throw new RangeError(`${where}: weight expected 1 or more outputs and inputs, got shape [${w.shape.join(", ")}]`);
+  const b = expectVector(where, "bias", bias, n);
+  // Again, because reading arguments may have run code of the caller's that released them.
+  expectKernels(where, kernels);
+  const format = requested ?? formatOf(w, kernels.quantized);
+  expectFormatLoaded(where, kernels.quantized, "weight", format);
+
+  const { place, bytes } = linearLayout({ n, k }, format);
+  // Before the layer's own allocation, because this may allocate memory temporarily.
+  const mode = modeOf(kernels, [format], fast);
+  const { at, packed } = packBlock(where, kernels, bytes, [place], (to, staging) => ({
+    packed: storeLinear(kernels, to, place, w, layout, b, staging),
+  }));
+  const parts = { kernels, outputs: n, inputs: k, format, bytes, packed, mode };
+  return makeHandle<Linear>("Linear", where, parts, ["packed", "mode"], freeing(kernels, at));
+}
+
+/** Throws unless `layer` came from createLinear and neither it nor its kernels were released. */
+function expectLinear(where: string, layer: Linear): void {
+  expectMade(where, "layer", layer, "createLinear");
+  expectKernels(where, layer.kernels, "layer.kernels");
+}
+
+// Chunks of rows are copied into scratch, multiplied, and copied out.
+
+/** Options of `linear`. */
+export interface LinearOptions {
+  /**
+   * Array to write y to, [rows, outputs]. It may be x itself if the layer has as many outputs as inputs, and must not
+   * overlap x otherwise. Default a new array.
+   */
+  readonly out?: Float32Array;
+}
+
+/** The fields of LinearOptions. */
+const LINEAR_OPTIONS = ["out"] as const;
+
+/** A checked call of a layer on `rows` rows. */
+interface LinearCall {
+  /** The public function, for messages. */
+  readonly where: string;
+  readonly layer: Pick<Linear, "kernels" | "packed" | "mode" | "outputs" | "inputs" | "format">;
+  readonly rows: number;
+  readonly x: Float32Array;
+  readonly out: Float32Array | undefined;
+  /** The array that was given as `out`, of which that of the call is a view. */
+  readonly given: Float32Array | undefined;
+}
+
+/** Checks a call whose options were read before, because that may have run code of the caller's that released the layer. */
+function checkLinear(where: string, layer: Linear, rowsGiven: Float32Array, { out: given }: LinearOptions): LinearCall {
+  expectLinear(where, layer);
+  const x = expectFloats(where, "x", rowsGiven);
+  const out = given === undefined ? undefined : expectFloats(where, "out", given);
+  const rows = countRows(where, "x", x, 1, "inputs", layer.inputs);
+  const { outputs, inputs } = layer;
+  if (out) expectOut(where, out, rows * outputs, { x }, inputs === outputs);
+  return { where, layer, rows, x, out, given };
+}
+
+/**
+ * The most floats of outputs in scratch, enough for a block of panels of a whole chunk. If a chunk has more outputs, they
+ * are computed in pieces, some panels each.
+ */
+const OUTPUT_FLOATS = 2 ** 20;
+
+/** The scratch of calls of up to `rows` rows, 1 or more. */
+function placeLinearCall(
+  { outputs, inputs, format }: { readonly outputs: number; readonly inputs: number; readonly format: PackedFormat },
+  rows: number,
+) {
+  const chunk = Math.min(rows, CHUNK_ROWS);
+  const panels = Math.min(panelsOf(outputs), STEP_PANELS * Math.floor(OUTPUT_FLOATS / (chunk * PANEL * STEP_PANELS)));
+  const layout = new Layout();
+  // [rows, inputs], and a piece of the outputs [rows, 8·panels].
+  const x = layout.floats(chunk * inputs);
+  // Not chunk * PANEL * panels, which a call of fewer rows can exceed.
+  const y = layout.floats(Math.min(chunk * wholePanels(outputs), OUTPUT_FLOATS));
+  const linear = placeLinearScratch(layout, [{ k: inputs, format }], chunk);
+  return { places: { x, y, panels, linear }, bytes: layout.bytes };
+}
+
+/**
+ * Computes y [rows, outputs] in steps of about `stepFlops`. With `ownScratch` it allocates a block instead of using the
+ * scratch that all calls share, because others may run between steps.
+ */
+export function* runLinear(
+  { where, layer, rows, x, out }: Omit<LinearCall, "given">,
+  stepFlops: number = Infinity,
+  ownScratch = false,
+): Steps<Float32Array> {
+  const { kernels, packed, mode, outputs, inputs } = layer;
+  const { memory } = kernels;
+  // Scratch is taken last: once grown it stays so, and nothing may fail after it.
+  const y = out ?? createFloats(where, "y", rows * outputs);
+  if (rows === 0) return y;
+  const { places, bytes } = placeLinearCall(layer, rows);
+  const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
+  const stride = PANEL * places.panels;
+  const [xAt, yAt] = [pointer.f32(base + places.x), pointer.f32(base + places.y)];
+  try {
+    for (const [begin, end] of chunksOf(rows, CHUNK_ROWS)) {
+      const count = end - begin;
+      memory.f32(xAt, count * inputs).set(x.subarray(begin * inputs, end * inputs));
+      const at = { at: xAt, stride: inputs };
+      const input = prepareInput(kernels, [packed], at, count, mode, places.linear, base);
+      for (const [first, last] of chunksOf(packed.panels, places.panels)) {
+        yield* project(kernels, cutPanels(packed, first, last), { at: yAt, stride }, input, count, stepFlops);
+        const column = PANEL * first;
+        const width = Math.min(outputs - column, stride);
+        const piece = memory.f32(yAt, count * stride);
+        copyRows(y, begin * outputs + column, outputs, piece, stride, width);
+      }
+    }
+  } finally {
+    if (ownScratch && !kernels.released) memory.free(base);
+  }
+  return y;
+}
+
+// Calls.
 
 /**
  * y = x·wᵀ + b for any number of rows. A row's y has the same bits in any number of rows, and on any number of threads.
@@ -72,14 +303,10 @@ export async function linearAsync(
   };
   // `out` is written last, when nothing can end the call any more.
   const steps = runLinear({ ...call, out: undefined }, stepFlopsOf(layer.kernels), true);
-  try {
-    const y = await runSlices(steps, linearFlops(layer.packed, call.rows), slices, expectActive);
-    expectActive();
-    out?.set(y);
-    return given ?? y;
-  } finally {
-    steps.return(undefined as never);
-  }
+  const y = await runSlices(steps, linearFlops(layer.packed, call.rows), slices, expectActive);
+  expectActive();
+  out?.set(y);
+  return given ?? y;
 }
 
 /** The sizes of a layer to plan memory for. */

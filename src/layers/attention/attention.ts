@@ -1,13 +1,15 @@
-// A layer of attention in linear memory.
+// A layer of attention in linear memory, and caches for it.
 
 import { readFields } from "../../base/util/arguments.ts";
-import { type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
+import { expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
 import { expectKernels, freeing, type Kernels } from "../../wasm/kernels.ts";
 import type { BlockLayer, Passes } from "../mixer/mixer.ts";
+import { CACHE_OPTIONS, type CacheOptions, checkCacheOptions, type KvCache, makeCache } from "../state/kv-cache.ts";
 import type { PageShape } from "../state/pages.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
 import { HEAD_PASSES } from "./head-passes.ts";
 import { HEADS, type HeadNorm, type HeadsLayer } from "./heads.ts";
+import { retentionOf } from "./kv-state.ts";
 import { createRotary, type Rotary } from "./rope.ts";
 import {
   type AttentionWeights,
@@ -132,3 +134,54 @@ function packHeads(
     rotary: config.rope && createRotary(config.rope),
   };
 }
+
+// Caches.
+
+/**
+ * The KV cache of one attention layer: keys and values of `batch` sequences, which always have the same length. All of its
+ * memory is allocated when it is made, in pages of 128 tokens, and freed by `release()`.
+ * @example
+ * import { createAttention, createCache, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2 }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const cache = createCache(attention, { maxSeqLen: 100 });
+ * console.log(cache.length, cache.bytes); // 0 10304: no token yet, and one page of 128 tokens
+ * kernels.release();
+ */
+export interface Cache extends KvCache {
+  /** @internal */
+  readonly attention: Attention;
+}
+
+/**
+ * Allocates a KV cache for an attention layer. If the layer has a window to the left, and no query attends later keys
+ * (`causal`, or `window.right` 0), the cache keeps only the pages that the window needs, however large `maxSeqLen` is; see
+ * `CacheOptions.truncatable`.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `NO_QUANTIZED` for
+ * formats other than "f32" with kernels that were loaded without `quantized`. Nothing is allocated then.
+ * @example
+ * import { attend, createAttention, createCache, loadKernels } from "headwise";
+ * const kernels = await loadKernels();
+ * const eye = { data: Float32Array.from({ length: 16 }, (_, i) => (i % 5 === 0 ? 1 : 0)), shape: [4, 4] };
+ * const attention = createAttention(kernels, { dModel: 4, numHeads: 2 }, { wq: eye, wk: eye, wv: eye, wo: eye });
+ * const cache = createCache(attention, { maxSeqLen: 100, batch: 2 });
+ * attend(attention, new Float32Array(2 * 3 * 4), { cache }); // three tokens of each sequence
+ * console.log(cache.length, cache.read().key.shape); // 3 [ 2, 2, 3, 2 ]
+ * kernels.release();
+ */
+export function createCache(attention: Attention, options: CacheOptions): Cache {
+  const where = "createCache";
+  expectMade(where, "attention", attention, ...LAYERS);
+  const { kernels, config, pageShape } = attention;
+  const given = readFields(where, "options", options, CACHE_OPTIONS);
+  const checked = checkCacheOptions(where, pageShape, given);
+  // After all arguments were read, which may run code of the caller's.
+  expectMade(where, "attention", attention, ...LAYERS);
+  expectKernels(where, kernels, "attention.kernels");
+  const retention = retentionOf(where, config, given.truncatable);
+  return makeCache<Cache>("Cache", where, kernels, pageShape, checked, retention, { attention });
+}
+
+/** What makes the layers that have caches. */
+const LAYERS = ["createAttention", "createLatentAttention"];

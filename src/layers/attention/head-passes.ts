@@ -3,12 +3,22 @@
 
 import { describe } from "../../base/util/errors.ts";
 import { chunksOf, copyRows, listRows, type RowList, type RowRun, rowsIn } from "../../base/util/rows.ts";
-import type { Steps } from "../../base/util/steps.ts";
+import { finish, type Steps } from "../../base/util/steps.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { linearFlops, type Rows } from "../linear/products.ts";
-import type { CheckedCall, MixerCall, PassCall, Passes, PassOptions, PreparedPass, Runs } from "../mixer/mixer.ts";
+import type {
+  CheckedCall,
+  MixerCall,
+  NextToken,
+  PassCall,
+  Passes,
+  PassOptions,
+  PreparedPass,
+  Runs,
+} from "../mixer/mixer.ts";
 import { createPageLayout } from "../state/pages.ts";
+import type { Pages } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
 import {
   appendKeys,
@@ -25,7 +35,7 @@ import {
   stridesOf,
   widthOf,
 } from "./heads.ts";
-import { seesLater } from "./positions.ts";
+import { seesLater } from "./mask.ts";
 import { fillTables } from "./rope.ts";
 import { type SegmentNeeds, scoreColumns, segmentFlops, segmentNeeds, workFloats } from "./segment.ts";
 import { type LayerFormats, PROJECTIONS } from "./weights.ts";
@@ -41,7 +51,7 @@ export function isInStep(config: CheckedConfig, call: CheckedCall): boolean {
 }
 
 /** Offsets of the parts of a pass in its scratch. */
-export interface PassPlaces {
+interface PassPlaces {
   /** [rows, dModel, kdim or vdim]; later the heads' outputs. */
   readonly x: number;
   /** The projected rows; later the outputs, in whole panels. */
@@ -191,7 +201,7 @@ function copyIn(
 const outputOf = ({ places, work: { attention, base } }: Pass): Rows => outputRows(attention, places, base);
 
 /** The outputs of a chunk: those of the output projection, or those of the heads if the layer has none. */
-export function outputRows(attention: HeadsLayer, { y, layer }: PassPlaces, base: number): Rows {
+function outputRows(attention: HeadsLayer, { y, layer }: PassPlaces, base: number): Rows {
   return attention.layer.linears.o
     ? { at: pointer.f32(base + y), stride: layer.stride.y }
     : { at: pointer.f32(base + layer.heads), stride: layer.stride.heads };
@@ -225,6 +235,31 @@ function headFlops(attention: HeadsLayer, call: MixerCall, stepFlops: number): n
   return flops;
 }
 
+/** The next token of a sequence, if queries, keys and values are one product. */
+function planNext(attention: HeadsLayer, pages: Pages): NextToken | undefined {
+  const { kernels, config, layer } = attention;
+  if (!layer.products.qkv || pages.ages) return undefined;
+  const needs = { tokens: 1, work: workFloats(pages.layout), keep: 0, bias: 0, scores: 0 };
+  const { places, bytes } = placePass(config, layer.formats, 1, [needs]);
+  const shape = layerShape(attention, places.layer.stride);
+  const width = widthOf(attention);
+  const stepFlops = Number.POSITIVE_INFINITY;
+  return {
+    ...{ bytes, width },
+    run(base, of, x, y) {
+      const floats = kernels.memory.floats();
+      const work = { attention, shape, places: places.layer, base, stepFlops, maps: undefined };
+      const runs = [{ of, begin: 0, end: 1, at: 0 }];
+      const from = { at: pointer.f32(base + places.x), stride: config.dModel };
+      const out = outputRows(attention, places, base);
+      floats.set(x, from.at / 4);
+      fillTables(work, runs, ({ tokens }) => tokens.positions);
+      finish(runAttention(work, runs, { x: from, out }));
+      y.set(floats.subarray(out.at / 4, out.at / 4 + width));
+    },
+  };
+}
+
 /** How `attend` runs layers of softmax heads. */
 export const HEAD_PASSES: Passes<HeadsLayer> = {
   check(where, { path }) {
@@ -233,4 +268,5 @@ export const HEAD_PASSES: Passes<HeadsLayer> = {
   },
   prepare: prepareHeads,
   flops: headFlops,
+  next: planNext,
 };

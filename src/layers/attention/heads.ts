@@ -4,17 +4,25 @@
 import { PAGE } from "../../../assembly/layout.ts";
 import { CHUNK_ROWS, type RowRun, rowsIn, tokenRunsOf } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import { ATTENTION_SHAPE_AT, type F32Ptr, NULL, type NullPtr, ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
-import { type Layout, pointer } from "../../wasm/memory.ts";
+import {
+  ATTENTION_SHAPE_AT,
+  type F32Ptr,
+  NORM_SHAPE_BYTES,
+  type NormShapePtr,
+  NULL,
+  type NullPtr,
+  ROPE_SHAPE_BYTES,
+  storeNormShape,
+} from "../../wasm/abi.ts";
+import type { Kernels } from "../../wasm/kernels.ts";
+import { Layout, pointer } from "../../wasm/memory.ts";
 import { wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import type { CallTokens, Mixer, MixerLayer, RotationPlaces, RunRows, Runs, Tap } from "../mixer/mixer.ts";
-import type { KvState } from "../state/state.ts";
 import { agePages, appendRows, pageTable, placeRows, storeRows } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
-import { onPages } from "./kv-state.ts";
-import { maskElements } from "./mask.ts";
-import type { Placement } from "./positions.ts";
+import { type KvState, onPages } from "./kv-state.ts";
+import { maskElements, type Placement } from "./mask.ts";
 import { fillTables, type RopeWithDim, rotateHeads } from "./rope.ts";
 import {
   attendSegment,
@@ -41,9 +49,6 @@ export interface HeadsLayer extends MixerLayer {
   readonly layer: PackedHeads;
 }
 
-/** Whether a layer is one of softmax heads. */
-export const isHeads = (layer: MixerLayer): layer is HeadsLayer => "layer" in layer;
-
 /** A layer that callers know to be one of softmax heads. */
 export const asHeads = (layer: MixerLayer): HeadsLayer => layer as HeadsLayer;
 
@@ -60,6 +65,65 @@ interface HeadNormVectors {
   readonly step: number;
   readonly gain: F32Ptr;
   readonly bias: F32Ptr | NullPtr;
+}
+
+/** Gains [headDim], or [heads, headDim], and biases of the same shape. */
+export interface HeadGains {
+  readonly gain: Float32Array;
+  readonly bias: Float32Array | undefined;
+}
+
+/** Offsets in the block of a head norm: its gains and biases, of one head or of each. */
+function placeHeadNorm({ numHeads, numKvHeads, headDim }: CheckedConfig, each: boolean) {
+  const layout = new Layout();
+  const place = (heads: number) => {
+    const length = each ? heads * headDim : headDim;
+    return { gain: layout.floats(length), bias: layout.floats(length) };
+  };
+  const places = { q: place(numHeads), k: place(numKvHeads), shape: layout.take(NORM_SHAPE_BYTES) };
+  return { places, bytes: layout.bytes };
+}
+
+/** Bytes of linear memory of a head norm. */
+export const headNormBytes = (config: CheckedConfig, each: boolean): number => placeHeadNorm(config, each).bytes;
+
+/** Copies gains and biases to the block at `at`, of headNormBytes, and returns what normalises by them. */
+export function packHeadNorm(
+  kernels: Kernels,
+  config: CheckedConfig,
+  { eps, each }: { readonly eps: number; readonly each: boolean },
+  gains: { readonly q: HeadGains; readonly k: HeadGains },
+  at: number,
+): HeadNorm {
+  const { numHeads, numKvHeads, headDim } = config;
+  const { memory, table } = kernels;
+  const { places } = placeHeadNorm(config, each);
+  const write = (place: number, values: Float32Array): F32Ptr => {
+    memory.f32(at + place, values.length).set(values);
+    return pointer.f32(at + place);
+  };
+  const normOf = (of: "q" | "k", heads: number) => {
+    const { gain, bias } = gains[of];
+    return {
+      heads,
+      step: each ? 4 * headDim : 0,
+      gain: write(places[of].gain, gain),
+      bias: bias ? write(places[of].bias, bias) : NULL,
+    };
+  };
+  const norms = { eps, q: normOf("q", numHeads), k: normOf("k", numKvHeads) };
+  const normalise = (of: "q" | "k", x: F32Ptr, stride: number, rows: number) => {
+    const { heads, step, gain, bias } = norms[of];
+    const shapeAt = (at + places.shape) as NormShapePtr;
+    storeNormShape(memory.view(), shapeAt, { n: headDim, stride, eps });
+    for (let head = 0; head < heads; head++) {
+      const row = pointer.f32(x + 4 * head * headDim);
+      const by = <P extends F32Ptr | NullPtr>(vector: P) =>
+        (vector === NULL ? NULL : pointer.f32(vector + head * step)) as P;
+      table.layer_norm_f32(row, row, by(gain), by(bias), shapeAt, 0, rows);
+    }
+  };
+  return Object.assign(normalise, norms);
 }
 
 /** A layer without its output projection, which gives what its heads give. */
@@ -290,6 +354,7 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   for (const run of runs) {
     const { tokens, pages, inStep } = run.of;
     const { where, masks, target } = tokens;
+    const own = { kernels, base, places: places.segment, call: shape, masks, target };
     for (const { at, ...placed } of segmentsOf(tokens, run, inStep, stepFlops)) {
       if (inStep) agePages(where, kernels, pages, placed.batchRow, pageOf(placed.position));
       const segment = {
@@ -299,8 +364,8 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
         pages: pageTable(pages, placed.batchRow),
         layout: pages.layout,
       };
-      yield* attendSegment(kernels, base, places.segment, shape, masks, target, segment, stepFlops, measure);
-      if (maps) readScores(kernels, base, places.segment, shape, masks, target, segment, stage, maps);
+      yield* attendSegment(own, segment, stepFlops, measure);
+      if (maps) readScores(own, segment, stage, maps);
     }
   }
   const heads = { at: pointer.f32(base + places.heads), stride: stride.heads };
@@ -433,6 +498,8 @@ function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, 
   normAndRotate(work, "q", rows);
   for (const run of runs) {
     const { tokens, pages } = run.of;
+    const { masks, target } = tokens;
+    const own = { kernels, base, places: places.segment, call: shape, masks, target };
     for (const { at, ...placed } of segmentsOf(tokens, run, false, stepFlops)) {
       const segment = {
         ...placed,
@@ -441,8 +508,7 @@ function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, 
         pages: pageTable(pages, placed.batchRow),
         layout: pages.layout,
       };
-      const { masks, target } = tokens;
-      const stored = storeShape(kernels, base, places.segment, shape, masks, target, segment, segment.kvLen, false);
+      const stored = storeShape(own, segment, segment.kvLen, false);
       const view = kernels.memory.view();
       view.setUint32(stored + ATTENTION_SHAPE_AT.bias, table + 4 * (zero - segment.position), true);
       view.setInt32(stored + ATTENTION_SHAPE_AT.biasHeadStride, stride, true);

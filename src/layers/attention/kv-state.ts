@@ -1,13 +1,20 @@
 // What layers of attention keep of a sequence: keys and values, or latents, in pages.
 
-import type { MixerLayer, Runs, StateMaker, StateOptions, StateRuns } from "../mixer/mixer.ts";
-import { checkCacheFormat } from "../state/formats.ts";
-import { type CacheOptions, checkCacheOptions, checkTruncatable, type KvCache, makeCache } from "../state/kv-cache.ts";
-import { createPageLayout, type PageShape } from "../state/pages.ts";
-import { createKvState, type KvState } from "../state/state.ts";
-import { pagesBytes, type Retention } from "../state/table.ts";
+import type { LayerState, MixerLayer, Runs, StateMaker, StateOptions, StateRuns } from "../mixer/mixer.ts";
+import { forkBytes, forkPages } from "../state/fork.ts";
+import {
+  type CacheOptions,
+  cacheOf,
+  checkCacheOptions,
+  checkTruncatable,
+  expectTruncatable,
+  type KvCache,
+  makeCache,
+} from "../state/kv-cache.ts";
+import { checkCacheFormat, createPageLayout, type PageShape } from "../state/pages.ts";
+import { leastLength, type Pages, pagesBytes, type Retention, settlePage } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
-import { seesLater } from "./positions.ts";
+import { seesLater } from "./mask.ts";
 
 /** What the cache of a layer keeps, by the option `truncatable`. */
 export function retentionOf(where: string, config: CheckedConfig, truncatable: number | undefined): Retention {
@@ -37,6 +44,41 @@ export function layerCache(where: string, { kernels, config, pageShape }: MixerL
   const checked = checkCacheOptions(where, pageShape, options);
   const retention = retentionOf(where, config, options.truncatable);
   return makeCache<KvCache>("Cache", "createCache", kernels, pageShape, checked, retention, {});
+}
+
+/** Keys and values, or latents, of a sequence. */
+export interface KvState extends LayerState {
+  readonly cache: KvCache;
+  readonly pages: Pages;
+}
+
+/** A state as pages. Throws for one without. */
+export function expectPages(where: string, state: LayerState): KvState {
+  if ("pages" in state) return state as KvState;
+  throw new RangeError(`${where}: session expected one whose layers keep pages of tokens, got a layer that keeps none`);
+}
+
+/** The state that consists of a cache. */
+export function createKvState(cache: KvCache): KvState {
+  const { kernels, pages, bytes } = cache;
+  return {
+    ...{ cache, pages, bytes, formats: pages.layout.formats },
+    get forkBytes() {
+      return forkBytes(pages);
+    },
+    begin: cache.begin,
+    commit: cache.commit,
+    settle: (past) => settlePage(kernels, pages, past),
+    nearest: (length, held) => (length < leastLength(pages, held).least ? 0 : length),
+    expectTruncatable: (length) => expectTruncatable(pages, length),
+    reserve: (length) => pages.sharing?.reserveCut("truncate", kernels, pages, length),
+    truncate: cache.truncate,
+    fork(where) {
+      cache.begin();
+      return createKvState(cacheOf("KvCache", "createKvCache", kernels, forkPages(where, kernels, pages), {}));
+    },
+    release: cache.release,
+  };
 }
 
 /** Keys and values, or latents, in pages. */

@@ -1,7 +1,105 @@
+// Which keys a query may attend: by its position, and by masks.
+
 import { shapeText } from "../../base/tensor/dtypes.ts";
 import { expectElements, readShape, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
-import { expectRecord, expectUint8Array } from "../../base/util/arguments.ts";
+import { expectInt, expectOneOf, expectRecord, expectUint8Array, readList } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
+import type { CheckedRules } from "./config.ts";
+
+/** The positions of queries relative to the keys, where neither a cache nor a past determines them. */
+export interface PlacementOptions {
+  /**
+   * "start": query 0 is at the position of key 0. "end": the last query is at the position of the last key. Required where
+   * the rules depend on positions (causal, window, ALiBi), qLen differs from kvLen, and there is no past.
+   */
+  readonly align?: "start" | "end";
+  /**
+   * How many keys of each sequence are real, [batch]. Those after them are padding, which no query attends. Where `attend` takes
+   * queries and keys from the same rows, padding is not computed, and its rows of y are zeros. Default all.
+   */
+  readonly kvLengths?: ArrayLike<number>;
+}
+
+/** Whether the position of a query affects which keys it attends, or how. */
+export function isPositional({ causal, window, slopes }: CheckedRules): boolean {
+  return causal || Number.isFinite(window.left) || Number.isFinite(window.right) || slopes !== undefined;
+}
+
+/** Whether a query may attend keys after its own position. */
+export function seesLater({ causal, window }: Pick<CheckedRules, "causal" | "window">): boolean {
+  return !causal && window.right > 0;
+}
+
+/** The position of a batch row's first query, and its number of keys. */
+export interface Placement {
+  readonly position: number;
+  readonly kvLen: number;
+}
+
+/**
+ * The positions of the queries of each batch row. With a past, they follow it. Without one, they begin at the first
+ * key, unless the numbers of queries and keys differ and the rules depend on positions: then `align` is required.
+ */
+export function placeQueries(
+  where: string,
+  { align, kvLengths }: PlacementOptions,
+  sizes: { readonly batch: number; readonly qLen: number; readonly kvLen: number; readonly past: number | undefined },
+  positional: boolean,
+): Placement[] {
+  const { batch, qLen, kvLen, past } = sizes;
+  const lengths = kvLengths === undefined ? undefined : expectLengths(where, kvLengths, batch, kvLen);
+  if (align !== undefined) expectOneOf(where, "align", align, ["start", "end"]);
+  if (past !== undefined && align !== undefined)
+    throw new RangeError(`${where}: align expected none after a past of ${past} keys, got "${align}"`);
+  if (past === undefined && positional && align === undefined && qLen !== kvLen)
+    throw new RangeError(
+      `${where}: align expected "start" or "end" because qLen (${qLen}) and kvLen (${kvLen}) differ, got undefined`,
+    );
+  return Array.from({ length: batch }, (_, b) => {
+    const length = lengths?.[b] ?? kvLen;
+    return { position: past ?? (align === "end" ? length - qLen : 0), kvLen: length };
+  });
+}
+
+/** Throws unless every row has all kvLen keys: padding that was appended to a cache would be attended by later calls. */
+export function refuseRagged(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): void {
+  if (expectLengths(where, kvLengths, batch, kvLen).every((length) => length === kvLen)) return;
+  throw new RangeError(`${where}: kvLengths expected none with a cache that this call appends to: use keep`);
+}
+
+function expectLengths(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): number[] {
+  const lengths = readList(where, "kvLengths", kvLengths, batch);
+  if (lengths.length !== batch)
+    throw new RangeError(`${where}: kvLengths expected one length per sequence (${batch}), got ${lengths.length}`);
+  return Array.from(lengths, (length, b) => expectInt(where, `kvLengths[${b}]`, length, 0, kvLen));
+}
+
+/**
+ * RoPE positions [batch·len] from those of a call ([len] or [batch, len]); by default start..start+len-1 for each row.
+ */
+export function expectPositions(
+  where: string,
+  positions: ArrayLike<number> | undefined,
+  batch: number,
+  len: number,
+  start: number,
+): Int32Array {
+  const all = new Int32Array(batch * len);
+  if (positions === undefined) return all.map((_, i) => start + (i % len));
+  const list = readList(where, "positions", positions, all.length);
+  const { length } = list;
+  if (length !== len && length !== batch * len)
+    throw new RangeError(
+      `${where}: positions expected ${batch === 1 ? len : `${len} or ${batch * len}`} integers, got ${length}`,
+    );
+  for (let i = 0; i < all.length; i++) {
+    const from = length === len ? i % len : i;
+    all[i] = expectInt(where, `positions[${from}]`, list[from], 0);
+  }
+  return all;
+}
+
+// Masks.
 
 /**
  * One boolean for each pair of a query and a key: rank 1 to 4, broadcast from the right to [batch, numHeads, qLen, kvLen]. A
@@ -125,16 +223,16 @@ function broadcast(where: string, name: string, { data, shape }: BooleanMask | T
   const most = [batch, numHeads, qLen, kvLen];
   const fits = (full: Dimensions) =>
     full.every((length, axis) => length === 1 || length === most[axis] || (axis === 3 && length < kvLen));
-  const full = [1, 1, 1, ...shape].slice(-4) as unknown as Dimensions;
+  const [keys = 1, rows = 1, heads = 1, sequences = 1] = [...shape].reverse();
+  const full: Dimensions = [sequences, heads, rows, keys];
   // In other libraries the first dimension counts sequences: [batch, kvLen] is padding, [batch, qLen, kvLen] and
   // [batch·numHeads, qLen, kvLen] are a mask of each sequence.
-  const [first = 0, ...rest] = shape;
-  const bySequence = [...(rank === 2 ? [first, 1, 1] : [batch, first / batch]), ...rest] as unknown as Dimensions;
-  const alsoFits = bySequence.length === 4 && fits(bySequence);
+  const bySequence: Dimensions = rank === 2 ? [rows, 1, 1, keys] : [batch, heads / batch, rows, keys];
+  const alsoFits = (rank === 2 || rank === 3) && fits(bySequence);
   const other = shapeText(bySequence);
   if (!fits(full)) fail(`a shape that broadcasts to ${shapeText(most)}${alsoFits ? `, such as ${other}` : ""}`);
   // With one sequence, both readings are the same.
-  if (alsoFits && (bySequence[0] as number) > 1)
+  if (alsoFits && bySequence[0] > 1)
     fail(`${shapeText(full)} (by ${rank === 2 ? "query" : "head"}) or ${other} (by sequence)`);
   return full;
 }

@@ -144,6 +144,16 @@ export function placeSegment(
   };
 }
 
+/** What the segments of a call share: its scratch at `base`, its rules and its masks. */
+export interface SegmentWork {
+  readonly kernels: Kernels;
+  readonly base: number;
+  readonly places: SegmentPlaces;
+  readonly call: CallShape;
+  readonly masks: CheckedMasks;
+  readonly target: MaskTarget;
+}
+
 /**
  * Runs rows begin..end of a segment of `shape` in place of its attention kernel, with the same bits: see measure.ts. Rows come in
  * ascending order.
@@ -162,19 +172,9 @@ const STEP_ROWS = 6;
  * The fused path: writes a segment's outputs, and its log-sum-exp rows [numHeads][tokens] at `places.lse`, in steps of
  * about `stepFlops`.
  */
-export function* attendSegment(
-  kernels: Kernels,
-  base: number,
-  places: SegmentPlaces,
-  call: CallShape,
-  masks: CheckedMasks,
-  target: MaskTarget,
-  segment: Segment,
-  stepFlops: number,
-  measure?: Measure,
-): Steps {
-  const keep = masks.keep.length > 0;
-  const shape = storeShape(kernels, base, places, call, masks, target, segment, segment.kvLen, keep);
+export function* attendSegment(of: SegmentWork, segment: Segment, stepFlops: number, measure?: Measure): Steps {
+  const { kernels, base, places, call, masks } = of;
+  const shape = storeShape(of, segment, segment.kvLen, masks.keep.length > 0);
   const attention = kernels.table[segment.layout.kernels.attention];
   const work = pointer.f32(base + places.work);
   const rows = call.numHeads * (segment.end - segment.begin);
@@ -205,21 +205,12 @@ export type ScoreStage = 0 | 1 | 2 | 3;
  * The unfused path: writes the scores of a segment at a stage to its rows of `into` [batch, numHeads, qLen, columns].
  * Keys that a row lacks (segment.kvLen < target.kvLen) are masked.
  */
-export function readScores(
-  kernels: Kernels,
-  base: number,
-  places: SegmentPlaces,
-  call: CallShape,
-  masks: CheckedMasks,
-  target: MaskTarget,
-  segment: Segment,
-  stage: ScoreStage,
-  into: Float32Array,
-): void {
+export function readScores(work: SegmentWork, segment: Segment, stage: ScoreStage, into: Float32Array): void {
+  const { kernels, base, places, call, masks, target } = work;
   const tokens = segment.end - segment.begin;
   const columns = scoreColumns(target.kvLen, call.extraKey !== NULL, call.zeroKey === 1);
   const keep = masks.keep.length > 0 || segment.kvLen < target.kvLen;
-  const shape = storeShape(kernels, base, places, call, masks, target, segment, target.kvLen, keep);
+  const shape = storeShape(work, segment, target.kvLen, keep);
   const scores = pointer.f32(base + places.scores);
   const { table } = kernels;
   for (let head = 0; head < call.numHeads; head++) {
@@ -232,12 +223,7 @@ export function readScores(
 
 /** Writes the shape of a segment, and its masks, to `places`. */
 export function storeShape(
-  { memory }: Kernels,
-  base: number,
-  places: SegmentPlaces,
-  call: CallShape,
-  masks: CheckedMasks,
-  target: MaskTarget,
+  { kernels: { memory }, base, places, call, masks, target }: SegmentWork,
   { batchRow, begin, end, position, kvLen: length, layout }: Segment,
   kvLen: number,
   keep: boolean,

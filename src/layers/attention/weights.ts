@@ -18,14 +18,14 @@ import { Layout, pointer } from "../../wasm/memory.ts";
 import type { LinearSize, PackedFormat, PackedLinear, WeightFormat } from "../linear/formats/format.ts";
 import {
   type CheckedLinear,
+  eachOf,
   expectActivations,
-  expectFormat,
   expectFormatLoaded,
+  expectFormats,
   expectVector,
   formatOf,
 } from "../linear/formats/formats.ts";
-import { packBlock } from "../linear/pack.ts";
-import { joinLinears, type LinearPlace, modeOf, placeLinears, storeLinear } from "../linear/products.ts";
+import { joinLinears, type LinearPlace, modeOf, packBlock, placeLinears, storeLinear } from "../linear/products.ts";
 import { type CheckedConfig, checkSinks } from "./config.ts";
 
 // The matrices and vectors of an attention layer, by name, with their sizes. Code that checks, packs, places or counts
@@ -41,11 +41,6 @@ interface Projections<T> {
   readonly k: T;
   readonly v: T;
   readonly o: T | undefined;
-}
-
-/** A record of one value for each matrix. */
-export function eachProjection<T>(create: (name: ProjectionName) => T): Record<ProjectionName, T> {
-  return Object.fromEntries(PROJECTIONS.map((name) => [name, create(name)])) as Record<ProjectionName, T>;
 }
 
 /** Outputs and inputs of each matrix. */
@@ -205,26 +200,7 @@ export function checkWeightOptions(
   { weights, activations }: WeightOptions,
 ): CheckedWeightOptions {
   const fast = expectActivations(where, `${path}activations`, activations);
-  return { formats: formatsOf(where, `${path}weights`, weights), fast };
-}
-
-function formatsOf(where: string, path: string, weights: WeightOptions["weights"]): Partial<LayerFormats> {
-  if (weights === undefined) return {};
-  if (weights === null || typeof weights !== "object") {
-    const format = expectFormat(where, path, weights);
-    return eachProjection(() => format);
-  }
-  const formats = readFields(where, path, weights, PROJECTIONS);
-  for (const [part, format] of Object.entries(formats)) expectFormat(where, `${path}.${part}`, format);
-  return formats;
-}
-
-/** The requested formats, and `otherwise` for the rest. */
-export function fillFormats(
-  formats: Partial<LayerFormats>,
-  otherwise: (name: ProjectionName) => PackedFormat,
-): LayerFormats {
-  return eachProjection((name) => formats[name] ?? otherwise(name));
+  return { formats: expectFormats(where, `${path}weights`, weights, PROJECTIONS), fast };
 }
 
 /** `expectFormatLoaded` for each format of a layer. */
@@ -303,11 +279,16 @@ export interface CheckedWeights {
 
 /** A copy of the weights' fields and of those of each matrix, each read once. Nothing is checked but what is read. */
 function readWeights(where: string, weights: AttentionWeights): AttentionWeights {
-  const given = readFields(where, "weights", weights, WEIGHT_FIELDS);
-  const read: Record<string, unknown> = { ...given };
+  // One type of both forms: which fields stand beside each other is checked later.
+  const read: { -readonly [Name in (typeof WEIGHT_FIELDS)[number]]?: AttentionWeights[Name] } = readFields(
+    where,
+    "weights",
+    weights,
+    WEIGHT_FIELDS,
+  );
   for (const name of ["wq", "wk", "wv", "wqkv", "wo"] as const)
-    if (given[name] !== undefined) read[name] = readMatrix(where, name, given[name]);
-  return read as unknown as AttentionWeights;
+    if (read[name] !== undefined) read[name] = readMatrix(where, name, read[name]);
+  return read as AttentionWeights;
 }
 
 /**
@@ -353,11 +334,11 @@ export function checkWeights(
     throw new RangeError(
       `${where}: biasK and biasV expected both or neither, got ${extraKey ? "biasK" : "biasV"} alone`,
     );
-  const linears = eachProjection(linear);
+  const linears = eachOf(PROJECTIONS, linear);
   return {
     ...{ layout, fast },
     linears,
-    formats: fillFormats(formats, (name) => formatOf(linears[name].w, quantized)),
+    formats: eachOf(PROJECTIONS, (name) => formats[name] ?? formatOf(linears[name].w, quantized)),
     vectors: {
       qNorm: gain("qNorm"),
       kNorm: gain("kNorm"),

@@ -6,7 +6,7 @@ import type { Steps } from "../../base/util/steps.ts";
 import { NULL, ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { segmentsOf } from "../attention/heads.ts";
-import type { Placement } from "../attention/positions.ts";
+import type { Placement } from "../attention/mask.ts";
 import { fillTables, rotateHeads } from "../attention/rope.ts";
 import {
   attendSegment,
@@ -173,21 +173,14 @@ export function placeLatentLayer(
   };
 }
 
-/** Offsets of a pass in its scratch: of its inputs [rows, dModel], its outputs in whole panels, and its layer. */
-interface LatentPassPlaces {
-  readonly x: number;
-  readonly y: number;
-  readonly layer: LatentPlaces;
-}
-
-/** The scratch of a pass with chunks of up to `rows` rows. */
+/** The scratch of a pass with chunks of up to `rows` rows: inputs `x` [rows, dModel], outputs `y` in whole panels, and its layer. */
 export function placeLatentPass(
   config: CheckedLatentConfig,
   formats: LatentFormats,
   rows: number,
   segments: readonly SegmentNeeds[],
   expansion: Expansion,
-): { places: LatentPassPlaces; bytes: number } {
+): { places: { readonly x: number; readonly y: number; readonly layer: LatentPlaces }; bytes: number } {
   const layout = new Layout();
   const x = layout.floats(rows * config.dModel);
   const y = layout.floats(rows * stridesOf(config).y);
@@ -364,6 +357,7 @@ export function* attendAbsorbed(work: LatentWork, runs: Runs, { x, out }: { x: R
   for (const run of runs) {
     const { tokens, pages } = run.of;
     const { masks, target } = tokens;
+    const own = { kernels, base, places: places.segment, call: shape, masks, target };
     for (const { at, ...placed } of segmentsOf(tokens, run, false, stepFlops)) {
       const segment = {
         ...placed,
@@ -372,15 +366,14 @@ export function* attendAbsorbed(work: LatentWork, runs: Runs, { x, out }: { x: R
         pages: pageTable(pages, placed.batchRow),
         layout: pages.layout,
       };
-      const settings = [kernels, base, places.segment] as const;
       if (maps || measure) {
         const seen = { ...segment, ...floatKeys(work, run.of, segment, maps ? target.kvLen : endOf(shape, segment)) };
-        const own = { ...shape, valueDim: floatKeySizes(config).valueDim };
-        if (maps) readScores(...settings, own, masks, target, seen, stage, maps);
+        const read = { ...own, call: { ...shape, valueDim: floatKeySizes(config).valueDim } };
+        if (maps) readScores(read, seen, stage, maps);
         // What this writes to `out` is overwritten by the sums.
-        if (measure) yield* attendSegment(...settings, own, masks, target, seen, stepFlops, measure);
+        if (measure) yield* attendSegment(read, seen, stepFlops, measure);
       }
-      yield* attendSegment(...settings, shape, masks, target, segment, stepFlops);
+      yield* attendSegment(own, segment, stepFlops);
     }
   }
   trace?.("sums", { at: pointer.f32(base + places.sums), stride: shape.outStride });
@@ -515,7 +508,8 @@ function* attendHeads(work: LatentWork, run: RowRun<PassCall>, expanded: Pages, 
   const strides = stridesOf(config);
   const { layout } = expanded;
   const { masks, target } = run.of.call;
-  const shape = expandedShape(config, layout.numKvHeads);
+  const call = expandedShape(config, layout.numKvHeads);
+  const own = { kernels, base, places: places.segment, call, masks, target };
   for (const { at, ...placed } of segmentsOf(run.of.call, run, false, stepFlops)) {
     const segment = {
       ...placed,
@@ -524,8 +518,8 @@ function* attendHeads(work: LatentWork, run: RowRun<PassCall>, expanded: Pages, 
       pages: pageTable(expanded, 0),
       layout,
     };
-    yield* attendSegment(kernels, base, places.segment, shape, masks, target, segment, stepFlops);
-    if (maps) readScores(kernels, base, places.segment, shape, masks, target, segment, 3, maps);
+    yield* attendSegment(own, segment, stepFlops);
+    if (maps) readScores(own, segment, 3, maps);
   }
 }
 

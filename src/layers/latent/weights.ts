@@ -19,13 +19,12 @@ import type { LinearSize, PackedFormat, PackedLinear, WeightFormat } from "../li
 import {
   type CheckedLinear,
   expectActivations,
-  expectFormat,
+  expectFormats,
   expectVector,
   FORMATS,
   formatOf,
 } from "../linear/formats/formats.ts";
-import { packBlock } from "../linear/pack.ts";
-import { type LinearPlace, modeOf, placeLinears, storeLinear } from "../linear/products.ts";
+import { type LinearPlace, modeOf, packBlock, placeLinears, storeLinear } from "../linear/products.ts";
 import type { CheckedLatentConfig } from "./config.ts";
 
 /**
@@ -71,7 +70,8 @@ const FIELDS = [...MATRICES, ...(["qNorm", "kvNorm", "bq", "bqDown", "bkvDown", 
 export type LatentFormats = Readonly<Record<"qDown" | "q" | "kvDown" | "k" | "v" | "o", PackedFormat>>;
 type LatentName = keyof LatentFormats;
 
-const NAMES: readonly LatentName[] = ["qDown", "q", "kvDown", "k", "v", "o"];
+/** The packed matrices. */
+export const LATENT_MATRICES: readonly LatentName[] = ["qDown", "q", "kvDown", "k", "v", "o"];
 
 /** The formats of a layer's weights, and whether the path "expanded" can be taken. */
 export interface LatentOptions {
@@ -88,27 +88,6 @@ export interface LatentOptions {
 
 /** Fields of LatentOptions. */
 export const LATENT_OPTIONS = ["weights", "activations", "expanded"] as const;
-
-/** A value for each packed matrix. */
-export function eachLatent<T>(create: (name: LatentName) => T): Record<LatentName, T> {
-  return Object.fromEntries(NAMES.map((name) => [name, create(name)])) as Record<LatentName, T>;
-}
-
-/** Checks formats, named `path` in errors: those that are requested. */
-export function checkLatentFormats(
-  where: string,
-  path: string,
-  weights: LatentOptions["weights"],
-): Partial<LatentFormats> {
-  if (weights === undefined) return {};
-  if (weights === null || typeof weights !== "object") {
-    const format = expectFormat(where, path, weights);
-    return eachLatent(() => format);
-  }
-  const formats = readFields(where, path, weights, NAMES);
-  for (const [name, format] of Object.entries(formats)) expectFormat(where, `${path}.${name}`, format);
-  return formats;
-}
 
 /** A matrix to be packed, in its layout. */
 interface LatentMatrix extends CheckedLinear, LinearSize {
@@ -170,9 +149,9 @@ export function checkLatentWeights(
   const given: Record<string, unknown> = { ...readFields(where, "weights", all, FIELDS) };
   for (const name of MATRICES) if (given[name] !== undefined) given[name] = readMatrix(where, name, given[name]);
   const layout = expectLayout(where, given.layout);
-  const chosen = checkLatentFormats(where, "options.weights", requested);
+  const chosen = expectFormats(where, "options.weights", requested, LATENT_MATRICES);
   const fast = expectActivations(where, "options.activations", activations);
-  const { numHeads, nopeDim, valueDim, kvLoraRank, qLoraRank, latentNorm } = config;
+  const { kvLoraRank, qLoraRank, latentNorm } = config;
 
   const unused = qLoraRank > 0 ? (["wq"] as const) : (["wqDown", "wqUp", "qNorm", "bqDown"] as const);
   for (const name of unused)
@@ -205,44 +184,64 @@ export function checkLatentWeights(
   const up = matrix("wkvUp");
   const o = matrix("wo", "bo");
 
-  const stored = (w: StoredTensor) => formatOf(w, quantized);
-  const upFormat = stored(up.w);
-  const formats: LatentFormats = {
-    qDown: qDown ? (chosen.qDown ?? stored(qDown.w)) : "f32",
-    q: chosen.q ?? stored(q.w),
-    kvDown: chosen.kvDown ?? stored(kvDown.w),
-    k: chosen.k ?? (FORMATS[upFormat].integers ? "f32" : upFormat),
-    v: chosen.v ?? upFormat,
-    o: chosen.o ?? stored(o.w),
-  };
-  const packed = (name: LatentName, linear: CheckedLinear & LinearSize): LatentMatrix => ({
-    ...{ ...linear, layout, format: formats[name] },
-  });
-  const perHead = nopeDim + valueDim;
-  const heads = Array.from({ length: numHeads }, (_, head) => head * perHead);
-  const keysOf = (begin: number) => cutOutputs(up.w, layout, begin, begin + nopeDim);
-  const turned = layout === "out-in" ? "in-out" : "out-in";
+  const formats = chooseFormats(chosen, { qDown, q, kvDown, o }, up, quantized);
+  const packed = (name: LatentName, linear: Sizeable): LatentMatrix => ({ ...linear, layout, format: formats[name] });
   return {
     formats,
     fast,
     qDown: qDown && packed("qDown", qDown),
     q: packed("q", q),
     kvDown: packed("kvDown", kvDown),
-    // The rows of W_uk of a head are its inputs here.
-    kAbsorbed: heads.map((begin) => ({
-      ...{ w: floatsOf(keysOf(begin)), bias: undefined, layout: turned, format: formats.k },
-      ...{ n: kvLoraRank, k: nopeDim },
-    })),
-    kExpanded: expanded
-      ? heads.map((begin) => packed("k", { w: keysOf(begin), bias: undefined, n: nopeDim, k: kvLoraRank }))
-      : [],
-    v: heads.map((begin) => {
-      const w = cutOutputs(up.w, layout, begin + nopeDim, begin + perHead);
-      return packed("v", { w, bias: undefined, n: valueDim, k: kvLoraRank });
-    }),
+    ...cutUp(config, up, layout, expanded === true, packed),
     o: packed("o", o),
     qNorm: qLoraRank > 0 ? gain("qNorm", qLoraRank) : undefined,
     kvNorm: gain("kvNorm", kvLoraRank),
+  };
+}
+
+type Sizeable = CheckedLinear & LinearSize;
+
+/** The chosen formats, and for the rest those that the matrices are stored in. */
+function chooseFormats(
+  chosen: Partial<LatentFormats>,
+  { qDown, q, kvDown, o }: Readonly<Record<"q" | "kvDown" | "o", Sizeable> & { qDown: Sizeable | undefined }>,
+  up: Sizeable,
+  quantized: boolean,
+): LatentFormats {
+  const stored = ({ w }: Sizeable) => formatOf(w, quantized);
+  return {
+    qDown: qDown ? (chosen.qDown ?? stored(qDown)) : "f32",
+    q: chosen.q ?? stored(q),
+    kvDown: chosen.kvDown ?? stored(kvDown),
+    k: chosen.k ?? (FORMATS[stored(up)].integers ? "f32" : stored(up)),
+    v: chosen.v ?? stored(up),
+    o: chosen.o ?? stored(o),
+  };
+}
+
+/** The matrices of each head in wkvUp. */
+function cutUp(
+  { numHeads, nopeDim, valueDim, kvLoraRank }: CheckedLatentConfig,
+  { w: up }: Sizeable,
+  layout: MatrixLayout,
+  expanded: boolean,
+  packed: (name: "k" | "v", linear: Sizeable) => LatentMatrix,
+): Pick<CheckedLatentWeights, "kAbsorbed" | "kExpanded" | "v"> {
+  const perHead = nopeDim + valueDim;
+  const heads = Array.from({ length: numHeads }, (_, head) => head * perHead);
+  const part = (from: number, to: number, n: number, k: number): Sizeable => ({
+    ...{ w: cutOutputs(up, layout, from, to), bias: undefined, n, k },
+  });
+  const keysOf = (begin: number, n: number, k: number) => part(begin, begin + nopeDim, n, k);
+  const turned = layout === "out-in" ? "in-out" : "out-in";
+  return {
+    // The rows of W_uk of a head are its inputs here.
+    kAbsorbed: heads.map((begin) => {
+      const keys = packed("k", keysOf(begin, kvLoraRank, nopeDim));
+      return { ...keys, w: floatsOf(keys.w), layout: turned };
+    }),
+    kExpanded: expanded ? heads.map((begin) => packed("k", keysOf(begin, nopeDim, kvLoraRank))) : [],
+    v: heads.map((begin) => packed("v", part(begin + nopeDim, begin + perHead, valueDim, kvLoraRank))),
   };
 }
 

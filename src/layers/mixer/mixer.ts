@@ -6,15 +6,13 @@ import type { Steps } from "../../base/util/steps.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import type { Layout } from "../../wasm/memory.ts";
 import type { CheckedConfig } from "../attention/config.ts";
-import type { CheckedMasks, MaskTarget } from "../attention/mask.ts";
-import type { Placement } from "../attention/positions.ts";
+import type { CheckedMasks, MaskTarget, Placement } from "../attention/mask.ts";
 import type { RopeWithDim, Rotary } from "../attention/rope.ts";
 import type { Measure, ScoreStage } from "../attention/segment.ts";
 import type { PackedLinear } from "../linear/formats/format.ts";
 import type { Rows } from "../linear/products.ts";
 import type { CacheOptions, KvCache } from "../state/kv-cache.ts";
 import type { PageShape } from "../state/pages.ts";
-import type { LayerState } from "../state/state.ts";
 import type { Pages } from "../state/table.ts";
 
 /** A layer in linear memory, as those see it who do not know its mixer. */
@@ -68,6 +66,35 @@ export interface Mixer<Layer extends MixerLayer = MixerLayer, State extends Laye
   ): RunRows<StateCall<State>>;
 }
 
+/**
+ * What a layer keeps of a sequence, whatever it is: a session owns one for each layer, and asks no more of it than this. What a call appends is part of it once `commit` is called; until then `begin` undoes it. Export and import
+ * read its pages (`export.ts`), so that only who uses them carries them.
+ */
+export interface LayerState {
+  /** Bytes of linear memory that were taken for it. All that it comes to need is reserved. */
+  readonly bytes: number;
+  /** The formats of its pages, as in PageLayout; 0 if it has none. */
+  readonly formats: number;
+  /** Bytes that `fork` takes now. */
+  readonly forkBytes: number;
+  /** Undoes what an uncommitted call left: every call begins with it. */
+  begin(): void;
+  /** Makes the token behind `past` others writable. Returns whether it changes nothing else: then only its position differs. */
+  settle(past: number): boolean;
+  /** Makes `tokens` more, which a call appended, part of what is held. */
+  commit(tokens: number): void;
+  /** The longest length up to `length` that it can go back to once it holds `held` tokens. */
+  nearest(length: number, held: number): number;
+  /** Throws unless it can go back to `length`. */
+  expectTruncatable(length: number): void;
+  /** Takes the memory that going back to `length` needs where it is shared, and frees what is not needed. */
+  reserve(length: number): void;
+  truncate(length: number): void;
+  /** A state with the same tokens, which shares its memory until one of both changes. Errors name `where`. */
+  fork(where: string): this;
+  release(): void;
+}
+
 /** Makes what layers keep of sequences of up to `maxSeqLen` tokens. */
 export interface StateMaker<Layer extends MixerLayer = MixerLayer, State extends LayerState = LayerState> {
   /** Bytes of linear memory of a state. */
@@ -86,6 +113,19 @@ export interface Passes<Layer extends MixerLayer = MixerLayer> {
   prepare(layer: Layer, calls: readonly MixerCall[], options: PassOptions): PreparedPass;
   /** The operations of all steps of about `stepFlops` for a call. */
   flops(layer: Layer, call: MixerCall, stepFlops: number): number;
+  /**
+   * Plans tokens that follow each other on these pages, one a call, whose keys come from their own row; undefined if each is planned
+   * as a call. Mixers may lack it.
+   */
+  next?(layer: Layer, pages: Pages): NextToken | undefined;
+}
+
+/** A token whose call was planned: bytes of scratch and floats of y, and no views, so that a plan keeps no memory of its own. */
+export interface NextToken {
+  readonly bytes: number;
+  readonly width: number;
+  /** Attends with the row `x` [dModel] in scratch at `base`, and writes `y` [width]. */
+  run(base: number, of: LayerCall, x: Float32Array, y: Float32Array): void;
 }
 
 // A layer on rows that stay in linear memory.

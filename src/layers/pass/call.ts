@@ -13,21 +13,23 @@ import { describe } from "../../base/util/errors.ts";
 import { expectMade } from "../../base/util/lifetime.ts";
 import type { RowSpan } from "../../base/util/rows.ts";
 import { expectKernels } from "../../wasm/kernels.ts";
-import type { Attention } from "../attention/attention.ts";
+import type { Attention, Cache } from "../attention/attention.ts";
 import type { CheckedConfig } from "../attention/config.ts";
 import { isInStep } from "../attention/head-passes.ts";
-import { checkMasks, type GivenMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import {
+  checkMasks,
   expectPositions,
+  type GivenMasks,
   isPositional,
+  type MaskOptions,
   type Placement,
   type PlacementOptions,
   placeQueries,
+  readMasks,
   refuseRagged,
-} from "../attention/positions.ts";
+} from "../attention/mask.ts";
 import type { CallTokens, CheckedCall, MixerCall, MixerLayer, Passes } from "../mixer/mixer.ts";
 import { expectFreeFor, expectKept, expectRoom } from "../state/kv-cache.ts";
-import type { Cache } from "./cache.ts";
 
 /** Options of one call of `attend`. */
 export interface AttendOptions extends MaskOptions, PlacementOptions {
@@ -123,10 +125,7 @@ interface CacheFacts {
 /** The options besides the cache. */
 export type CallOptions = Omit<AttendOptions, "cache">;
 
-/**
- * Checks a call on a layer in this thread: its handles and all its options. Nothing has changed if it throws.
- * `otherOptions` are further fields that the caller handles.
- */
+/** Checks a call on a layer in this thread: its handles and all its options. Nothing has changed if it throws. */
 export function checkAttend(where: string, attention: Attention, x: Float32Array, options: AttendOptions): AttendCall {
   return checkGiven(where, attention, readCall(where, x, options, ATTEND_OPTIONS));
 }
@@ -204,13 +203,8 @@ export function checkCall(
   const positions = config.rope
     ? expectPositions(where, options.positions, batch, qLen, cross ? 0 : past)
     : new Int32Array(0);
-  // Behind a length are padding rows, which are queries and keys in one, unless `align` moves queries against keys.
   const ragged = options.kvLengths !== undefined && !cross && !cache;
-  const realRows = ({ position, kvLen: length }: Placement, b: number): RowSpan => [
-    b * qLen,
-    b * qLen + (position === 0 ? length : qLen),
-  ];
-  const rows = ragged ? placements.map(realRows) : [[0, batch * qLen] as const];
+  const rows = ragged ? realRows(placements, qLen) : [[0, batch * qLen] as const];
   const out = options.out === undefined ? undefined : expectFloats(where, "out", options.out);
   if (out) expectOut(where, out, x.length, readsOf(x, options), true);
   return {
@@ -231,6 +225,11 @@ export function checkCall(
     masks: checkMasks(where, options, target),
     out,
   };
+}
+
+/** The rows that are no padding, which lies behind a length: queries and keys in one, unless `align` moves queries against keys. */
+function realRows(placements: readonly Placement[], qLen: number): RowSpan[] {
+  return placements.map(({ position, kvLen }, b) => [b * qLen, b * qLen + (position === 0 ? kvLen : qLen)]);
 }
 
 /** Fills the rows of `y`, of `width` floats, that are padding with zeros. */

@@ -45,8 +45,9 @@ export function stepFlopsOf({ threads }: Kernels): number {
 }
 
 /**
- * Runs all steps, of `all` operations together, and returns their result. `expectActive` throws if the call must not go
- * on; it runs after each yield to the event loop, and the caller runs it once more before it changes anything.
+ * Runs all steps, of `all` operations together, and returns their result; if it throws, they free what they hold. `expectActive`
+ * throws if the call must not go on; it runs after each yield to the event loop, and the caller runs it once more before it
+ * changes anything.
  */
 export async function runSlices<T>(
   steps: Steps<T>,
@@ -55,17 +56,21 @@ export async function runSlices<T>(
   expectActive: () => void,
 ): Promise<T> {
   let flops = 0;
-  for (let end = performance.now() + sliceMs; ; ) {
-    const { done, value } = steps.next();
-    if (done) {
-      onProgress?.(1);
-      return value;
+  try {
+    for (let end = performance.now() + sliceMs; ; ) {
+      const { done, value } = steps.next();
+      if (done) {
+        onProgress?.(1);
+        return value;
+      }
+      flops += value;
+      if (flops >= all || performance.now() < end) continue;
+      onProgress?.(flops / all);
+      await yieldToEventLoop();
+      expectActive();
+      end = performance.now() + sliceMs;
     }
-    flops += value;
-    if (flops >= all || performance.now() < end) continue;
-    onProgress?.(flops / all);
-    await yieldToEventLoop();
-    expectActive();
-    end = performance.now() + sliceMs;
+  } finally {
+    steps.return(undefined as never);
   }
 }

@@ -5,9 +5,8 @@ import { describe, showBytes } from "../../base/util/errors.ts";
 import { expectMade } from "../../base/util/lifetime.ts";
 import { expectKernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import { describeFormats } from "./formats.ts";
 import { expectNoHold, type KvCache } from "./kv-cache.ts";
-import { type PageCode, pageBytes } from "./pages.ts";
+import { describeFormats, type PageCode, pageBytes } from "./pages.ts";
 import { adoptPages, ageOf, appendRows, codeAt, firstPages, pageAddress, placeRows, storeRows } from "./table.ts";
 
 /** 128 tokens of every sequence of a cache, as bytes that can be stored anywhere. */

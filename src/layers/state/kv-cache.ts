@@ -8,8 +8,17 @@ import { expectAlive, type Handle, makeHandle, type Releasable } from "../../bas
 import { chunksOf } from "../../base/util/rows.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import { type CacheStage, checkCacheFormat, describeStages, expectStagesLoaded } from "./formats.ts";
-import { type CacheFormat, type CacheFormats, createPageLayout, type PageShape, type Stage } from "./pages.ts";
+import {
+  type CacheFormat,
+  type CacheFormats,
+  type CacheStage,
+  checkCacheFormat,
+  createPageLayout,
+  describeStages,
+  expectStagesLoaded,
+  type PageShape,
+  type Stage,
+} from "./pages.ts";
 import {
   allocatePages,
   beginPages,

@@ -1,14 +1,124 @@
-// A layer of a decoder on rows in linear memory.
+// What a pass through a model works in, and a layer on rows in linear memory: its attention, and its MLP or mixture of experts.
 
+import { PANEL } from "../../../assembly/layout.ts";
+import { exp } from "../../base/util/math.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import type { Rows } from "../../layers/linear/products.ts";
-import type { RunRows, Runs } from "../../layers/mixer/mixer.ts";
-import { pointer } from "../../wasm/memory.ts";
-import type { NormRole } from "../spec/spec.ts";
-import { runMlp, runMoe } from "./mlp.ts";
-import type { PackedBlock } from "./places.ts";
-import { addRows, type LayerSite, normRows, type RowWork } from "./rows.ts";
-import type { PassPlan } from "./scratch.ts";
+import { placeRotations } from "../../layers/attention/heads.ts";
+import type { RopeWithDim } from "../../layers/attention/rope.ts";
+import { wholePanels } from "../../layers/linear/formats/format.ts";
+import { type LinearScratch, placeLinearScratch, type Rows } from "../../layers/linear/products.ts";
+import type { RotationPlaces, RunRows, Runs, StateCall } from "../../layers/mixer/mixer.ts";
+import { NULL, ROUTE_SHAPE_BYTES, storeRouteShape } from "../../wasm/abi.ts";
+import { Layout, pointer } from "../../wasm/memory.ts";
+import type { MlpSpec, ModelSpec, MoeSpec, NormRole } from "../spec/spec.ts";
+import { type ModelPlaces, modelPointer, type PackedBlock, type PackedMlp, type PackedMoe } from "./model.ts";
+import { activateRows, addRows, type LayerSite, normRows, projectRows, ROW_SHAPE_BYTES, type RowWork } from "./rows.ts";
+
+/** What runs the attention of a layer, and its attention to the outputs of an encoder. */
+export interface LayerRun {
+  readonly self: RunRows<StateCall>;
+  readonly cross?: RunRows;
+}
+
+/** The scratch of a pass with chunks of up to `rows` rows. Offsets; rows lie `stride` floats apart. */
+export interface PassPlan<Run = LayerRun> {
+  readonly rows: number;
+  readonly stride: number;
+  /** Ids of the chunk's tokens, and their rows in the table of positions. */
+  readonly ids: number;
+  readonly positions: number;
+  /** The residual; what a branch reads, after its norm; what it computes. */
+  readonly residual: number;
+  readonly normed: number;
+  readonly branch: number;
+  readonly shape: number;
+  /** Tables of rotations, and the first of the layers that have them. */
+  readonly rotations: readonly (RotationPlaces & { readonly layer: number })[];
+  readonly linear: LinearScratch;
+  /** What runs the attention of each layer. */
+  readonly attention: readonly Run[];
+  readonly inner: number;
+  readonly moe: MoePlaces;
+  /** Narrowed rows before the head, [headRows, dim]; logits [headRows, vocabulary in whole panels]; chosen ones. */
+  readonly narrow: number;
+  readonly logits: number;
+  readonly headRows: number;
+  readonly topValues: number;
+  readonly topIds: number;
+  readonly bytes: number;
+}
+
+/** About how many floats of logits are computed at a time. */
+const LOGIT_FLOATS = 2 ** 22;
+
+/** The most logits of a row that a call can ask for. */
+export const MOST_TOP = 1024;
+
+/** What a plan is made for. */
+interface PlanSizes {
+  /** Rows of a chunk at most. */
+  readonly rows: number;
+  /** Rows that become logits, at most. */
+  readonly outputs: number;
+  /** What rotates in each layer, where layers share tables. */
+  readonly ropes?: readonly (RopeWithDim | undefined)[];
+}
+
+/**
+ * Plans a pass. `placeAttention` places what the attention of a layer works in for chunks of up to `rows` rows, with tables of
+ * rotations that layers share, and returns what runs it.
+ */
+export function planPass<Run>(
+  spec: ModelSpec,
+  { products }: Pick<ModelPlaces, "products">,
+  { rows, outputs, ropes = [] }: PlanSizes,
+  placeAttention: (layer: number, layout: Layout, rotations: RotationPlaces | undefined) => Run,
+): PassPlan<Run> {
+  const stride = wholePanels(spec.dModel);
+  const vocabulary = wholePanels(spec.vocabSize);
+  const headRows = Math.min(outputs, Math.max(1, Math.floor(LOGIT_FLOATS / vocabulary)));
+  const common = new Layout();
+  const moes = spec.blocks.flatMap(({ mlp }) => (mlp?.kind === "moe" ? mlp : []));
+  const dense = spec.blocks.flatMap(({ mlp }) => (mlp?.kind === "mlp" ? mlp : []));
+  const mlps = [...dense, ...moes.flatMap(({ expert, shared }) => (shared ? [expert, shared.mlp] : expert))];
+  const places = {
+    ids: common.floats(rows),
+    positions: common.floats(rows),
+    residual: common.floats(rows * stride),
+    normed: common.floats(rows * Math.max(stride, spec.embed.dim)),
+    branch: common.floats(rows * Math.max(stride, spec.embed.dim)),
+    shape: common.take(ROW_SHAPE_BYTES),
+    linear: placeLinearScratch(common, products, rows),
+  };
+  const rotations = new Map<string | undefined, PassPlan["rotations"][number]>();
+  const keys = ropes.map((rope) => JSON.stringify(rope));
+  for (const [layer, rope] of ropes.entries())
+    if (rope && !rotations.has(keys[layer]))
+      rotations.set(keys[layer], { ...placeRotations(common, rope, rows), layer });
+  const layouts: Layout[] = [];
+  // What a branch works in is not needed by the next one, so that all of them lie at the same place.
+  const next = () => {
+    const layout = new Layout();
+    layout.bytes = common.bytes;
+    layouts.push(layout);
+    return layout;
+  };
+  const attention = spec.blocks.map((_, layer) => placeAttention(layer, next(), rotations.get(keys[layer])));
+  const [mlpLayout, headLayout] = [next(), next()];
+  const plan = {
+    ...{ rows, stride, headRows, attention, rotations: [...rotations.values()] },
+    ...places,
+    inner: placeInner(mlpLayout, mlps, rows),
+    moe: placeMoeRows(mlpLayout, moes, rows, stride),
+    narrow: headLayout.floats(headRows * wholePanels(spec.embed.dim)),
+    logits: headLayout.floats(headRows * vocabulary),
+    topValues: headLayout.floats(MOST_TOP),
+    topIds: headLayout.floats(MOST_TOP),
+  };
+  return { ...plan, bytes: Math.max(...layouts.map(({ bytes }) => bytes)) };
+}
+
+// A layer.
 
 /** The rows of a chunk between layers. */
 export interface BlockRows {
@@ -53,21 +163,9 @@ export function* runBlock<Call>(
     norm(after, residual, residual);
   };
 
-  /**
-   * Shows the tap what a branch reads. These rows may be those of the residual, or be read again: what is returned undoes the tap's
-   * changes, and is called behind the branch.
-   */
-  const show = (site: LayerSite, { at, stride }: Rows): (() => void) | undefined => {
-    if (!tap) return undefined;
-    const { memory } = work.kernels;
-    const kept = memory.f32(at, count * stride).slice();
-    tap(site, { at, stride });
-    return () => memory.f32(at, kept.length).set(kept);
-  };
-
   tap?.("residPre", residual);
   let read = norm("attentionPre", normed, residual);
-  let undo = show("attnIn", read);
+  let undo = show(work, "attnIn", read, count);
   yield* attend(work.base, work.stepFlops, runs, { x: read, out: branch, tap, maps, measure });
   undo?.();
   norm("attentionPost", branch, branch);
@@ -83,7 +181,7 @@ export function* runBlock<Call>(
   if (!parallel) tap?.("residMid", residual);
   if (mlp || moe) {
     if (!parallel) read = norm("mlpPre", normed, residual);
-    undo = show("mlpIn", read);
+    undo = show(work, "mlpIn", read, count);
     if (mlp) yield* runMlp(work, mlp, plan.inner, branch, read, count);
     if (moe) yield* runMoe(work, moe, plan.moe, plan.inner, branch, read, count);
     undo?.();
@@ -92,4 +190,165 @@ export function* runBlock<Call>(
     add(read, "mlpAfter");
   }
   tap?.("residPost", residual);
+}
+
+/**
+ * Shows the tap what a branch reads. These rows may be those of the residual, or be read again: what is returned undoes the tap's
+ * changes, and is called behind the branch.
+ */
+function show(
+  { tap, kernels }: RowWork,
+  site: LayerSite,
+  { at, stride }: Rows,
+  count: number,
+): (() => void) | undefined {
+  if (!tap) return undefined;
+  const { memory } = kernels;
+  const kept = memory.f32(at, count * stride).slice();
+  tap(site, { at, stride });
+  return () => memory.f32(at, kept.length).set(kept);
+}
+
+// The MLP of a layer or of an expert, on rows in linear memory.
+
+/** Places what the largest of these MLPs computes first, in whole panels, for up to `rows` rows. */
+function placeInner(layout: Layout, mlps: readonly MlpSpec[], rows: number): number {
+  const strides = mlps.map(({ dim, gated }) => (gated ? 2 : 1) * wholePanels(dim));
+  return layout.floats(rows * Math.max(0, ...strides));
+}
+
+/** to = down(act(gate(from)) · up(from)); `inner` is the offset of what is between. */
+function* runMlp(work: RowWork, mlp: PackedMlp, inner: number, to: Rows, from: Rows, rows: number): Steps {
+  const { dim, inputs, gated, activation, down } = mlp;
+  const stride = PANEL * inputs.reduce((sum, { panels }) => sum + panels, 0);
+  const first = { at: pointer.f32(work.base + inner), stride };
+  yield* projectRows(work, inputs, first, from, rows);
+  activateRows(work, activation, first, gated ? pointer.f32(first.at + 4 * wholePanels(dim)) : NULL, dim, rows);
+  yield* projectRows(work, [down], to, first, rows);
+}
+
+// A mixture of experts on rows in linear memory: a router chooses, rows are gathered by expert, so that each expert is one
+// product for all of its tokens, and outputs are added up expert after expert, in the order of their numbers. So a token's sum
+// has one order, whatever other tokens there are.
+
+/** Offsets of what a mixture works in. */
+interface MoePlaces {
+  /** [rows, experts], in whole panels. */
+  readonly logits: number;
+  /** [rows, topK] each: experts, and their weights. */
+  readonly ids: number;
+  readonly weights: number;
+  readonly shape: number;
+  readonly scratch: number;
+  /** [rows · topK]: the places in `ids` of an expert's tokens. */
+  readonly slots: number;
+  /** [rows, dModel] each, in whole panels: an expert's tokens, and its outputs. */
+  readonly gathered: number;
+  readonly outputs: number;
+}
+
+/** Places what the largest of these mixtures works in, for up to `rows` rows of `stride` floats. */
+function placeMoeRows(layout: Layout, all: readonly MoeSpec[], rows: number, stride: number): MoePlaces {
+  const most = (of: (moe: MoeSpec) => number) => Math.max(0, ...all.map(of));
+  const topK = most((spec) => spec.topK);
+  const any = all.length > 0 ? 1 : 0;
+  return {
+    // At least a panel, for the projection whose sigmoid scales shared outputs.
+    logits: layout.floats(any * rows * wholePanels(most(({ experts }) => experts))),
+    ids: layout.floats(rows * topK),
+    weights: layout.floats(rows * topK),
+    shape: layout.take(ROUTE_SHAPE_BYTES),
+    scratch: layout.floats(most(({ experts, router }) => experts + 3 * router.groups)),
+    slots: layout.floats(rows * topK),
+    gathered: layout.floats(any * rows * stride),
+    outputs: layout.floats(any * rows * stride),
+  };
+}
+
+/** to = the weighted outputs of each row's experts, and of those that every row takes. */
+function* runMoe(
+  work: RowWork,
+  moe: PackedMoe,
+  places: MoePlaces,
+  inner: number,
+  to: Rows,
+  from: Rows,
+  rows: number,
+): Steps {
+  const { kernels, base } = work;
+  const { memory, table } = kernels;
+  const { topK, experts } = moe;
+  yield* runShared(work, moe, places, inner, to, from, rows);
+  const logits = { at: pointer.f32(base + places.logits), stride: PANEL * moe.gate.panels };
+  yield* projectRows(work, [moe.gate], logits, from, rows);
+  chooseExperts(work, moe, places, logits, rows);
+  const slotsOf = bySlots(memory.u32(base + places.ids, rows * topK), experts.length);
+  const slotsAt = modelPointer.i32(base + places.slots);
+  const gathered = { at: pointer.f32(base + places.gathered), stride: from.stride };
+  const outputs = { at: pointer.f32(base + places.outputs), stride: to.stride };
+  for (const [e, slots] of slotsOf) {
+    memory.u32(slotsAt, slots.length).set(slots);
+    table.gather_rows_f32(gathered.at, from.at, slotsAt, topK, from.stride, 0, slots.length);
+    yield* runMlp(work, experts[e] as PackedMlp, inner, outputs, gathered, slots.length);
+    const weights = pointer.f32(base + places.weights);
+    table.scatter_rows_f32(to.at, outputs.at, weights, slotsAt, topK, to.stride, 0, slots.length);
+  }
+}
+
+/** to = the outputs of the MLP that every row takes, or zeros. */
+function* runShared(
+  work: RowWork,
+  { shared, sharedGate }: PackedMoe,
+  places: MoePlaces,
+  inner: number,
+  to: Rows,
+  from: Rows,
+  rows: number,
+): Steps {
+  const { kernels, base } = work;
+  const { memory } = kernels;
+  if (!shared || sharedGate) memory.f32(to.at, rows * to.stride).fill(0);
+  if (!shared) return;
+  if (!sharedGate) {
+    yield* runMlp(work, shared, inner, to, from, rows);
+    return;
+  }
+  const gates = { at: pointer.f32(base + places.logits), stride: PANEL * sharedGate.panels };
+  yield* projectRows(work, [sharedGate], gates, from, rows);
+  const scales = Array.from({ length: rows }, (_, r) => sigmoid(memory.f32(gates.at + 4 * r * gates.stride, 1)[0]!));
+  const outputs = { at: pointer.f32(base + places.outputs), stride: to.stride };
+  yield* runMlp(work, shared, inner, outputs, from, rows);
+  for (const [r, scale] of scales.entries()) {
+    const rowOf = ({ at, stride }: Rows): Rows => ({ at: pointer.f32(at + 4 * r * stride), stride });
+    addRows(work, rowOf(to), rowOf(to), rowOf(outputs), scale, 1);
+  }
+}
+
+const sigmoid = (x: number) => 1 / (1 + exp(-x));
+
+/** Writes the experts of each row and their weights. */
+function chooseExperts(
+  { kernels, base }: RowWork,
+  { topK, router, experts, correction }: PackedMoe,
+  places: MoePlaces,
+  logits: Rows,
+  rows: number,
+): void {
+  const { score, renormalise, scale, groups, keepGroups, pairs } = router;
+  const at = modelPointer.routeShape(base + places.shape);
+  storeRouteShape(kernels.memory.view(), at, {
+    ...{ experts: experts.length, topK, stride: logits.stride, groups, keepGroups, scale },
+    sigmoid: score === "sigmoid" ? 1 : 0,
+    pairs: pairs ? 1 : 0,
+    renormalise: renormalise ? 1 : 0,
+  });
+  const [ids, weights] = [modelPointer.i32(base + places.ids), pointer.f32(base + places.weights)];
+  kernels.table.route_f32(ids, weights, logits.at, pointer.f32(base + places.scratch), correction, at, 0, rows);
+}
+
+/** The places of each chosen expert in the list of choices, by ascending expert. */
+function bySlots(ids: Uint32Array, experts: number): Map<number, number[]> {
+  const all = Array.from({ length: experts }, (): number[] => []);
+  for (const [slot, e] of ids.entries()) all[e]?.push(slot);
+  return new Map([...all.entries()].filter(([, slots]) => slots.length > 0));
 }

@@ -7,10 +7,9 @@ import { wholePanels } from "../../layers/linear/formats/format.ts";
 import type { Rows } from "../../layers/linear/products.ts";
 import { pointer } from "../../wasm/memory.ts";
 import { widthOfRows } from "../spec/spec.ts";
-import type { BlockRows } from "./block.ts";
+import type { BlockRows, PassPlan } from "./block.ts";
 import { type LoadedModel, modelPointer } from "./model.ts";
 import { addRows, embedRows, normRows, projectRows, type RowWork } from "./rows.ts";
-import type { PassPlan } from "./scratch.ts";
 
 // The rows that tokens begin with: those of the table, and what is added to them.
 

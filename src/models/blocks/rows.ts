@@ -21,8 +21,7 @@ import {
 import type { Kernels } from "../../wasm/kernels.ts";
 import { pointer } from "../../wasm/memory.ts";
 import type { ActivationSpec } from "../spec/spec.ts";
-import { modelPointer } from "./model.ts";
-import type { PackedNorm, PackedTable } from "./places.ts";
+import { modelPointer, type PackedNorm, type PackedTable } from "./model.ts";
 
 /** The kernels of a pass, and the scratch that its products share. */
 export interface RowWork {

@@ -1,13 +1,39 @@
+// Rows of tokens through all layers of a decoder, for any number of sessions at once: calls, and how they run.
+
 import { createFloats } from "../../base/tensor/tensor.ts";
 import { expectInt, expectOneOf, readFields, readList } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
-import { finish } from "../../base/util/steps.ts";
-import { checkSlices, SLICE_OPTIONS, type SliceOptions } from "../../layers/pass/slices.ts";
+import { CHUNK_ROWS, chunksOf, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
+import { finish, type Steps } from "../../base/util/steps.ts";
+import { fillTables } from "../../layers/attention/rope.ts";
+import type { Measure } from "../../layers/attention/segment.ts";
+import { linearFlops, type Rows } from "../../layers/linear/products.ts";
+import type { CallTokens, LayerCall, RunRows, StateCall } from "../../layers/mixer/mixer.ts";
+import { tokensBehind } from "../../layers/pass/call.ts";
+import {
+  checkSlices,
+  runSlices,
+  SLICE_OPTIONS,
+  type SliceOptions,
+  type Slices,
+  stepFlopsOf,
+} from "../../layers/pass/slices.ts";
 import { expectRoom } from "../../layers/state/kv-cache.ts";
-import type { OutputSink } from "../blocks/ends.ts";
-import { MOST_TOP } from "../blocks/scratch.ts";
-import { commitCalls, type ModelCall, runCalls, runModel } from "./pass.ts";
-import { expectSession, expectUnused, type Session } from "./session.ts";
+import { planToken, repeatCalls, type TokenCalls } from "../../wasm/token-calls.ts";
+import {
+  type BlockRows,
+  blockRows,
+  type LayerRun,
+  MOST_TOP,
+  type PassPlan,
+  planPass,
+  runBlock,
+} from "../blocks/block.ts";
+import { type EmbeddedTokens, embedTokens, type OutputSink, runHead } from "../blocks/ends.ts";
+import type { LoadedModel, PackedBlock } from "../blocks/model.ts";
+import type { LayerSite, RowWork } from "../blocks/rows.ts";
+import type { BlockSpec } from "../spec/spec.ts";
+import { expectReady, expectSession, expectUnused, type Session } from "./session.ts";
 
 /** Options of `forward`. */
 export interface ForwardOptions {
@@ -139,4 +165,272 @@ export function collectLogits(
     ids.set(found.ids, row.output * count);
   };
   return { result: { logits, ids }, sink };
+}
+
+// A pass: the tokens of all calls through all layers, in chunks of rows.
+
+/** Tokens that a session reads, and those of them whose rows become logits: the last `outputs`. */
+export interface ModelCall {
+  readonly where: string;
+  readonly session: Session;
+  /** Tokens that the session has, and the call was checked for. */
+  readonly past: number;
+  readonly ids: Int32Array;
+  readonly outputs: number;
+}
+
+/** A call, what attention needs to know of its tokens, and its first output among those of all calls. */
+interface PreparedCall extends EmbeddedTokens {
+  readonly call: ModelCall;
+  readonly tokens: CallTokens;
+  readonly firstOutput: number;
+}
+
+function prepareCall(call: ModelCall, firstOutput: number): PreparedCall {
+  const { where, session, ids, past } = call;
+  const { config } = (session.model.spec.blocks[0] as BlockSpec).mixer;
+  return { call, tokens: tokensBehind(where, config, past, ids.length), firstOutput, ids, past };
+}
+
+/** Plans by model: that of the last pass, which the next one often needs again. */
+const PLANS = new WeakMap<LoadedModel, { readonly key: string; readonly plan: PassPlan }>();
+
+function planOf(model: LoadedModel, calls: readonly ModelCall[], { maps, measures }: PassSettings): PassPlan {
+  const total = calls.reduce((sum, { ids }) => sum + ids.length, 0);
+  const most = Math.min(
+    ...model.weights.blocks.map(({ attention }) => attention.mixer.chunkRows(attention, CHUNK_ROWS)),
+  );
+  const rows = Math.min(total, most);
+  const outputs = Math.min(
+    rows,
+    calls.reduce((sum, each) => sum + each.outputs, 0),
+  );
+  // Keys of the one call whose weights are read or measured.
+  const [{ past, ids }] = calls as [ModelCall];
+  const reading = { kvLen: maps || measures ? past + ids.length : 0, maps: maps !== undefined };
+  const formats = calls.map(({ session }) => session.formats).join();
+  const key = `${rows} ${outputs} ${formats} ${reading.kvLen} ${reading.maps}`;
+  const known = PLANS.get(model);
+  if (known?.key === key) return known.plan;
+  const { spec, places, weights } = model;
+  // All sessions of a model have a source, or none.
+  const source = calls[0]?.session.source;
+  const ropes = source ? [] : weights.blocks.map(({ attention }) => attention.mixer.rope(attention));
+  const plan = planPass(spec, places, { rows, outputs, ropes }, (layer, layout, rotations): LayerRun => {
+    const block = weights.blocks[layer] as PackedBlock;
+    const own = calls.reduce((all, { session }) => all | session.stateOf(layer).formats, 0);
+    if (source) return source.plan(model, block, layout, rows, own);
+    const { attention } = block;
+    return { self: attention.mixer.plan(attention, layout, rows, own, reading, rotations) };
+  });
+  PLANS.set(model, { key, plan });
+  return plan;
+}
+
+/** How a pass runs. */
+export interface PassSettings {
+  /** Operations of a step. Default all. */
+  readonly stepFlops?: number;
+  /** Whether scratch is allocated for the pass alone, because other calls run between its steps. */
+  readonly ownScratch?: boolean;
+  readonly tap?: ModelTap | undefined;
+  /** Softmax weights of layers [numHeads, qLen, kvLen], for a single call; layers that are not in it give none. */
+  readonly maps?: ReadonlyMap<number, Float32Array> | undefined;
+  /** What measures the rows of attention of layers, for a single call. */
+  readonly measures?: ReadonlyMap<number, Measure> | undefined;
+}
+
+/** Sees the rows of a chunk at a site of layer `layer`, or of the embedding; `runs` says whose tokens they are. */
+export type ModelTap = (layer: number, site: LayerSite | "embed", rows: Rows, runs: ChunkRuns) => void;
+
+/**
+ * Runs the tokens of all calls, which have the same model, through all layers, and gives the rows that become logits to `sink`,
+ * in the order of the calls. The projections of all calls are one list of rows. Nothing has changed until the calls are
+ * committed.
+ */
+export function* runModel(
+  where: string,
+  model: LoadedModel,
+  calls: readonly ModelCall[],
+  sink: OutputSink,
+  { stepFlops = Number.POSITIVE_INFINITY, ownScratch = false, tap, maps, measures }: PassSettings = {},
+): Steps {
+  const { kernels, weights } = model;
+  const { memory } = kernels;
+  const plan = planOf(model, calls, { maps, measures });
+  for (const { session } of calls) for (const state of session.states) state.begin();
+  const base = ownScratch ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
+  try {
+    const { shape, linear } = plan;
+    const work: RowWork = { kernels, base, shape, linear, mode: weights.mode, stepFlops };
+    let outputs = 0;
+    const prepared = calls.map((call) => {
+      const firstOutput = outputs;
+      outputs += call.outputs;
+      return prepareCall(call, firstOutput);
+    });
+    const list = listRows(prepared, ({ call }) => [[0, call.ids.length]]);
+    for (const [begin, end] of chunksOf(list.total, plan.rows))
+      yield* runChunk(work, model, plan, list.runs(begin, end), sink, { tap, maps, measures });
+  } finally {
+    if (ownScratch && !kernels.released) memory.free(base);
+  }
+}
+
+type ChunkRuns = readonly RowRun<PreparedCall>[];
+
+/** The tokens of a chunk through all layers. */
+function* runChunk(
+  work: RowWork,
+  model: LoadedModel,
+  plan: PassPlan,
+  runs: ChunkRuns,
+  sink: OutputSink,
+  seen: Pick<PassSettings, "tap" | "maps" | "measures">,
+): Steps {
+  const rows = blockRows(plan, work.base);
+  yield* embedTokens(work, model, plan, rows, runs, rowsIn(runs));
+  seen.tap?.(0, "embed", rows.residual, runs);
+  for (const places of plan.rotations) {
+    const { attention } = model.weights.blocks[places.layer] as PackedBlock;
+    fillTables({ attention, places, base: work.base }, runs, ({ tokens }) => tokens.positions);
+  }
+  const token = callsOf(work, model, plan, runs, rows, seen);
+  if (token) yield* repeatCalls(work.kernels, token, (runs[0] as ChunkRuns[number]).of.past);
+  else yield* runLayers(work, model, plan, runs, rows, seen);
+  const outputs = runs.flatMap((run) => [...outputsOf(run)]);
+  yield* runHead(work, model, plan, rows, outputs, sink);
+}
+
+/** Runs the rows of a chunk through all layers. */
+function* runLayers(
+  work: RowWork,
+  { weights }: LoadedModel,
+  plan: PassPlan,
+  runs: ChunkRuns,
+  rows: BlockRows,
+  { tap, maps, measures }: Pick<PassSettings, "tap" | "maps" | "measures">,
+): Steps {
+  const { base, stepFlops } = work;
+  for (const [i, block] of weights.blocks.entries()) {
+    const own = runs.map((run): RowRun<StateCall> => {
+      const state = run.of.call.session.stateOf(i);
+      const { target } = run.of.tokens;
+      const tokens = { ...run.of.tokens, target: { ...target, numHeads: block.attention.config.numHeads } };
+      return { ...run, of: { tokens, state } };
+    });
+    const { self, cross } = plan.attention[i] as LayerRun;
+    const attendCross = (io: Parameters<RunRows>[3]): Steps => {
+      const calls = runs.map((run) => ({
+        ...run,
+        of: run.of.call.session.source?.callOf(i, run.of.tokens) as LayerCall,
+      }));
+      return (cross as RunRows)(base, stepFlops, calls, io);
+    };
+    const seen = {
+      tap: tap && ((site: LayerSite, at: Rows) => tap(i, site, at, runs)),
+      ...{ maps: maps?.get(i), measure: measures?.get(i) },
+    };
+    yield* runBlock({ ...work, ...seen }, block, plan, self, own, rows, rowsIn(runs), cross && attendCross);
+  }
+}
+
+/** Where the last token of a session worked, and its calls from the second one on: the first may be the only one in its place. */
+interface LastToken extends Pick<RowWork, "base" | "stepFlops"> {
+  readonly plan: PassPlan;
+  readonly calls: TokenCalls | undefined;
+}
+
+const LAST = new WeakMap<Session, LastToken>();
+
+/**
+ * The calls of the layers for a chunk that is a single token. Undefined if the host does more for it than to call kernels: it routes
+ * experts, puts latent attention together, takes or ages pages, attends to the outputs of an encoder, or shows rows.
+ */
+function callsOf(
+  work: RowWork,
+  model: LoadedModel,
+  plan: PassPlan,
+  runs: ChunkRuns,
+  rows: BlockRows,
+  { tap, maps, measures }: Pick<PassSettings, "tap" | "maps" | "measures">,
+): TokenCalls | undefined {
+  const [{ of }] = runs as [ChunkRuns[number]];
+  const { session, past, ids } = of.call;
+  if (plan.rows > 1 || ids.length > 1 || model.encoder || tap || maps || measures) return undefined;
+  if (!session.states.every((state) => state.settle(past))) return undefined;
+  const { kernels, base, stepFlops } = work;
+  const last = LAST.get(session);
+  const isSecond = last?.plan === plan && last.base === base && last.stepFlops === stepFlops;
+  if (isSecond && last.calls) return last.calls;
+  if (model.weights.blocks.some(({ moe, attention }) => moe || !attention.mixer.callsOnlyKernels)) return undefined;
+  const stepsAt = (position: number) => {
+    const call = { ...of.call, past: position };
+    return runLayers(work, model, plan, [{ of: prepareCall(call, 0), begin: 0, end: 1, at: 0 }], rows, {});
+  };
+  const calls = isSecond ? planToken(kernels, past, stepsAt) : undefined;
+  LAST.set(session, { plan, base, stepFlops, calls });
+  return calls;
+}
+
+/** The rows of a run that become logits: where they lie in the chunk, and which outputs they are. */
+function* outputsOf({ of: { call, firstOutput }, begin, end, at }: RowRun<PreparedCall>) {
+  const first = call.ids.length - call.outputs;
+  for (let token = Math.max(begin, first); token < end; token++)
+    yield { row: at + token - begin, output: firstOutput + token - first };
+}
+
+/** Adds what the calls read to their sessions: the last step of a pass. */
+export function commitCalls(calls: readonly ModelCall[]): void {
+  for (const { session, ids } of calls) {
+    for (const state of session.states) state.commit(ids.length);
+    // One by one: a call takes as many arguments as the stack has room for.
+    for (const id of ids) session.tokens.push(id);
+    session.changes.count++;
+  }
+}
+
+/**
+ * Runs the calls, whose tokens fit, in time slices and commits them. Until the promise settles, their sessions are in use. If it
+ * rejects, nothing has changed.
+ * @throws HeadwiseError `RELEASED`, or `IN_USE` for a session that another call is using or has changed.
+ */
+export async function runCalls(
+  where: string,
+  model: LoadedModel,
+  calls: readonly ModelCall[],
+  sink: OutputSink,
+  slices: Slices,
+): Promise<void> {
+  const { kernels } = model;
+  const expectActive = () => {
+    slices.signal?.throwIfAborted();
+    for (const { where, session } of calls) expectSession(where, session);
+  };
+  expectActive();
+  for (const { where, session, past } of calls) expectReady(where, session, past);
+  const all = passFlops(model, calls);
+  const steps = runModel(where, model, calls, sink, { stepFlops: stepFlopsOf(kernels), ownScratch: true });
+  for (const { session } of calls) session.holds.count++;
+  try {
+    await runSlices(steps, all, slices, expectActive);
+    expectActive();
+    commitCalls(calls);
+  } finally {
+    for (const { session } of calls) {
+      session.holds.count--;
+      // The next call would undo what is not committed; this frees copies of pages that had aged.
+      for (const state of session.states) state.begin();
+    }
+  }
+}
+
+/** About how many operations the products of these calls take: of all tokens, and of the rows that become logits. */
+export function passFlops(
+  model: LoadedModel,
+  calls: readonly { readonly ids: Pick<ModelCall["ids"], "length">; readonly outputs: number }[],
+): number {
+  const rows = calls.reduce((sum, { ids }) => sum + ids.length, 0);
+  const outputs = calls.reduce((sum, each) => sum + each.outputs, 0);
+  return rows * model.places.rowFlops + linearFlops(model.weights.head, outputs);
 }

@@ -1,7 +1,7 @@
 import { expectInt } from "../../base/util/arguments.ts";
 import { describe, underName } from "../../base/util/errors.ts";
+import { expectPages } from "../../layers/attention/kv-state.ts";
 import { type CachePage, exportPages, fillCache } from "../../layers/state/export.ts";
-import { expectPages } from "../../layers/state/state.ts";
 import { readIds, type TokenIds } from "./forward.ts";
 import { expectSession, expectUnused, type Session } from "./session.ts";
 

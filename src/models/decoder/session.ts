@@ -3,15 +3,13 @@ import { HeadwiseError, underName } from "../../base/util/errors.ts";
 import { expectAlive, expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
 import { readOptions } from "../../base/util/other-names.ts";
 import { KV_STATES } from "../../layers/attention/kv-state.ts";
-import type { BlockLayer, CallTokens, LayerCall, StateMaker } from "../../layers/mixer/mixer.ts";
+import type { BlockLayer, CallTokens, LayerCall, LayerState, StateMaker } from "../../layers/mixer/mixer.ts";
 import { type CacheOptions, expectNoHold } from "../../layers/state/kv-cache.ts";
-import type { LayerState } from "../../layers/state/state.ts";
 import { expectKernels } from "../../wasm/kernels.ts";
 import { LARGEST_MEMORY, type Layout } from "../../wasm/memory.ts";
-import { expectModel, type LoadedModel, type Model, reserve } from "../blocks/model.ts";
-import type { PackedBlock } from "../blocks/places.ts";
-import type { LayerRun } from "../blocks/scratch.ts";
-import { expectPositions, mostTokens } from "../spec/read-spec.ts";
+import type { LayerRun } from "../blocks/block.ts";
+import { expectModel, type LoadedModel, type Model, type PackedBlock, reserve } from "../blocks/model.ts";
+import { expectPositions, mostTokens } from "../spec/spec.ts";
 
 /**
  * A sequence of tokens that a model has read: the caches of all layers. The memory of `maxSeqLen` tokens is allocated when it
@@ -236,4 +234,49 @@ export function expectSession(where: string, session: Session): void {
 /** Throws IN_USE if an unfinished call is using the session. */
 export function expectUnused(where: string, { holds }: Session): void {
   expectNoHold(where, holds.count);
+}
+
+// Calls on a session that others may use at the same time.
+
+/**
+ * Throws IN_USE if another call has changed a session: if it no longer has `length` tokens, or has gone through other than `changes`
+ * changes, where that number is known.
+ */
+export function expectUnchanged(where: string, session: Session, length: number, changes?: number): void {
+  const { count } = session.changes;
+  if (session.length === length && (changes ?? count) === count) return;
+  const got = session.length === length ? "others" : session.length;
+  throw new HeadwiseError(
+    "IN_USE",
+    `${where}: session expected the ${length} tokens that it had, got ${got}: another call has changed it`,
+  );
+}
+
+/** Throws unless a session is free, and has the `length` tokens that it is known to have. */
+export function expectReady(where: string, session: Session, length: number, changes?: number): void {
+  expectSession(where, session);
+  expectUnused(where, session);
+  expectUnchanged(where, session, length, changes);
+}
+
+/** Runs `work` while the session is in use. */
+export async function holdSession<T>({ holds }: Session, work: () => Promise<T>): Promise<T> {
+  holds.count++;
+  try {
+    return await work();
+  } finally {
+    holds.count--;
+  }
+}
+
+/**
+ * Truncates a session to `to` tokens at the end of a generation, which left it with `length` tokens and `changes` changes. If it has
+ * others, its owner has released it or goes on with it, and it stays as it is.
+ * @throws HeadwiseError `OUT_OF_MEMORY` if it was forked meanwhile, and shares what is cut. It is then unchanged.
+ */
+export function forgetTokens(where: string, session: Session, length: number, to: number, changes: number): void {
+  const { model, holds } = session;
+  if (session.released || model.released || model.kernels.released) return;
+  if (session.length !== length || session.changes.count !== changes) return;
+  if (holds.count === 0) underName(where, () => session.truncate(to));
 }

@@ -10,12 +10,12 @@ import { finish } from "../../base/util/steps.ts";
 import type { Rows } from "../../layers/linear/products.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../../layers/pass/slices.ts";
 import { NULL } from "../../wasm/abi.ts";
+import { MOST_TOP } from "../blocks/block.ts";
 import { type OutputSink, runHead } from "../blocks/ends.ts";
 import type { LoadedModel } from "../blocks/model.ts";
 import { activateRows, normRows, projectRows, type RowWork } from "../blocks/rows.ts";
-import { MOST_TOP } from "../blocks/scratch.ts";
 import { readIds, type TokenIds } from "../decoder/forward.ts";
-import { mostTokens } from "../spec/read-spec.ts";
+import { mostTokens } from "../spec/spec.ts";
 import { type Encoder, expectEncoder, type Seq2Seq } from "./load.ts";
 import { type Output, runEncoder, type Sequence, statesTo, stemRows } from "./pass.ts";
 
@@ -190,12 +190,8 @@ export async function runSliced(
     slices.signal?.throwIfAborted();
     expectEncoder(where, model);
   };
-  try {
-    await runSlices(steps, all, slices, expectActive);
-    expectActive();
-  } finally {
-    steps.return(undefined);
-  }
+  await runSlices(steps, all, slices, expectActive);
+  expectActive();
 }
 
 /** Arrays for all rows, and what fills them. */

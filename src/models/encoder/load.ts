@@ -8,6 +8,7 @@ import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { expectMade } from "../../base/util/lifetime.ts";
 import { readOptions } from "../../base/util/other-names.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
+import { parseJson } from "../../base/util/strings.ts";
 import {
   type ModelFiles,
   type ModelSource,
@@ -15,28 +16,31 @@ import {
   openModelFiles,
   readTexts,
 } from "../../files/model-files.ts";
-import { checkConfig } from "../../layers/attention/config.ts";
 import { type WeightFormat, wholePanels } from "../../layers/linear/formats/format.ts";
-import { createPageLayout, type PageLayout } from "../../layers/state/pages.ts";
+import { createPageLayout } from "../../layers/state/pages.ts";
 import { pagesBytes } from "../../layers/state/table.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
-import type { LoadedModel } from "../blocks/model.ts";
-import type { FormatOf } from "../blocks/places.ts";
-import { packRelative } from "../blocks/relative.ts";
-import type { HfAttentionConfig } from "../families/attention-rules.ts";
-import { GENERATION } from "../families/facts.ts";
+import { type FormatOf, type LoadedModel, packRelative } from "../blocks/model.ts";
+import { type Fields, fieldsOf, GENERATION } from "../families/facts.ts";
 import { DECODERS, ENCODERS, GGUF_ENCODERS, HALVES } from "../families/index.ts";
-import type { GgufReader } from "../load/gguf.ts";
 import { type LoadModelOptions, loadWith } from "../load/load-model.ts";
 import type { EncoderParts } from "../load/pack-weights.ts";
 import { type ModelFormats, type PlanKind, planSpec, readFormats, uniformFormats } from "../load/plan-model.ts";
-import { resolveHead } from "../spec/check-tensors.ts";
-import { mostTokens, positionsOf, readDecoder } from "../spec/read-spec.ts";
-import type { ModelSpec } from "../spec/spec.ts";
-import type { Decoder } from "../spec/tensors.ts";
+import { checkHeads } from "../mixers/heads.ts";
+import { MIXERS } from "../mixers/mixers.ts";
+import type { GgufReader } from "../spec/read-gguf.ts";
+import { readDecoder } from "../spec/read-spec.ts";
+import {
+  type HeadsSpec,
+  type MixerSpec,
+  type ModelSpec,
+  mostTokens,
+  positionsOf,
+  type TokenRules,
+} from "../spec/spec.ts";
+import { type Decoder, resolveHead } from "../spec/tensors.ts";
 import { MOST_TOGETHER, stemBytes } from "./pass.ts";
-import { readTokenRules } from "./token-rules.ts";
 
 // The files of encoders and of models with two halves. Some encoders were written by programs that name the gains and biases of
 // norms differently; models with two halves are not read of GGUF.
@@ -108,8 +112,8 @@ function planTexts(
   texts: number = MOST_TOGETHER,
 ): MemoryPlan {
   const { weights, scratch } = planSpec(where, spec, formatOf, { rows: CHUNK_ROWS, outputs: 0, maxSeqLen: 1 });
-  const [{ attention }] = spec.blocks as readonly [(typeof spec.blocks)[number]];
-  const layout = pageLayoutOf(where, attention.config as HfAttentionConfig);
+  const [{ mixer }] = spec.blocks as readonly [(typeof spec.blocks)[number]];
+  const layout = pageLayoutOf(where, mixer);
   // A group of texts takes a page each, and one of them may begin a second one; a longer text is alone.
   const together = texts * pagesBytes(layout, 1, 1) + (tokens > PAGE ? pagesBytes(layout, 1, 2 * PAGE) : 0);
   const rows = tokens > CHUNK_ROWS ? 4 * tokens * wholePanels(spec.dModel) : 0;
@@ -139,7 +143,7 @@ const planHalvesFit: PlanKind =
     const reads = planTexts(where, first, formatsOf(encoder), source, 1);
     const writes = planSpec(where, spec, formatsOf(decoder), { maxSeqLen, rows: Math.min(CHUNK_ROWS, maxSeqLen) });
     const keys = spec.blocks.reduce(
-      (sum, { cross }) => sum + pagesBytes(pageLayoutOf(where, cross as HfAttentionConfig), 1, source),
+      (sum, { cross }) => sum + pagesBytes(pageLayoutOf(where, cross as HeadsSpec), 1, source),
       0,
     );
     const weights = reads.weights + writes.weights;
@@ -148,9 +152,9 @@ const planHalvesFit: PlanKind =
     return { total: weights + sessions + scratch, text: `${weights} of weights, ${session}, ${scratch} of calls` };
   };
 
-function pageLayoutOf(where: string, { fused: _, ...config }: HfAttentionConfig): PageLayout {
-  return createPageLayout(checkConfig(where, config));
-}
+/** The pages of a mixer that encodes. */
+const pageLayoutOf = (where: string, mixer: MixerSpec) =>
+  createPageLayout(checkHeads(where, (mixer as HeadsSpec).config));
 
 /** A whole encoder: its weights, packed in linear memory until `release()`. */
 export interface Encoder extends LoadedModel<"Encoder"> {
@@ -239,11 +243,9 @@ export function readEncoder(where: string, config: string | object): Decoder {
 
 /** A model whose sequences are run as a whole. `field` is where its file states the type. */
 function asEncoder(where: string, { spec, ...rest }: Decoder, field: string): Decoder {
-  if (spec.blocks.some(({ attention }) => attention.kind === "latent"))
-    throw new HeadwiseError(
-      "BAD_FILE",
-      `${where}: ${field} expected one without latent attention, got ${describe(spec.type)}`,
-    );
+  const other = spec.blocks.map(({ mixer }) => MIXERS[mixer.kind].decodesOnly).find((each) => each !== undefined);
+  if (other !== undefined)
+    throw new HeadwiseError("BAD_FILE", `${where}: ${field} expected one without ${other}, got ${describe(spec.type)}`);
   const most = Math.min(spec.maxSeqLen ?? Number.POSITIVE_INFINITY, mostTokens(spec));
   return { ...rest, spec: { ...spec, maxSeqLen: Number.isFinite(most) ? most : undefined } };
 }
@@ -376,4 +378,55 @@ export function planEncoder(config: string | object, sizes: EncoderPlanSizes = {
   const { tokens = plannedTokens(spec) } = given;
   expectInt(where, "tokens", tokens, 1, spec.maxSeqLen ?? Number.MAX_SAFE_INTEGER);
   return planTexts(where, spec, uniformFormats(formats), tokens);
+}
+
+// Tokens that the files of Whisper leave out or ask for, as transformers applies them: suppress_tokens, begin_suppress_tokens and
+// forced_decoder_ids of generation_config.json, or without that file of config.json.
+
+/** Reads the rules of a model with `vocabSize` tokens from the text of a file of this name; undefined for one without any. */
+function readTokenRules(where: string, name: string, json: string, vocabSize: number): TokenRules | undefined {
+  const file = fieldsOf("JSON", parseJson(where, name, json), `${where}: ${name}`);
+  const always = readList(file, "suppress_tokens");
+  const atBegin = readList(file, "begin_suppress_tokens");
+  const forced = readForced(file, vocabSize);
+  if (always.length + atBegin.length + forced.size === 0) return undefined;
+  const forcedEnd = Math.max(-1, ...forced.keys()) + 1;
+  return (read) => {
+    // The first token that is neither read nor forced. Where a session has tokens already, positions are beyond `read`: it goes on.
+    const begin = Math.max(read, forcedEnd);
+    return ([ids = []], { data: logits }) => {
+      const position = ids.length;
+      for (const id of position === begin ? [...always, ...atBegin] : always)
+        if (id < logits.length) logits[id] = Number.NEGATIVE_INFINITY;
+      const id = forced.get(position);
+      if (id !== undefined) logits.fill(Number.NEGATIVE_INFINITY)[id] = 0;
+    };
+  };
+}
+
+const isId = (value: unknown): value is number => Number.isInteger(value) && (value as number) >= 0;
+
+/** Ids; those outside the vocabulary have no effect. */
+function readList(file: Fields, name: string): readonly number[] {
+  const list = file.list(name) ?? [];
+  const wrong = list.find((id) => !isId(id));
+  if (wrong === undefined && list.every(isId)) return list;
+  throw file.refusal(name, "a list of token ids", wrong);
+}
+
+/** Ids by the positions that they are forced at: pairs, of which an id may be null for a position that is free. */
+function readForced(file: Fields, vocabSize: number): ReadonlyMap<number, number> {
+  const forced = new Map<number, number>();
+  for (const pair of file.list("forced_decoder_ids") ?? []) {
+    const [position, id, ...more] = Array.isArray(pair) ? (pair as unknown[]) : [];
+    const isFree = id === null || id === undefined;
+    if (!isId(position) || more.length > 0 || !(isFree || (isId(id) && id < vocabSize)))
+      throw file.refusal(
+        "forced_decoder_ids",
+        `pairs of a position and an id below ${vocabSize}`,
+        Array.isArray(pair) ? `[${pair.join(", ")}]` : pair,
+      );
+    if (!isFree) forced.set(position, id as number);
+  }
+  return forced;
 }

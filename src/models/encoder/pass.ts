@@ -12,12 +12,10 @@ import { createPageLayout } from "../../layers/state/pages.ts";
 import { pagesAt, pagesBytes } from "../../layers/state/table.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { aligned, Layout, pointer } from "../../wasm/memory.ts";
-import { type BlockRows, blockRows, runBlock } from "../blocks/block.ts";
+import { type BlockRows, blockRows, type PassPlan, planPass, runBlock } from "../blocks/block.ts";
 import { type EmbeddedTokens, embedTokens } from "../blocks/ends.ts";
-import type { LoadedModel, ModelHalf, ModelWeights } from "../blocks/model.ts";
-import type { PackedBlock } from "../blocks/places.ts";
+import type { LoadedModel, ModelHalf, ModelWeights, PackedBlock } from "../blocks/model.ts";
 import { activateRows, normRows, projectRows, ROW_SHAPE_BYTES, type RowWork } from "../blocks/rows.ts";
-import { type PassPlan, planPass } from "../blocks/scratch.ts";
 import type { ModelSpec } from "../spec/spec.ts";
 
 /** The tokens of a sequence, and their types. */

@@ -3,12 +3,11 @@ import { describe, underName } from "../../base/util/errors.ts";
 import { CHUNK_ROWS, chunksOf, listRows } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { type BothWays, planBothWays } from "../../layers/attention/heads.ts";
-import { layerCache, onPages } from "../../layers/attention/kv-state.ts";
+import { type KvState, layerCache, onPages } from "../../layers/attention/kv-state.ts";
 import { checkMasks } from "../../layers/attention/mask.ts";
 import type { BlockLayer, CallTokens, StateRuns } from "../../layers/mixer/mixer.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../../layers/pass/slices.ts";
 import type { KvCache } from "../../layers/state/kv-cache.ts";
-import type { KvState } from "../../layers/state/state.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { expectModel } from "../blocks/model.ts";
 import {
@@ -76,8 +75,6 @@ export async function readSource(
   } catch (error) {
     for (const cache of caches) cache.release();
     throw error;
-  } finally {
-    steps.return(undefined);
   }
 }
 
@@ -158,7 +155,7 @@ function sourceOf(where: string, model: Seq2Seq, caches: readonly KvCache[], len
 function crossTokens(where: string, { spec }: Seq2Seq, qLen: number, kvLen: number): CallTokens {
   const rows = [[0, qLen]] as const;
   const keyRows = [[0, kvLen]] as const;
-  const { numHeads } = (spec.blocks[0] as Seq2Seq["spec"]["blocks"][number]).attention.config;
+  const { numHeads } = (spec.blocks[0] as Seq2Seq["spec"]["blocks"][number]).mixer.config;
   const target = { batch: 1, numHeads, qLen, kvLen };
   return {
     ...{ where, batch: 1, qLen, newKeys: kvLen, past: 0, rows, keyRows, target },

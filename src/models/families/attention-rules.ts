@@ -92,6 +92,8 @@ interface Named {
 
 /** How the attention of a model differs from that of Llama. */
 export interface AttentionRules extends Named {
+  /** The kind of mixers that these rules are for. */
+  readonly kind?: "heads";
   /** What reads whole models, where that is not `loadModel`. */
   readonly reader?: "loadEncoder" | "loadSeq2Seq";
   readonly names?: Partial<FieldNames>;
@@ -128,7 +130,7 @@ export interface AttentionRules extends Named {
 
 /** How the latent attention (MLA) of a model differs from that of DeepSeek-V2. */
 export interface LatentRules extends Named {
-  readonly isLatent: true;
+  readonly kind: "latent";
   /** The file's `rope_interleave` says how components are paired: false for halves. Default: they are interleaved. */
   readonly statesPairing?: true;
   /** Base of RoPE where the file states none. Default: it must. */

@@ -9,12 +9,12 @@ import { type Family, GATED_MLP, type MoeNames } from "./family.ts";
 const attention2: LatentRules = {
   types: "deepseek_v2",
   gguf: { names: "deepseek2" },
-  isLatent: true,
+  kind: "latent",
   theta: 10_000,
 };
-const attention3: LatentRules = { types: "deepseek_v3", isLatent: true, theta: 10_000, statesPairing: true };
+const attention3: LatentRules = { types: "deepseek_v3", kind: "latent", theta: 10_000, statesPairing: true };
 
-export const latents: readonly LatentRules[] = [attention2, attention3, { types: "kimi_k2", isLatent: true }];
+export const latents: readonly LatentRules[] = [attention2, attention3, { types: "kimi_k2", kind: "latent" }];
 
 /** Reads experts whose scores become weights by `router`: what absent fields stand for is `absent`. */
 export function readDeepSeek(

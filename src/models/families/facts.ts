@@ -122,6 +122,27 @@ export function fieldsOf(title: string, value: unknown, where: string = WHERE): 
   };
 }
 
+/**
+ * Runs the checks of `createAttention` or `createLatentAttention` on a configuration from a file. An error names what the file
+ * calls the field: `nameOf` gives that for the name of ours, if there is one.
+ */
+export function checkFileConfig(where: string, check: () => void, nameOf: (ours: string) => string | undefined): void {
+  try {
+    check();
+  } catch (cause) {
+    const { message } = cause as Error;
+    const [, ours = "", rest = ""] = /^\w+: (.+?)( expected .*)$/s.exec(message) ?? [];
+    const theirs = nameOf(ours);
+    const name = theirs === undefined ? ours : `${theirs} (${ours})`;
+    throw new HeadwiseError("BAD_FILE", `${where}: ${name}${rest}`, { cause });
+  }
+}
+
+/** The fields that have a value: a layer without biases has no fields for them. */
+export function present<T extends object>(fields: T): T {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T;
+}
+
 /** An attention of an encoder-decoder model: self-attention of the encoder or decoder, or the decoder's cross-attention. */
 export type HfPart = "encoder" | "decoder" | "cross";
 

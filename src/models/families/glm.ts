@@ -25,7 +25,7 @@ const attentionMoe: AttentionRules = {
 };
 
 export const layers: readonly AttentionRules[] = [attention, attention4, attentionMoe];
-export const latents: readonly LatentRules[] = [{ types: "glm4_moe_lite", isLatent: true, statesPairing: true }];
+export const latents: readonly LatentRules[] = [{ types: "glm4_moe_lite", kind: "latent", statesPairing: true }];
 
 export const biases: Biases = [["glm glm4 glm4_moe", (facts) => (facts.flag("attention_bias", false) ? ["qkv"] : [])]];
 

@@ -146,7 +146,7 @@ export const layers: readonly AttentionRules[] = [
   },
 ];
 
-export const latents: readonly LatentRules[] = [{ types: "youtu", isLatent: true, statesPairing: true }];
+export const latents: readonly LatentRules[] = [{ types: "youtu", kind: "latent", statesPairing: true }];
 
 /** The `model_type` of each tower of a model, where the file of the tower does not state it. */
 interface Towers {

@@ -7,18 +7,17 @@ import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/slices.ts";
 import type { OutputSink } from "../blocks/ends.ts";
 import type { LoadedModel } from "../blocks/model.ts";
-import { checkModelCall, type TokenIds } from "../decoder/forward.ts";
-import { expectReady, forgetTokens, type ModelCall, runCalls } from "../decoder/pass.ts";
-import { expectSession, type Session } from "../decoder/session.ts";
+import { checkModelCall, type ModelCall, runCalls, type TokenIds } from "../decoder/forward.ts";
+import { expectReady, expectSession, forgetTokens, type Session } from "../decoder/session.ts";
 import {
   checkGeneration,
   createPace,
+  forgettable,
   type GeneratedToken,
   type GenerateOptions,
   type GenerationEnd,
 } from "./generate.ts";
 import { type Choice, chooseToken, SAMPLING_OPTIONS } from "./sampling.ts";
-import { forgettable } from "./speculate.ts";
 
 /** A generation among others. */
 export interface GenerationJob extends Omit<GenerateOptions, "draft" | "signal" | "sliceMs"> {
@@ -96,7 +95,7 @@ export async function* generateMany<Job extends GenerationJob>(
   const { maxJobs, ...sliced } = readFields(where, "options", options, ["signal", "sliceMs", "maxJobs"]);
   const most = maxJobs === undefined ? Number.POSITIVE_INFINITY : expectInt(where, "maxJobs", maxJobs);
   const slices = checkSlices(where, sliced);
-  const queue = createJobQueue(where, jobs, slices.signal);
+  const queue = new JobQueue(where, jobs, slices.signal);
   const pace = createPace(slices);
   const running: Running<Job>[] = [];
   let model: LoadedModel | undefined;
@@ -130,24 +129,7 @@ export async function* generateMany<Job extends GenerationJob>(
         if (!running.some((one) => endOf(one)?.reason === "error")) throw error;
         continue;
       }
-      const waiting = new Set(chosen.map(([one]) => one));
-      try {
-        for (const [one, choice] of chosen) {
-          waiting.delete(one);
-          const failed = "reason" in choice;
-          if (failed || one.stops.has(choice.id)) {
-            running.splice(running.indexOf(one), 1);
-            yield { job: one.job, end: failed ? choice : { reason: "stop", stopId: choice.id, ...one.seeded } };
-          } else {
-            one.count++;
-            one.unread = Int32Array.of(choice.id);
-            yield { job: one.job, token: choice };
-          }
-        }
-      } finally {
-        // Left between the tokens of a step: of those that were not given, the last token before is unread again.
-        forgetLast(waiting);
-      }
+      yield* give(chosen, running);
     }
   } catch (error) {
     // What the source throws besides would hide this error.
@@ -155,6 +137,31 @@ export async function* generateMany<Job extends GenerationJob>(
     throw error;
   } finally {
     await queue.close();
+  }
+}
+
+/** Gives what a step has chosen; jobs that end with it leave those that run. */
+function* give<Job extends GenerationJob>(
+  chosen: readonly Outcome<Job>[],
+  running: Running<Job>[],
+): Generator<GenerationEvent<Job>, void, void> {
+  const waiting = new Set(chosen.map(([one]) => one));
+  try {
+    for (const [one, choice] of chosen) {
+      waiting.delete(one);
+      const failed = "reason" in choice;
+      if (failed || one.stops.has(choice.id)) {
+        running.splice(running.indexOf(one), 1);
+        yield { job: one.job, end: failed ? choice : { reason: "stop", stopId: choice.id, ...one.seeded } };
+      } else {
+        one.count++;
+        one.unread = Int32Array.of(choice.id);
+        yield { job: one.job, token: choice };
+      }
+    }
+  } finally {
+    // Left between the tokens of a step: of those that were not given, the last token before is unread again.
+    forgetLast(waiting);
   }
 }
 
@@ -248,98 +255,99 @@ async function step<Job>(
 
 // The jobs of generateMany as they come from a list or from an asynchronous source.
 
-/** Jobs in the order in which they come. */
-interface JobQueue<Job> {
+/** An asynchronous source is not asked for more while so many of its jobs wait. */
+const MOST_WAITING = 64;
+
+/** Jobs in the order in which they come: a list is read as jobs are taken, an asynchronous source ahead. */
+class JobQueue<Job> {
+  readonly #source: AsyncIterator<Job> | undefined;
+  readonly #list: Iterator<Job> | undefined;
+  readonly #signal: Slices["signal"];
+  readonly #waiting: Job[] = [];
+  #ended = false;
+  #failure: { readonly cause: unknown } | undefined;
+  /** Settles with the next job, and never rejects. */
+  #pending: Promise<void> | undefined;
+  /** How many jobs could begin. */
+  #room = 0;
+
+  /** Throws TypeError unless `jobs` is an iterable. */
+  constructor(where: string, jobs: Iterable<Job> | AsyncIterable<Job>, signal: Slices["signal"]) {
+    const isAsync = Symbol.asyncIterator in Object(jobs);
+    if (!isAsync && !(Symbol.iterator in Object(jobs)))
+      throw new TypeError(`${where}: jobs expected a list or another iterable of jobs, got ${describe(jobs)}`);
+    this.#source = isAsync ? (jobs as AsyncIterable<Job>)[Symbol.asyncIterator]() : undefined;
+    this.#list = isAsync ? undefined : (jobs as Iterable<Job>)[Symbol.iterator]();
+    this.#signal = signal;
+  }
+
   /** Whether no more will come. */
-  readonly done: boolean;
+  get done(): boolean {
+    return this.#ended && !this.#failure && this.#waiting.length === 0;
+  }
+
   /**
    * Takes up to `most` of those that have come; with `wait`, waits for one.
    * @throws What the source threw behind the last job, or the signal's reason.
    */
-  take(wait: boolean, most: number): Promise<readonly Job[]>;
-  /** Asks the source for no more, and tells it so. */
-  close(): Promise<void>;
-}
-
-/** An asynchronous source is not asked for more while so many of its jobs wait. */
-const MOST_WAITING = 64;
-
-/** A list is read as jobs are taken, an asynchronous source ahead. Throws TypeError unless `jobs` is an iterable. */
-function createJobQueue<Job>(
-  where: string,
-  jobs: Iterable<Job> | AsyncIterable<Job>,
-  signal: Slices["signal"],
-): JobQueue<Job> {
-  const isAsync = Symbol.asyncIterator in Object(jobs);
-  if (!isAsync && !(Symbol.iterator in Object(jobs)))
-    throw new TypeError(`${where}: jobs expected a list or another iterable of jobs, got ${describe(jobs)}`);
-  const source = isAsync ? (jobs as AsyncIterable<Job>)[Symbol.asyncIterator]() : undefined;
-  const list = isAsync ? undefined : (jobs as Iterable<Job>)[Symbol.iterator]();
-  const waiting: Job[] = [];
-  let done = false;
-  let failure: { readonly cause: unknown } | undefined;
-  /** Settles with the next job, and never rejects. */
-  let pending: Promise<void> | undefined;
-  /** How many jobs could begin. */
-  let room = 0;
-  const pull = () => {
-    if (done || pending || waiting.length >= Math.min(room, MOST_WAITING)) return;
-    // A function that is async, so that what `next` throws at once rejects, too.
-    pending = (async () => source?.next())()
-      .then((next) => {
-        if (!next || next.done) done = true;
-        else waiting.push(next.value);
-      })
-      .catch((cause: unknown) => {
-        done = true;
-        failure = { cause };
-      })
-      .finally(() => {
-        pending = undefined;
-        pull();
-      });
-  };
-  const read = (from: Iterator<Job>) => {
-    while (!done && waiting.length < room) {
-      try {
-        const next = from.next();
-        if (next.done) done = true;
-        else waiting.push(next.value);
-      } catch (cause) {
-        done = true;
-        failure = { cause };
-      }
+  async take(wait: boolean, most: number): Promise<readonly Job[]> {
+    const [waiting, signal] = [this.#waiting, this.#signal];
+    this.#room = most;
+    if (this.#list) this.#read(this.#list);
+    else this.#pull();
+    while (wait && waiting.length === 0 && this.#pending) {
+      signal?.throwIfAborted();
+      await settledOrAborted(this.#pending, signal);
+      signal?.throwIfAborted();
     }
-  };
-  return {
-    get done() {
-      return done && !failure && waiting.length === 0;
-    },
-    async take(wait, most) {
-      room = most;
-      if (list) read(list);
-      else pull();
-      while (wait && waiting.length === 0 && pending) {
-        signal?.throwIfAborted();
-        await settledOrAborted(pending, signal);
-        signal?.throwIfAborted();
+    // Jobs that came before run first.
+    if (this.#failure && waiting.length === 0) throw this.#failure.cause;
+    const taken = waiting.splice(0, most);
+    this.#room -= taken.length;
+    if (this.#source) this.#pull();
+    return taken;
+  }
+
+  /** Asks the source for no more, and tells it so. */
+  async close(): Promise<void> {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#list?.return?.();
+    // A generator that waits for its next job would return only then.
+    if (this.#pending) void returnOf(this.#source).catch(() => {});
+    else await returnOf(this.#source);
+  }
+
+  #add(next: IteratorResult<Job> | undefined): void {
+    if (!next || next.done) this.#ended = true;
+    else this.#waiting.push(next.value);
+  }
+
+  #fail(cause: unknown): void {
+    this.#ended = true;
+    this.#failure = { cause };
+  }
+
+  #read(list: Iterator<Job>): void {
+    while (!this.#ended && this.#waiting.length < this.#room)
+      try {
+        this.#add(list.next());
+      } catch (cause) {
+        this.#fail(cause);
       }
-      // Jobs that came before run first.
-      if (failure && waiting.length === 0) throw failure.cause;
-      const taken = waiting.splice(0, most);
-      room -= taken.length;
-      if (source) pull();
-      return taken;
-    },
-    async close() {
-      if (done) return;
-      done = true;
-      list?.return?.();
-      // A generator that waits for its next job would return only then.
-      if (pending) void returnOf(source).catch(() => {});
-      else await returnOf(source);
-    },
-  };
+  }
+
+  #pull(): void {
+    if (this.#ended || this.#pending || this.#waiting.length >= Math.min(this.#room, MOST_WAITING)) return;
+    // A function that is async, so that what `next` throws at once rejects, too.
+    this.#pending = (async () => this.#source?.next())()
+      .then((next) => this.#add(next))
+      .catch((cause: unknown) => this.#fail(cause))
+      .finally(() => {
+        this.#pending = undefined;
+        this.#pull();
+      });
+  }
 }
 
 /** A function of its own, so that what `return` throws at once rejects, too. */

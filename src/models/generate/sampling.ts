@@ -4,8 +4,8 @@
 import { randomSeed } from "../../base/platform/host.ts";
 import { expectFinite, expectFunction, expectInt, wrongValue } from "../../base/util/arguments.ts";
 import { exp, ln } from "../../base/util/math.ts";
+import { MOST_TOP } from "../blocks/block.ts";
 import type { OutputRow } from "../blocks/ends.ts";
-import { MOST_TOP } from "../blocks/scratch.ts";
 
 /** Logits as processors of transformers.js see them: a tensor [1, vocabSize] whose row 0 shares its data. */
 export interface LogitsTensor {

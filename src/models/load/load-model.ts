@@ -12,12 +12,19 @@ import type { WeightFormat } from "../../layers/linear/formats/format.ts";
 import { expectActivations, expectFormatLoaded } from "../../layers/linear/formats/formats.ts";
 import { modeOf } from "../../layers/linear/products.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
-import { type LoadedModel, type Model, type ModelHalf, type ModelWeights, reserve } from "../blocks/model.ts";
-import { type BlockPlaces, placeModel } from "../blocks/places.ts";
-import { checkTensors, resolveHead } from "../spec/check-tensors.ts";
+import {
+  type BlockPlaces,
+  type LoadedModel,
+  type Model,
+  type ModelHalf,
+  type ModelWeights,
+  placeModel,
+  reserve,
+} from "../blocks/model.ts";
+import { MIXERS } from "../mixers/mixers.ts";
+import type { GgufReader } from "../spec/read-gguf.ts";
 import { readDecoder } from "../spec/read-spec.ts";
-import { type Decoder, findRoot } from "../spec/tensors.ts";
-import type { GgufReader } from "./gguf.ts";
+import { checkTensors, type Decoder, findRoot, resolveHead } from "../spec/tensors.ts";
 import {
   type EncoderParts,
   formatsOf,
@@ -154,14 +161,11 @@ export async function loadWith(
   expectKernels(where, kernels);
   const given = readOptions(where, options, LOAD_OPTIONS);
   const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store, integrity } = given;
-  if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
+  expectReading(where, given);
   if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);
   const formats = readFormats(where, weights);
   const fast = expectActivations(where, "options.activations", activations);
   if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
-  if (signal !== undefined) expectSignal(where, signal);
-  expectGguf(where, gguf);
-  if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   expectModelKernels(where, kernels, formats);
   const expectActive = () => {
     signal?.throwIfAborted();
@@ -172,7 +176,7 @@ export async function loadWith(
   try {
     files = await open(where, source, gguf?.open, signal, store, { whole: true, integrity });
     const decoder = await read(where, files, maxSeqLen, gguf);
-    expectLatent(where, kernels, decoder);
+    expectMixers(where, kernels, decoder);
     const tensors = checkTensors(where, decoder, files.tensors);
     const all = [...tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
     let done = 0;
@@ -220,16 +224,26 @@ export function expectModelKernels(where: string, kernels: Kernels, formats: Mod
   for (const [part, format] of Object.entries(formats)) expectFormatLoaded(where, kernels.quantized, part, format);
 }
 
-/** Throws unless `kernels` can run the model's attention. */
-function expectLatent(where: string, kernels: Kernels, { spec }: Decoder): void {
-  if (kernels.latent || !spec.blocks.some(({ attention }) => attention.kind === "latent")) return;
-  const rule = "ones that were loaded with { latent }, which headwise/latent exports";
-  const text = `${where}: kernels expected ${rule}, for a model of type ${describe(spec.type)}, got kernels without it`;
-  throw new HeadwiseError("NO_LATENT", text);
+/** Throws unless `kernels` can run the mixers of the model. */
+function expectMixers(where: string, kernels: Kernels, { spec }: Decoder): void {
+  for (const { mixer } of spec.blocks) {
+    const { needs } = MIXERS[mixer.kind];
+    if (!needs || kernels[needs.option]) continue;
+    const { option, code } = needs;
+    const rule = `ones that were loaded with { ${option} }, which headwise/${option} exports`;
+    const text = `${where}: kernels expected ${rule}, for a model of type ${describe(spec.type)}, got kernels without it`;
+    throw new HeadwiseError(code, text);
+  }
 }
 
-/** Throws unless the option `gguf` is absent or what reads GGUF files. */
-function expectGguf(where: string, gguf: GgufReader | undefined): void {
+/** Checks how files are read. */
+function expectReading(
+  where: string,
+  { maxSeqLen, gguf, signal, store }: Pick<LoadModelOptions, "maxSeqLen" | "gguf" | "signal" | "store">,
+): void {
+  if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
+  if (signal !== undefined) expectSignal(where, signal);
+  if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   if (gguf !== undefined && typeof Object(gguf).open !== "function")
     throw new TypeError(`${where}: options.gguf expected gguf, which headwise/models exports, got ${describe(gguf)}`);
 }
@@ -365,12 +379,9 @@ export async function planModelFiles(source: ModelSource, options: FilesPlanOpti
   const where = "planModelFiles";
   const given = readFields(where, "options", options, PLAN_OPTIONS);
   const { maxSeqLen, gguf, quantized = true, signal, store } = given;
-  if (maxSeqLen !== undefined) expectInt(where, "options.maxSeqLen", maxSeqLen);
+  expectReading(where, given);
   readFormats(where, given.weights);
-  expectGguf(where, gguf);
   expectFlag(where, "options.quantized", quantized);
-  if (signal !== undefined) expectSignal(where, signal);
-  if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   signal?.throwIfAborted();
   let files: ModelFiles | undefined;
   try {

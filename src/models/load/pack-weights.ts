@@ -7,37 +7,33 @@ import { toFloats } from "../../base/tensor/to-floats.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import type { TensorReader } from "../../files/read-ahead.ts";
-import { createLatentAttention } from "../../layers/api/latent.ts";
-import { packBlockHeads } from "../../layers/attention/attention.ts";
-import { checkConfig } from "../../layers/attention/config.ts";
-import { checkWeightOptions, checkWeights } from "../../layers/attention/weights.ts";
 import type { PackedFormat, PackedLinear, WeightFormat } from "../../layers/linear/formats/format.ts";
 import { expectFormatLoaded, FORMATS, formatOf } from "../../layers/linear/formats/formats.ts";
-import { packMatrix, stagedFloats } from "../../layers/linear/pack.ts";
-import { type LinearPlace, storeLinear } from "../../layers/linear/products.ts";
+import { type LinearPlace, packMatrix, stagedFloats, storeLinear } from "../../layers/linear/products.ts";
 import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { pointer } from "../../wasm/memory.ts";
-import { type HeadGains, headNormBytes, packHeadNorm } from "../blocks/head-norm.ts";
-import type { ModelWeights } from "../blocks/model.ts";
 import {
   type BlockPlaces,
   joinMlp,
   type ModelPlaces,
+  type ModelWeights,
   type PackedBlock,
   type PackedMlp,
   type PackedMoe,
   type PackedNorm,
   type PackedTable,
   type PackedWeights,
+  type packRelative,
+  relativeTable,
   type VectorPlace,
-} from "../blocks/places.ts";
-import { type packRelative, relativeTable } from "../blocks/relative.ts";
-import type { TensorFacts } from "../spec/check-tensors.ts";
+} from "../blocks/model.ts";
+import { LOADERS } from "../mixers/mixers.ts";
+import { keyOf, type Source, type WeightRole } from "../mixers/weight.ts";
 import type { BlockSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "../spec/spec.ts";
-import { attentionPrefix, type Decoder, endSources, layerSources, type Source } from "../spec/tensors.ts";
-import { attentionOf, keyOf, type WeightRole, weightsOf } from "../spec/weights.ts";
+import { type Decoder, endSources, layerSources, type TensorFacts } from "../spec/tensors.ts";
+import { weightsOf } from "../spec/weights.ts";
 
 // What is read at a time.
 
@@ -304,8 +300,8 @@ export interface Packing {
 /** Bytes of staging that the largest matrix outside attention needs. */
 export function stagingBytes({ spec }: Decoder): number {
   let floats = 0;
-  for (const { attention, shape } of weightsOf(spec))
-    if (!attention) floats = Math.max(floats, stagedFloats({ n: shape[0], k: shape[1] ?? 1 }));
+  for (const { mixer, shape } of weightsOf(spec))
+    if (!mixer) floats = Math.max(floats, stagedFloats({ n: shape[0], k: shape[1] ?? 1 }));
   return 4 * floats;
 }
 
@@ -396,21 +392,12 @@ export async function packEnds(packing: Packing, { ends }: ModelPlaces, decoder:
 export async function packLayer(packing: Packing, places: BlockPlaces, layer: number): Promise<PackedBlock> {
   const { half, root, owned } = packing;
   const block = half.spec.blocks[layer] as BlockSpec;
-  const sources = [...layerSources(half, root, layer)];
-  const attentions: (BlockLayer | undefined)[] = [];
-  for (const which of ["self", "cross"] as const) {
-    const kind = attentionOf(block, which);
-    const own = sources.filter(({ attention }) => attention === which);
-    const attention = kind && (await loadAttention(packing, kind, own, attentionPrefix(half, root, layer, which)));
-    if (attention) owned.push(attention);
-    attentions.push(attention);
-  }
-  const [attention, cross] = attentions as [BlockLayer, BlockLayer | undefined];
-  const packed = await packBlock(
-    packing,
-    places,
-    sources.filter(({ attention }) => attention === undefined),
-  );
+  const sources = layerSources(half, root, layer);
+  const attention = await loadMixer(packing, sources.self);
+  owned.push(attention);
+  const cross = sources.cross && (await loadMixer(packing, sources.cross));
+  if (cross) owned.push(cross);
+  const packed = await packBlock(packing, places, sources.rest);
   const { mlp, norms, parallel, addsToNormed, scale } = block;
   const packedNorms = Object.entries(norms).map(([role, spec]) => [role, packedNorm(packed, role as NormRole, spec)]);
   return {
@@ -442,51 +429,14 @@ function packedMoe(packed: PackedWeights, { topK, router, experts, expert, share
   };
 }
 
-/** Reads the tensors of an attention, and packs it into a block of its own, behind norms of its heads. */
-async function loadAttention(
+/** Reads the tensors of a mixer, and packs it into a block of its own. */
+async function loadMixer(
   packing: Packing,
-  attention: BlockSpec["attention"],
-  sources: readonly Source[],
-  prefix: string,
+  { mixer, prefix, sources }: ReturnType<typeof layerSources>["self"],
 ): Promise<BlockLayer> {
-  const { kernels, reader, half, where, activations } = packing;
+  const { kernels, reader, half, where, activations, attention: weights } = packing;
   const names = sources.flatMap(({ name, bias }) => (bias ? [name, bias.name] : [name]));
   const tensors = new Map(await reader.read(names));
-  const options = { weights: packing.attention, activations };
-  if (attention.kind === "latent")
-    return createLatentAttention(kernels, attention.config, half.attention.readLatents(tensors, prefix), options);
-  const { fused: _, ...config } = attention.config;
-  const gainsOf = (role: WeightRole) =>
-    takeGains(
-      tensors,
-      sources.filter(({ weights: [first] }) => first?.role === role),
-    );
-  const { headNorm: norm } = attention;
-  const gains = norm && { norm, q: gainsOf("qHeadNorm"), k: gainsOf("kHeadNorm") };
-  const weights = half.attention.readHeads(tensors, prefix, attention.config);
-  const checked = checkConfig(where, config);
-  const given = checkWeights(
-    where,
-    checked,
-    weights,
-    checkWeightOptions(where, "options.", options),
-    kernels.quantized,
-  );
-  const packNorm = ({ norm, ...own }: NonNullable<typeof gains>) =>
-    packHeadNorm(kernels, checked, norm, own, ownBlock(packing, headNormBytes(checked, norm.each)));
-  return packBlockHeads(where, kernels, checked, given, gains && packNorm(gains));
-}
-
-/** Takes the gains and biases of a norm of heads out of `tensors`: one tensor each, or one for each head. */
-function takeGains(tensors: Map<string, StoredTensor>, sources: readonly Source[]): HeadGains {
-  const take = (names: readonly (string | undefined)[]) => {
-    const found = names.flatMap((name) => tensors.get(name as string) ?? []);
-    for (const name of names) tensors.delete(name as string);
-    const all = found.flatMap((tensor) => [...toFloats(tensor)]);
-    return all.length > 0 ? Float32Array.from(all) : undefined;
-  };
-  return {
-    bias: take(sources.map(({ bias }) => bias?.name)),
-    gain: take(sources.map(({ name }) => name)) as Float32Array,
-  };
+  const own = { where, kernels, weights, activations, prefix, tensors, sources, readers: half.mixers.readers };
+  return LOADERS[mixer.kind].load({ ...own, ownBlock: (bytes) => ownBlock(packing, bytes) }, mixer);
 }

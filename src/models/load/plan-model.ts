@@ -3,30 +3,19 @@
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { HeadwiseError } from "../../base/util/errors.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
-import { type CheckedConfig, checkConfig } from "../../layers/attention/config.ts";
-import { placeLayerRows } from "../../layers/attention/heads.ts";
-import { planCache } from "../../layers/attention/kv-state.ts";
-import type { RopeWithDim } from "../../layers/attention/rope.ts";
-import { type LayerFormats, layerLayout } from "../../layers/attention/weights.ts";
-import { checkLatentConfig } from "../../layers/latent/config.ts";
-import { latentPageShape, placeLatentRows } from "../../layers/latent/latents.ts";
-import { latentChunkRows } from "../../layers/latent/paths.ts";
-import type { LatentFormats } from "../../layers/latent/weights.ts";
-import { latentLayout } from "../../layers/latent/weights.ts";
 import type { PackedFormat, WeightFormat } from "../../layers/linear/formats/format.ts";
-import { expectFormat, FORMATS } from "../../layers/linear/formats/formats.ts";
-import type { RotationPlaces } from "../../layers/mixer/mixer.ts";
-import type { PageShape } from "../../layers/state/pages.ts";
-import { aligned, type Layout, type MemoryPlan } from "../../wasm/memory.ts";
-import { headNormBytes } from "../blocks/head-norm.ts";
-import { type FormatOf, placeModel } from "../blocks/places.ts";
-import { planPass } from "../blocks/scratch.ts";
+import { eachOf, expectFormats } from "../../layers/linear/formats/formats.ts";
+import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
+import { planPass } from "../blocks/block.ts";
+import { type FormatOf, placeModel } from "../blocks/model.ts";
 import type { SessionOptions } from "../decoder/session.ts";
-import { resolveHead } from "../spec/check-tensors.ts";
+import type { MixerPlan } from "../mixers/mixer.ts";
+import { MIXERS } from "../mixers/mixers.ts";
+import { keyOf, type MixerRole, type Weight, type WeightRole } from "../mixers/weight.ts";
 import { readDecoder } from "../spec/read-spec.ts";
 import type { BlockSpec, ModelSpec } from "../spec/spec.ts";
-import { type Decoder, findRoot, sourcesOf } from "../spec/tensors.ts";
-import { attentionOf, attentionWeights, keyOf, type Weight } from "../spec/weights.ts";
+import { type Decoder, findRoot, resolveHead, sourcesOf } from "../spec/tensors.ts";
+import { mixerOf, mixerWeights } from "../spec/weights.ts";
 import type { StoredMatrices } from "./pack-weights.ts";
 
 // The formats of a model's matrices and tables in memory.
@@ -41,24 +30,11 @@ export interface ModelFormats {
   readonly embed?: WeightFormat | undefined;
 }
 
-const PARTS: readonly (keyof ModelFormats)[] = ["attention", "mlp", "embed"];
-
-/** One format for all parts. */
-function allParts(format: WeightFormat): ModelFormats {
-  return { attention: format, mlp: format, embed: format };
-}
+const PARTS = ["attention", "mlp", "embed"] as const satisfies readonly (keyof ModelFormats)[];
 
 /** Checks the option `weights`. */
-export function readFormats(where: string, weights: WeightFormat | ModelFormats | undefined): ModelFormats {
-  if (weights === undefined) return {};
-  if (weights === null || typeof weights !== "object") {
-    const format = expectFormat(where, "options.weights", weights);
-    return allParts(format);
-  }
-  const formats = readFields(where, "options.weights", weights, PARTS);
-  for (const [part, format] of Object.entries(formats)) expectFormat(where, `options.weights.${part}`, format);
-  return formats;
-}
+export const readFormats = (where: string, weights: WeightFormat | ModelFormats | undefined): ModelFormats =>
+  expectFormats(where, "options.weights", weights, PARTS);
 
 /** One format for each part; parts without one are float32. */
 export const uniformFormats =
@@ -73,31 +49,25 @@ export const uniformFormats =
 export function storedFormats(stored: StoredMatrices, decoder: Decoder, requested: ModelFormats): FormatOf {
   const names = new Map<string, string>();
   const idOf = (weight: Weight, role: Weight["role"] = weight.role) =>
-    `${weight.layer} ${weight.attention} ${keyOf({ role, expert: weight.expert })}`;
+    `${weight.layer} ${weight.mixer} ${keyOf({ role, expert: weight.expert })}`;
   for (const { name, weights } of sourcesOf(decoder, findRoot(decoder, stored.tensors)))
     for (const weight of weights) names.set(idOf(weight), name);
   return (weight) => {
-    const { role, part, layer, attention } = weight;
+    const { role, part, layer } = weight;
     // The table of a decoder, whose encoder has none of its own, takes no place here.
     const name = names.get(idOf(weight));
     if (part === undefined || name === undefined) return "f32";
     const own = requested[part];
-    const isLatent = attention === "self" && decoder.spec.blocks[layer as number]?.attention.kind === "latent";
-    if (!isLatent || (role !== "k" && role !== "v")) return stored.formatOf(name, own);
-    // Keys and values of latents are joined: in float32, unless both are the same 16-bit floats. Those of keys are turned.
-    const both = (["k", "v"] as const).map((each) => names.get(idOf(weight, each)) as string);
-    const dtypes = new Set(both.map((each) => stored.tensors.get(each)?.dtype));
-    const isKept = both[0] === both[1] || (dtypes.size === 1 && (dtypes.has("F16") || dtypes.has("BF16")));
-    const joined = own ?? (isKept ? stored.formatOf(name, undefined) : "f32");
-    return own === undefined && role === "k" && FORMATS[joined].integers ? "f32" : joined;
+    const mixer = weight.mixer && mixerOf(decoder.spec.blocks[layer as number] as BlockSpec, weight.mixer);
+    const kind = mixer && MIXERS[mixer.kind];
+    if (!kind?.formatOf) return stored.formatOf(name, own);
+    const nameOf = (role: WeightRole) => names.get(idOf(weight, role));
+    return kind.formatOf(role as MixerRole, own, {
+      nameOf,
+      dtypeOf: (each) => stored.tensors.get(nameOf(each) as string)?.dtype,
+      formatOf: (each, format) => stored.formatOf(nameOf(each) as string, format),
+    });
   };
-}
-
-/** The formats of a layer's attention. */
-function attentionFormats(weights: Iterable<Weight>, formatOf: FormatOf): AttentionFormats {
-  const formats: Partial<Record<Weight["role"], PackedFormat>> = {};
-  for (const weight of weights) if (weight.kind === "matrix") formats[weight.role] = formatOf(weight);
-  return { q: "f32", k: "f32", v: "f32", o: "f32", qDown: "f32", kvDown: "f32", ...formats } as AttentionFormats;
 }
 
 // The bytes that a model takes.
@@ -166,22 +136,16 @@ export function planSpec(
   const { maxSeqLen = spec.sessionLength } = given;
   const { sessions, rows, outputs } = checkCounts(where, given);
   const places = placeModel(spec, formatOf);
-  const attentionsOf = (which: "self" | "cross") =>
-    spec.blocks.map((block, layer) => {
-      const attention = attentionOf(block, which);
-      return (
-        attention &&
-        planAttention(where, attention, attentionFormats(attentionWeights(attention, layer, which), formatOf))
-      );
-    });
-  const [layers, cross] = [attentionsOf("self") as AttentionPlan[], attentionsOf("cross")];
+  const plansOf = (which: "self" | "cross") =>
+    spec.blocks.map((block, layer) => planMixer(where, block, layer, which, formatOf));
+  const [layers, cross] = [plansOf("self") as MixerPlan[], plansOf("cross")];
   const blockBytes = [places.ends, ...places.blocks].reduce((sum, { bytes }) => sum + aligned(bytes), 0);
   const weights = blockBytes + [...layers, ...cross].reduce((sum, each) => sum + (each?.bytes ?? 0), 0);
 
   let cached = 0;
   let pageFormats = 0;
-  for (const { shape, checked } of layers) {
-    const { bytes, formats: used } = planCache(where, shape, checked, maxSeqLen, given);
+  for (const { state } of layers) {
+    const { bytes, formats: used } = state(where, maxSeqLen, given);
     cached += bytes;
     pageFormats |= used;
   }
@@ -200,45 +164,20 @@ export function planSpec(
   return { ...all, total: all.weights + all.sessions + all.scratch };
 }
 
-/** The attention of a layer: its bytes, its pages, and what it works in. */
-interface AttentionPlan {
-  readonly bytes: number;
-  readonly checked: CheckedConfig;
-  readonly shape: PageShape;
-  /** What rotates, by tables that layers share. */
-  readonly rope: RopeWithDim | undefined;
-  /** Rows of a chunk at most. */
-  readonly chunkRows: number;
-  place(layout: Layout, rows: number, pageFormats: number, rotations: RotationPlaces | undefined): void;
-}
-
-/** The formats of a layer's attention, whatever it is. */
-type AttentionFormats = LayerFormats & LatentFormats;
-
-function planAttention(where: string, attention: BlockSpec["attention"], formats: AttentionFormats): AttentionPlan {
-  if (attention.kind === "latent") {
-    const checked = checkLatentConfig(where, attention.config);
-    return {
-      bytes: aligned(latentLayout(checked, formats, false).bytes),
-      checked,
-      shape: latentPageShape(checked),
-      rope: undefined,
-      chunkRows: latentChunkRows(checked, "absorbed", CHUNK_ROWS),
-      place: (layout, rows, pageFormats) => void placeLatentRows(checked, formats, layout, rows, pageFormats),
-    };
-  }
-  const { fused, ...config } = attention.config;
-  const checked = checkConfig(where, config);
-  const norms = attention.headNorm ? headNormBytes(checked, attention.headNorm.each) : 0;
-  return {
-    bytes: aligned(layerLayout(checked, formats).bytes) + norms,
-    checked,
-    shape: checked,
-    rope: checked.rope,
-    chunkRows: CHUNK_ROWS,
-    place: (layout, rows, pageFormats, rotations) =>
-      void placeLayerRows(checked, formats, layout, rows, pageFormats, 0, rotations),
-  };
+/** The memory of a mixer of a layer, where it has that one. */
+function planMixer(
+  where: string,
+  block: BlockSpec,
+  layer: number,
+  which: "self" | "cross",
+  formatOf: FormatOf,
+): MixerPlan | undefined {
+  const mixer = mixerOf(block, which);
+  if (mixer === undefined) return undefined;
+  const formats = new Map<MixerRole, PackedFormat>();
+  for (const weight of mixerWeights(mixer, layer, which))
+    if (weight.kind === "matrix") formats.set(weight.role, formatOf(weight));
+  return MIXERS[mixer.kind].plan(where, mixer, (role) => formats.get(role) ?? "f32");
 }
 
 // Whether a model fits into the bytes that a host allows, before its tensors are read.
@@ -283,7 +222,7 @@ export function expectFit(where: string, plan: Plan, wanted: Wanted, most: numbe
 const all =
   (format: WeightFormat): Wanted["weights"] =>
   () =>
-    uniformFormats(allParts(format));
+    uniformFormats(eachOf(PARTS, () => format));
 
 /** Smaller formats and shorter sequences that fit, in words. */
 function proposals(plan: Plan, wanted: Wanted, most: number): string {

@@ -2,25 +2,44 @@
 
 import { shapeText } from "../../base/tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
+import type { Handle } from "../../base/util/lifetime.ts";
 import { nearestNames } from "../../base/util/strings.ts";
-import type { GgufFile } from "../../files/gguf/gguf.ts";
+import { type GgufFile, openGgufParts } from "../../files/gguf/gguf.ts";
+import type { OpenGguf } from "../../files/model-files.ts";
 import { POSITIVE_RULE } from "../families/facts.ts";
 import { type Family, LLAMA_NAMES, type MoeNames, type Names } from "../families/family.ts";
-import { type Families, GGUF_DECODERS, GGUF_LATENTS, GGUF_LAYERS } from "../families/index.ts";
+import { type Families, GGUF_DECODERS, GGUF_LAYERS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../families/unsupported.ts";
+import { type MixerFiles, namedTensors } from "../mixers/mixer.ts";
+import type { MixerRole } from "../mixers/weight.ts";
+import { latentWeights, readLatents } from "../weights/gguf-latent.ts";
 import {
   type AttentionShapes,
+  headWeights,
   type Keys,
   keysOf,
+  readHeads,
   readLongFactors,
   readRopeFactors,
   refusal,
-} from "../weights/gguf-config.ts";
-import { latentWeights, readLatents } from "../weights/gguf-latent.ts";
-import { headWeights, readHeads } from "../weights/gguf-layer.ts";
-import { ACTIVATIONS, expectPositions, positionsOf, SESSION_LENGTH } from "./read-spec.ts";
-import type { ActivationSpec, BlockSpec, EmbedSpec, MlpSpec, ModelSpec, MoeSpec, NormRole, NormSpec } from "./spec.ts";
-import { type AttentionTensors, type Decoder, namedTensors } from "./tensors.ts";
+} from "../weights/gguf-layer.ts";
+import { ACTIVATIONS } from "./read-spec.ts";
+import {
+  type ActivationSpec,
+  type BlockSpec,
+  type EmbedSpec,
+  expectPositions,
+  type MixerSpec,
+  type MixerSpecs,
+  type MlpSpec,
+  type ModelSpec,
+  type MoeSpec,
+  type NormRole,
+  type NormSpec,
+  positionsOf,
+  SESSION_LENGTH,
+} from "./spec.ts";
+import type { Decoder } from "./tensors.ts";
 
 // The MLPs and experts of GGUF files.
 
@@ -130,47 +149,30 @@ export async function readGgufDecoder(
   const factors = (await readLongFactors(where, file, name, longest)) ?? (await readRopeFactors(where, file));
   const has = (tensor: string) => tensors.has(`${tensor}.weight`);
   const norm: NormSpec = { kind: family.norm?.kind ?? "rms", eps: readEps(keys, family) };
-  const own: Names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(keys) };
-  const roles = Object.keys(own.norms) as NormRole[];
-  const names: Names = {
-    ...NAMES,
-    norms: has("blk.0.attn_norm_2")
-      ? FALCON_NORMS
-      : (family.gguf?.norms ?? Object.fromEntries(roles.map((role) => [role, NAMES.norms[role] as string]))),
-    ...(own.mlp.up === undefined && { mlp: { gate: "ffn_up", down: "ffn_down" } }),
-  };
+  const names = namesIn(keys, family, has);
   const layers = keys.count("block_count");
   if (layers > MOST_LAYERS) keys.fail("block_count", `at most ${MOST_LAYERS}`, layers);
-  const attentionShapes = new Map<BlockSpec["attention"], AttentionShapes>();
+  const { kind = "heads" } = family.attention;
+  const shapes = new Map<MixerSpec, AttentionShapes>();
   const blocks = Array.from({ length: layers }, (_, layer): BlockSpec => {
-    const [attention, shapes] = readAttention(where, file, name, layer, factors);
-    attentionShapes.set(attention, shapes);
+    const [mixer, own] = READERS[kind](where, file, layer, factors);
+    shapes.set(mixer, own);
     const there = Object.entries(names.norms).filter(
       ([role, tensor]) => role !== "mlpPre" || !family.gguf?.oneNorm || has(`blk.${layer}.${tensor}`),
     );
     const norms: BlockSpec["norms"] = Object.fromEntries(there.map(([role]) => [role as NormRole, norm]));
     return {
-      ...{ attention, norms },
+      ...{ mixer, norms },
       mlp: readMlp(keyAt(layer), family, (tensor) => tensors.has(`blk.${layer}.${tensor}`)),
       parallel: family.gguf?.oneNorm ? norms.mlpPre === undefined : (family.parallel?.(keys) ?? false),
       addsToNormed: false,
       scale: keys.factor("residual_scale") ?? 1,
     };
   });
-  const { dModel } = (blocks[0] as BlockSpec).attention.config;
+  const { dModel } = (blocks[0] as BlockSpec).mixer.config;
   // 0 without a table, which is reported with all other tensors that are missing.
   const [vocabSize = 0] = tensors.get(`${NAMES.embed}.weight`)?.shape ?? [];
-  const ownEmbed = family.embed?.(keys, dModel, norm) ?? {};
-  const embed: EmbedSpec = {
-    dim: dModel,
-    scale: ownEmbed.scale ?? keys.factor("embedding_scale") ?? 1,
-    ...(ownEmbed.norm && { norm }),
-    ...(ownEmbed.positions && {
-      positions: { offset: 0, rows: expectMatrix(where, file, `${NAMES.positions}.weight`)[0] as number },
-    }),
-    // A single type may be a vector.
-    ...(has(TYPES) && encoders && { types: tensors.get(`${TYPES}.weight`)!.shape.at(-2) ?? 1 }),
-  };
+  const embed = readEmbed(where, file, keys, family, dModel, norm, encoders !== undefined);
   expectPositions(where, positionsOf(embed), maxSeqLen);
   const spec: ModelSpec = {
     type: name,
@@ -189,7 +191,20 @@ export async function readGgufDecoder(
     },
   };
   const form = { moeNames: MOE_NAMES, ...(encoders && { ignoredTensors: CLASSIFIER }) };
-  return { spec, names, family: form, attention: attentionTensors(where, attentionShapes) };
+  return { spec, names, family: form, mixers: mixersOf(where, shapes) };
+}
+
+/** What a file calls the tensors of a family. */
+function namesIn(keys: Keys, family: Family, has: (tensor: string) => boolean): Names {
+  const own: Names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(keys) };
+  const roles = Object.keys(own.norms) as NormRole[];
+  return {
+    ...NAMES,
+    norms: has("blk.0.attn_norm_2")
+      ? FALCON_NORMS
+      : (family.gguf?.norms ?? Object.fromEntries(roles.map((role) => [role, NAMES.norms[role] as string]))),
+    ...(own.mlp.up === undefined && { mlp: { gate: "ffn_up", down: "ffn_down" } }),
+  };
 }
 
 /** Norms side by side, of which the first is that of the MLP. */
@@ -222,42 +237,96 @@ function findFamily(
   );
 }
 
+/** How tokens become rows. */
+function readEmbed(
+  where: string,
+  file: Header,
+  keys: Keys,
+  family: Family,
+  dModel: number,
+  norm: NormSpec,
+  isEncoder: boolean,
+): EmbedSpec {
+  const ownEmbed = family.embed?.(keys, dModel, norm) ?? {};
+  return {
+    dim: dModel,
+    scale: ownEmbed.scale ?? keys.factor("embedding_scale") ?? 1,
+    ...(ownEmbed.norm && { norm }),
+    ...(ownEmbed.positions && {
+      positions: { offset: 0, rows: expectMatrix(where, file, `${NAMES.positions}.weight`)[0] as number },
+    }),
+    // A single type may be a vector.
+    ...(isEncoder &&
+      file.tensors.has(`${TYPES}.weight`) && { types: file.tensors.get(`${TYPES}.weight`)!.shape.at(-2) ?? 1 }),
+  };
+}
+
 function readEps(keys: Keys, { norm }: Family): number {
   const key = norm?.kind === "layer" ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
   return keys.number(key) ?? keys.fail(key, POSITIVE_RULE, keys.raw(key));
 }
 
-function readAttention(
-  where: string,
-  file: Header,
-  name: string,
-  layer: number,
-  factors: Parameters<typeof readHeads>[4],
-): [BlockSpec["attention"], AttentionShapes] {
-  if (GGUF_LATENTS.has(name)) {
+type RopeFactors = Parameters<typeof readHeads>[4];
+
+/** How a layer of a kind is read, and which tensors it has. */
+const READERS: Readonly<
+  Record<
+    keyof MixerSpecs,
+    (where: string, file: Header, layer: number, factors: RopeFactors) => [MixerSpec, AttentionShapes]
+  >
+> = {
+  heads(where, file, layer, factors) {
+    const { config, ...shapes } = readHeads(where, file, layer, undefined, factors);
+    return [{ kind: "heads", config }, shapes];
+  },
+  latent(where, file, layer) {
     const { config, ...shapes } = readLatents(where, file, layer);
     return [{ kind: "latent", config }, shapes];
-  }
-  const { config, ...shapes } = readHeads(where, file, layer, undefined, factors);
-  return [{ kind: "heads", config }, shapes];
-}
+  },
+};
 
-function attentionTensors(
-  where: string,
-  found: ReadonlyMap<BlockSpec["attention"], AttentionShapes>,
-): AttentionTensors {
-  return {
-    tensors(attention) {
-      const { required, optional } = found.get(attention) as AttentionShapes;
-      return namedTensors(required, optional);
-    },
-    readHeads: (tensors, prefix) => headWeights(where, tensors, prefix),
-    readLatents: (tensors, prefix) => latentWeights(where, tensors, prefix),
-  };
-}
+/** The weights of the tensors of mixers, by their names behind `attn_`. */
+const ROLES: Readonly<Record<string, readonly MixerRole[]>> = {
+  ...{ q: ["q"], k: ["k"], v: ["v"], qkv: ["q", "k", "v"], output: ["o"], q_norm: ["qNorm"], k_norm: ["kNorm"] },
+  ...{ sinks: ["sinks"], q_a: ["qDown"], q_a_norm: ["qNorm"], q_b: ["q"], kv_a_mqa: ["kvDown"], kv_a_norm: ["kvNorm"] },
+  ...{ kv_b: ["k", "v"], k_b: ["k"], v_b: ["v"] },
+};
+
+/** The mixers of a file whose layers have these tensors. */
+const mixersOf = (where: string, shapes: ReadonlyMap<MixerSpec, AttentionShapes>): MixerFiles => ({
+  tensors(mixer) {
+    const { required, optional } = shapes.get(mixer) as AttentionShapes;
+    return namedTensors(ROLES, required, optional);
+  },
+  readers: {
+    heads: (tensors, prefix) => headWeights(where, tensors, prefix),
+    latent: (tensors, prefix) => latentWeights(where, tensors, prefix),
+  },
+});
 
 function expectMatrix(where: string, { tensors }: Header, name: string): readonly number[] {
   const { shape } = tensors.get(name) ?? {};
   if (shape?.length === 2) return shape;
   throw refusal(where, name, "two dimensions", shape ? shapeText(shape) : "no such tensor");
 }
+
+// What loadModel takes as an option, so that only those who read GGUF files import it.
+
+/** What reads GGUF files: `gguf`. */
+export interface GgufReader extends Handle {
+  /** @internal */
+  readonly open: OpenGguf;
+  /** @internal */
+  readonly read: typeof readGgufDecoder;
+}
+
+/**
+ * Lets `loadModel`, and `loadEncoder` of `headwise/models`, read GGUF files: pass it as the option `gguf`.
+ * @example
+ * import { type Kernels, loadKernels } from "headwise";
+ * import { gguf, loadModel, type Model, models } from "headwise/models";
+ * import { quantized } from "headwise/quantized";
+ * const load = async (file: File): Promise<Model> => loadModel(await loadKernels({ models, quantized }), file, { gguf });
+ * console.log(typeof load); // function: load(file) keeps the file's formats, such as those of Q4_K_M
+ */
+export const gguf: GgufReader = { open: openGgufParts, read: readGgufDecoder } as GgufReader;

@@ -7,10 +7,22 @@ import { type Fields, fieldsOf } from "../families/facts.ts";
 import { type Family, LLAMA_NAMES, type Names } from "../families/family.ts";
 import { DECODERS, type Families, LATENTS, LAYERS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
+import { HF_MIXERS, hfMixers } from "../mixers/hf.ts";
 import { readHfLayer } from "../weights/hf-config.ts";
-import { readHfLatents } from "../weights/hf-latent.ts";
-import type { ActivationSpec, BlockSpec, EmbedSpec, MlpSpec, ModelSpec, NormRole, NormSpec } from "./spec.ts";
-import { type Decoder, hfAttentionTensors } from "./tensors.ts";
+import {
+  type ActivationSpec,
+  type BlockSpec,
+  type EmbedSpec,
+  expectPositions,
+  type MixerSpec,
+  type MlpSpec,
+  type ModelSpec,
+  type NormRole,
+  type NormSpec,
+  positionsOf,
+  SESSION_LENGTH,
+} from "./spec.ts";
+import type { Decoder } from "./tensors.ts";
 
 /** Activations by the words of config.json. */
 export const ACTIVATIONS: Readonly<Record<string, ActivationSpec>> = {
@@ -24,9 +36,6 @@ export const ACTIVATIONS: Readonly<Record<string, ActivationSpec>> = {
   silu: { kind: "swish", alpha: 1 },
   swish: { kind: "swish", alpha: 1 },
 };
-
-/** Tokens of a session by default, at most: what fits beside most models. */
-export const SESSION_LENGTH = 4096;
 
 /** Fields that change nothing here: of training, of other programs, of tokens, or repeated in the tensors. */
 const HARMLESS = new RegExp(
@@ -74,7 +83,7 @@ function readWhole(where: string, whole: Fields, maxSeqLen: number | undefined, 
 function readHalf(where: string, file: Fields, family: Family, maxSeqLen: number | undefined): Decoder {
   const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
   const spec = readSpec(where, file, family, names, maxSeqLen);
-  return { spec, names, family, attention: hfAttentionTensors(names, family) };
+  return { spec, names, family, mixers: hfMixers(names, family) };
 }
 
 /** The family, and the part of the file that describes text. */
@@ -98,28 +107,20 @@ function findFamily(where: string, whole: Fields, families: Families): { file: F
   );
 }
 
-type LayerAttention = BlockSpec["attention"];
-
 function readSpec(where: string, file: Fields, family: Family, names: Names, longest: number | undefined): ModelSpec {
   const type = file.raw("model_type") as string;
   const lengthField = family.lengthField ?? "max_position_embeddings";
   const stated = file.raw(lengthField) === undefined ? undefined : file.count(lengthField);
   const maxSeqLen = longest ?? stated;
   const norm = readNorm(file, family);
-  const { attention: rules, headNorm: own } = family;
-  const headNorm = own && file.flag(own.flag, false) ? { eps: norm.eps, each: own.each !== undefined } : undefined;
-  const attentionOf = (layer: number): LayerAttention =>
-    "isLatent" in rules
-      ? { kind: "latent", config: readHfLatents(file, rules, layer) }
-      : {
-          kind: "heads",
-          config: readHfLayer(file, rules, layer, { maxSeqLen, layerNorms: own !== undefined, part: family.part }),
-          ...(headNorm && { headNorm }),
-        };
+  const { attention: rules } = family;
+  const { kind = "heads" } = rules;
   const order = family.order?.(file);
   const count = order ? Math.max(...order) + 1 : layerCount(file, family.layers);
-  const attentions = Array.from({ length: count }, (_, layer) => attentionOf(layer));
-  const { dModel } = (attentions[0] as LayerAttention).config;
+  const mixers = Array.from({ length: count }, (_, layer) =>
+    HF_MIXERS[kind].read(file, rules, layer, { family, norm, maxSeqLen }),
+  );
+  const { dModel } = (mixers[0] as MixerSpec).config;
   const normsOf = (mlp: BlockSpec["mlp"], layer: number): BlockSpec["norms"] => {
     const lacking = family.lacks?.(layer) ?? [];
     const isThere = (role: NormRole) => (mlp || !role.startsWith("mlp")) && !lacking.includes(role);
@@ -135,12 +136,12 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
   const parallel = family.parallel?.(file) ?? false;
   const addsToNormed = family.addsToNormed?.(file) ?? false;
   const scale = family.scale?.(file) ?? 1;
-  const blocks = attentions.map((attention, layer): BlockSpec => {
+  const blocks = mixers.map((mixer, layer): BlockSpec => {
     const own = family.moe?.(file, layer, mlp) ?? dense();
     const cross = names.cross !== undefined && {
-      cross: readHfLayer(file, rules as AttentionRules, layer, { part: "cross" }),
+      cross: { kind: "heads" as const, config: readHfLayer(file, rules as AttentionRules, layer, { part: "cross" }) },
     };
-    return { attention, ...cross, mlp: own, norms: normsOf(own, layer), parallel, addsToNormed, scale };
+    return { mixer, ...cross, mlp: own, norms: normsOf(own, layer), parallel, addsToNormed, scale };
   });
   expectExperts(file, blocks);
   const embed: EmbedSpec = { dim: dModel, scale: 1, ...family.embed?.(file, dModel, norm) };
@@ -181,22 +182,6 @@ function expectExperts(file: Fields, blocks: readonly BlockSpec[]): void {
   if (all <= MOST_EXPERTS) return;
   const name = ["num_local_experts", "num_experts", "n_routed_experts"].find((each) => file.raw(each) !== undefined);
   throw file.refusal(name ?? "num_hidden_layers", `at most ${MOST_EXPERTS} experts in all layers`, all);
-}
-
-/** Positions that a model has vectors for. */
-export function positionsOf({ positions }: EmbedSpec): number {
-  return positions ? positions.rows - positions.offset : Number.POSITIVE_INFINITY;
-}
-
-/** The most tokens of a sequence: the positions of the model, or the distances that its bias is packed for. */
-export function mostTokens({ embed, relativeBias, maxSeqLen = 0 }: ModelSpec): number {
-  return relativeBias && !embed.positions ? Math.max(SESSION_LENGTH, maxSeqLen) : positionsOf(embed);
-}
-
-/** Throws if a sequence of `maxSeqLen` tokens, where that is known, has more than `most`, those that the model has positions for. */
-export function expectPositions(where: string, most: number, maxSeqLen: number | undefined): void {
-  if (maxSeqLen !== undefined && maxSeqLen > most)
-    throw new RangeError(`${where}: maxSeqLen expected at most ${most}, the positions of the model, got ${maxSeqLen}`);
 }
 
 /** Layers, under the names that families have for their number. */

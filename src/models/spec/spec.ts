@@ -69,18 +69,32 @@ export interface RouterSpec {
   readonly pairs: boolean;
 }
 
-/** A decoder layer. */
+/** Softmax heads. */
+export interface HeadsSpec {
+  readonly kind: "heads";
+  readonly config: HfAttentionConfig;
+  /** Layer norms of each head's query and key, with gains for all heads or for each. */
+  readonly headNorm?: { readonly eps: number; readonly each: boolean };
+}
+
+/** Latents. */
+export interface LatentSpec {
+  readonly kind: "latent";
+  readonly config: LatentConfig;
+}
+
+/** What mixes the tokens of a layer, by kind: models/mixers says what is known of each. */
+export interface MixerSpecs {
+  readonly heads: HeadsSpec;
+  readonly latent: LatentSpec;
+}
+export type MixerSpec = MixerSpecs[keyof MixerSpecs];
+
+/** A decoder layer. Its mixer may be another one than that of its neighbours. */
 export interface BlockSpec {
-  readonly attention:
-    | {
-        readonly kind: "heads";
-        readonly config: HfAttentionConfig;
-        /** Layer norms of each head's query and key, with gains for all heads or for each. */
-        readonly headNorm?: { readonly eps: number; readonly each: boolean };
-      }
-    | { readonly kind: "latent"; readonly config: LatentConfig };
+  readonly mixer: MixerSpec;
   /** Attention to the outputs of an encoder. */
-  readonly cross?: HfAttentionConfig;
+  readonly cross?: HeadsSpec;
   /** Undefined in models of attention alone. */
   readonly mlp: MlpSpec | MoeSpec | undefined;
   readonly norms: Readonly<Partial<Record<NormRole, NormSpec>>>;
@@ -163,3 +177,22 @@ interface LogitsRow {
 /** Floats of the rows that positions and types are added to, and that the first norm normalises. */
 export const widthOfRows = ({ dModel, embed }: Pick<ModelSpec, "dModel" | "embed">): number =>
   embed.projectLast ? embed.dim : dModel;
+
+/** Tokens of a session by default, at most: what fits beside most models. */
+export const SESSION_LENGTH = 4096;
+
+/** Positions that a model has vectors for. */
+export function positionsOf({ positions }: EmbedSpec): number {
+  return positions ? positions.rows - positions.offset : Number.POSITIVE_INFINITY;
+}
+
+/** The most tokens of a sequence: the positions of the model, or the distances that its bias is packed for. */
+export function mostTokens({ embed, relativeBias, maxSeqLen = 0 }: ModelSpec): number {
+  return relativeBias && !embed.positions ? Math.max(SESSION_LENGTH, maxSeqLen) : positionsOf(embed);
+}
+
+/** Throws if a sequence of `maxSeqLen` tokens, where that is known, has more than `most`, those that the model has positions for. */
+export function expectPositions(where: string, most: number, maxSeqLen: number | undefined): void {
+  if (maxSeqLen !== undefined && maxSeqLen > most)
+    throw new RangeError(`${where}: maxSeqLen expected at most ${most}, the positions of the model, got ${maxSeqLen}`);
+}

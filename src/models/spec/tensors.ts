@@ -1,145 +1,27 @@
 // What files call the weights of a model: the tensor that each weight of the list lies in, alone or joined with others, and that of
 // its bias. Files of one form have the same names; families differ in some.
 
+import { hasShape, shapeText } from "../../base/tensor/dtypes.ts";
 import type { MatrixLayout } from "../../base/tensor/matrix.ts";
-import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
-import type { AttentionWeights } from "../../layers/attention/weights.ts";
-import type { LatentWeights } from "../../layers/latent/weights.ts";
-import type { HfAttentionConfig } from "../families/attention-rules.ts";
-import type { MlpNames, Names, TensorForm } from "../families/family.ts";
-import { latentBiases, latentTensors, readLatentWeights } from "../weights/hf-latent.ts";
-import { readAttentionWeights } from "../weights/hf-weights.ts";
-import type { BlockSpec, ModelSpec, NormRole } from "./spec.ts";
-import { type AttentionRole, attentionOf, attentionWeights, endWeights, layerWeights, type Weight } from "./weights.ts";
+import { describe, HeadwiseError } from "../../base/util/errors.ts";
+import type { Facts } from "../families/facts.ts";
+import type { BiasPart, MlpNames, Names, TensorForm } from "../families/family.ts";
+import { BIASES } from "../families/index.ts";
+import type { MixerFiles } from "../mixers/mixer.ts";
+import type { Source, Weight } from "../mixers/weight.ts";
+import type { BlockSpec, MixerSpec, ModelSpec, NormRole } from "./spec.ts";
+import { endWeights, layerWeights } from "./weights.ts";
 
 type Shape = readonly number[];
-
-/** Names of tensors below a prefix, with their shapes. */
-export type NamedShapes = readonly (readonly [name: string, shape: Shape])[];
-
-/** A tensor of a file. */
-export interface Source {
-  readonly name: string;
-  readonly shape: Shape;
-  /** The weights of the list that it holds: the outputs of one after those of the other, or as `form` says. */
-  readonly weights: readonly Weight[];
-  /** Files may lack it. */
-  readonly optional?: boolean | undefined;
-  readonly bias?: { readonly name: string; readonly shape: Shape; readonly required?: true } | undefined;
-  /** Default "out-in". */
-  readonly layout?: MatrixLayout | undefined;
-  /** Which attention of a layer it belongs to. */
-  readonly attention?: Weight["attention"];
-  /**
-   * "stacked": [experts, outputs, inputs]; "interleaved": [experts, inputs, outputs], where outputs of an expert's weights take turns;
-   * "convolution": [outputs, channels, 3].
-   */
-  readonly form?: "stacked" | "interleaved" | "convolution" | undefined;
-}
 
 /** A decoder, and how its file names and lays out what it consists of. */
 export interface Decoder {
   readonly spec: ModelSpec;
   readonly names: Names;
   readonly family: TensorForm;
-  readonly attention: AttentionTensors;
+  readonly mixers: MixerFiles;
   /** The encoder of a model with two halves. */
   readonly encoder?: Decoder;
-}
-
-// The tensors of a layer's attention.
-
-/** A tensor of a layer's attention, by its name below the layer's prefix. */
-interface AttentionTensor {
-  readonly name: string;
-  readonly shape: Shape;
-  readonly roles: readonly AttentionRole[];
-  readonly optional?: boolean;
-  /** The name and the shape of its bias, which files may lack. */
-  readonly bias?: readonly [name: string, shape: Shape] | undefined;
-}
-
-/** The tensors of a layer's attention in files of one form. */
-export interface AttentionTensors {
-  tensors(attention: BlockSpec["attention"]): readonly AttentionTensor[];
-  readHeads(tensors: SafetensorsFile["tensors"], prefix: string, config: HfAttentionConfig): AttentionWeights;
-  readLatents(tensors: SafetensorsFile["tensors"], prefix: string): LatentWeights;
-}
-
-/** Those of safetensors files. */
-export function hfAttentionTensors(names: Names, family: TensorForm): AttentionTensors {
-  const file = (tensors: SafetensorsFile["tensors"]): SafetensorsFile => ({ metadata: new Map(), tensors });
-  return {
-    tensors: (attention) =>
-      attention.kind === "latent"
-        ? namedTensors(latentTensors(attention.config), latentBiases(attention.config))
-        : hfHeads(attention, names, family),
-    readHeads: (tensors, prefix, { numHeads, numKvHeads, headDim, fused }) =>
-      readAttentionWeights(file(tensors), prefix, { numHeads, numKvHeads, headDim, fused }),
-    readLatents: (tensors, prefix) => readLatentWeights(file(tensors), prefix),
-  };
-}
-
-/** The weights of tensors of GGUF files, and of latent attention in safetensors files, by their names. */
-const ROLES: Readonly<Record<string, readonly AttentionRole[]>> = {
-  ...{ q: ["q"], k: ["k"], v: ["v"], qkv: ["q", "k", "v"], output: ["o"], q_norm: ["qNorm"], k_norm: ["kNorm"] },
-  ...{ sinks: ["sinks"], q_a: ["qDown"], q_a_norm: ["qNorm"], q_b: ["q"], kv_a_mqa: ["kvDown"], kv_a_norm: ["kvNorm"] },
-  ...{ kv_b: ["k", "v"], k_b: ["k"], v_b: ["v"] },
-  ...{ q_proj: ["q"], q_a_proj: ["qDown"], q_a_layernorm: ["qNorm"], q_b_proj: ["q"], kv_b_proj: ["k", "v"] },
-  ...{ kv_a_proj_with_mqa: ["kvDown"], kv_a_layernorm: ["kvNorm"], o_proj: ["o"] },
-};
-
-/** Tensors that readers of layers name, with the biases among `optional`, and the rest of these. */
-export function namedTensors(required: NamedShapes, optional: NamedShapes): readonly AttentionTensor[] {
-  const ownerOf = (name: string) => name.replace(/\.(weight|bias)$/, "");
-  const biases = new Map(optional.filter(([name]) => name.endsWith(".bias")).map((each) => [ownerOf(each[0]), each]));
-  const others = optional.filter(([name]) => !name.endsWith(".bias"));
-  return [...required, ...others].map(([name, shape], i) => {
-    const owner = ownerOf(name);
-    return { name, shape, roles: ROLES[owner] ?? [], optional: i >= required.length, bias: biases.get(owner) };
-  });
-}
-
-function hfHeads(
-  attention: BlockSpec["attention"],
-  { projections, sinks }: Names,
-  { layout, headNorm }: TensorForm,
-): readonly AttentionTensor[] {
-  const weights = [...attentionWeights(attention, 0, "self")];
-  const joined: readonly (readonly AttentionRole[])[] =
-    projections.length === 2 ? [["q", "k", "v"], ["o"]] : [["q"], ["k"], ["v"], ["o"]];
-  const linears = projections.map((name, i): AttentionTensor => {
-    const roles = joined[i] as readonly AttentionRole[];
-    const parts = weights.filter(({ role }) => roles.includes(role));
-    const outputs = parts.reduce((sum, { shape: [n] }) => sum + n, 0);
-    const inputs = parts[0]?.shape[1] as number;
-    const shape = layout === "in-out" ? [inputs, outputs] : [outputs, inputs];
-    return { name: `${name}.weight`, shape, roles, bias: [`${name}.bias`, [outputs]] };
-  });
-  const vectors = weights.flatMap(({ role, shape: [n] }): readonly AttentionTensor[] => {
-    if (role === "qNorm" || role === "kNorm") return [{ name: `${role[0]}_norm.weight`, shape: [n], roles: [role] }];
-    if (role === "sinks" && sinks !== undefined) return [{ name: sinks, shape: [n], roles: [role] }];
-    if (!headNorm || (role !== "qHeadNorm" && role !== "kHeadNorm")) return [];
-    const { dModel, numHeads, headDim = dModel / numHeads } = attention.config as HfAttentionConfig;
-    return headNormTensors(headNorm, role, n, headDim);
-  });
-  return [...linears, ...vectors];
-}
-
-/** The gains of layer norms of `n` floats in all: one tensor, or one for each head. */
-function headNormTensors(
-  { each, ...names }: NonNullable<TensorForm["headNorm"]>,
-  role: "qHeadNorm" | "kHeadNorm",
-  n: number,
-  headDim: number,
-): readonly AttentionTensor[] {
-  const name = role === "qHeadNorm" ? names.q : names.k;
-  const tensor = (own: string, shape: Shape): AttentionTensor => ({
-    ...{ name: `${own}.weight`, shape, roles: [role], bias: [`${own}.bias`, shape] },
-  });
-  if (each === "apart")
-    return Array.from({ length: n / headDim }, (_, head) => tensor(`${name}.norms.${head}`, [headDim]));
-  return [tensor(name, each === "together" ? [n / headDim, headDim] : [n])];
 }
 
 // The tensors of all weights.
@@ -152,44 +34,51 @@ export function findRoot({ names }: Decoder, tensors: ReadonlyMap<string, unknow
 /** The tensors of a decoder, besides the head below the prefix `root`, in the order of the list. */
 export function* sourcesOf(decoder: Decoder, root: string): Generator<Source, void> {
   yield* endSources(decoder, root);
-  for (const layer of decoder.spec.blocks.keys()) yield* layerSources(decoder, root, layer);
+  for (const layer of decoder.spec.blocks.keys()) {
+    const { self, cross, rest } = layerSources(decoder, root, layer);
+    yield* [...self.sources, ...(cross?.sources ?? []), ...rest];
+  }
 }
 
 /** Those before the first layer and behind the last one. */
 export const endSources = (decoder: Decoder, root: string): Iterable<Source> =>
   joinSources(endWeights(decoder.spec), (weight) => endPlace(decoder, root, weight));
 
-/** Those of a layer. */
-export function* layerSources(decoder: Decoder, root: string, layer: number): Generator<Source, void> {
-  const { spec, names } = decoder;
-  const weights = [...layerWeights(spec, layer)];
-  for (const which of ["self", "cross"] as const) yield* attentionSources(decoder, root, layer, which, weights);
-  const rest = weights.filter(({ attention }) => attention === undefined);
-  const at = `${root}${names.layers}.${layer}.`;
-  yield* joinSources(rest, (weight) => layerPlace(decoder, at, weight));
+/** Those of a mixer of a layer, and what their names begin with. */
+interface MixerSources {
+  readonly mixer: MixerSpec;
+  readonly prefix: string;
+  readonly sources: readonly Source[];
 }
 
-/** What the names of the tensors of a layer's attention begin with. */
-export const attentionPrefix = ({ names }: Decoder, root: string, layer: number, which: "self" | "cross"): string =>
-  `${root}${names.layers}.${layer}.${which === "self" ? names.attention : names.cross}`;
-
-function* attentionSources(
+/** Those of a layer: of its own mixer, of attention to the outputs of an encoder, and the rest. */
+export function layerSources(
   decoder: Decoder,
   root: string,
   layer: number,
-  which: "self" | "cross",
-  weights: readonly Weight[],
-): Generator<Source, void> {
-  const kind = attentionOf(decoder.spec.blocks[layer] as BlockSpec, which);
-  if (kind === undefined) return;
-  const prefix = attentionPrefix(decoder, root, layer, which);
-  const own = new Map(weights.filter((each) => each.attention === which).map((each) => [each.role, each]));
-  for (const { name, shape, roles, optional, bias } of decoder.attention.tensors(kind))
-    yield {
-      ...{ name: `${prefix}${name}`, shape, optional, attention: which },
-      weights: roles.flatMap((role) => own.get(role) ?? []),
-      bias: bias && { name: `${prefix}${bias[0]}`, shape: bias[1] },
-    };
+): { readonly self: MixerSources; readonly cross: MixerSources | undefined; readonly rest: Iterable<Source> } {
+  const { spec, names, mixers } = decoder;
+  const weights = [...layerWeights(spec, layer)];
+  const at = `${root}${names.layers}.${layer}.`;
+  const sourcesIn = (mixer: MixerSpec, which: "self" | "cross", below = ""): MixerSources => {
+    const prefix = `${at}${below}`;
+    const own = new Map(weights.filter((each) => each.mixer === which).map((each) => [each.role, each]));
+    const sources = mixers.tensors(mixer).map(
+      ({ name, shape, roles, optional, bias }): Source => ({
+        ...{ name: `${prefix}${name}`, shape, optional },
+        weights: roles.flatMap((role) => own.get(role) ?? []),
+        bias: bias && { name: `${prefix}${bias[0]}`, shape: bias[1] },
+      }),
+    );
+    return { mixer, prefix, sources };
+  };
+  const { mixer, cross } = spec.blocks[layer] as BlockSpec;
+  const rest = weights.filter((each) => each.mixer === undefined);
+  return {
+    self: sourcesIn(mixer, "self", names.attention),
+    cross: cross && sourcesIn(cross, "cross", names.cross),
+    rest: joinSources(rest, (weight) => layerPlace(decoder, at, weight)),
+  };
 }
 
 /** The tensor of a weight, alone or with others. */
@@ -280,4 +169,157 @@ function mlpPlace(prefix: string, names: MlpNames, weight: Weight, layout: Matri
   const isJoined = role !== "down" && names.up === undefined;
   const name = role === "gate" ? gate : role === "up" ? up : down;
   return named(`${prefix}${name}`, weight, layout, isJoined ? 2 * shape[0] : shape[0]);
+}
+
+// What a file must have, and one report of all that it lacks or has too many of.
+
+/** What a file says of a tensor before it is read. */
+export interface TensorFacts {
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  readonly bytes: number;
+}
+
+/** Tensors that follow from the configuration, in files of older programs, or that are a part of it. */
+const IGNORED =
+  /(^|\.)(rotary_emb\.(inv_freq|cos_cached|sin_cached)|(attn|attention)\.(bias|masked_bias))$|^rope_(freqs|factors_(long|short))\.weight$/;
+
+/** The most names of a kind in a report. */
+const MOST_NAMED = 8;
+
+/**
+ * The decoder with what its file decides: without a word of it in config.json, the head is shared if the file has none. Files of
+ * encoders may lack what is before it. Without `tensors`, a head that only they could decide is one of its own, as in transformers.
+ */
+export function resolveHead({ spec, ...rest }: Decoder, tensors?: ReadonlyMap<string, unknown>): Decoder {
+  if (tensors === undefined) {
+    const { tied = false } = spec.head;
+    return { ...rest, spec: { ...spec, head: { ...spec.head, tied } } };
+  }
+  const { transform, ...head } = spec.head;
+  const tied = head.tied ?? !tensors.has(`${rest.names.head}.weight`);
+  const transforms = transform && tensors.has(`${rest.names.transform?.dense}.weight`);
+  return { ...rest, spec: { ...spec, head: { ...head, tied, ...(transforms && { transform }) } } };
+}
+
+/**
+ * The tensors that are read. Ignored are those that follow from the configuration, and a head beside a shared one, as
+ * transformers ignores it. Throws BAD_FILE with all names that are missing, unexpected, or of another shape.
+ */
+export function checkTensors<T extends TensorFacts>(
+  where: string,
+  decoder: Decoder,
+  tensors: ReadonlyMap<string, T>,
+): ReadonlyMap<string, T> {
+  const all = [decoder, decoder.encoder].flatMap((half) =>
+    half ? expectedTensors(half, findRoot(half, tensors)) : [],
+  );
+  const required = new Map(all.flatMap((half) => [...half.required]));
+  const optional = new Map(all.flatMap((half) => [...half.optional]));
+  const missing = [...required.keys()].filter((name) => !tensors.has(name));
+  const known = new Map([...required, ...optional]);
+  const ownHead = `${decoder.names.head}.weight`;
+  const isIgnored = (name: string) =>
+    IGNORED.test(name) ||
+    (name === ownHead && decoder.spec.head.tied !== false) ||
+    decoder.family.ignoredTensors?.test(name) === true;
+  const unexpected = [...tensors.keys()].filter((name) => !known.has(name) && !isIgnored(name));
+  const mismatched = [...known].flatMap(([name, shape]) => {
+    const own = tensors.get(name)?.shape;
+    return own === undefined || hasShape(own, shape)
+      ? []
+      : [`${name} expected ${shapeText(shape)}, got ${shapeText(own)}`];
+  });
+  const found = [
+    ...listed("missing", missing),
+    ...listed("unexpected", unexpected),
+    ...listed("of another shape", mismatched),
+  ];
+  if (found.length === 0) return new Map([...tensors].filter(([name]) => known.has(name)));
+  const rule = `those of ${describe(decoder.spec.type)} with ${decoder.spec.blocks.length} layers`;
+  throw new HeadwiseError("BAD_FILE", `${where}: tensors expected ${rule}, got ${found.join("; ")}`);
+}
+
+/** Names of one kind, layers folded together. */
+function listed(kind: string, names: readonly string[]): string[] {
+  if (names.length === 0) return [];
+  const folded = new Map<string, number[]>();
+  for (const name of names) {
+    const [, before = name, layer = "", after = ""] = /^(.*?\.)(\d+)(\..*)$/s.exec(name) ?? [];
+    const key = layer === "" ? name : `${before}#${after}`;
+    const layers = folded.get(key) ?? [];
+    if (layer !== "") layers.push(Number(layer));
+    folded.set(key, layers);
+  }
+  const texts = [...folded].map(([key, layers]) => key.replace("#", () => layersText(layers)));
+  const more = texts.length > MOST_NAMED ? ` and ${texts.length - MOST_NAMED} more` : "";
+  return [`${names.length} ${kind}: ${texts.slice(0, MOST_NAMED).join(", ")}${more}`];
+}
+
+function layersText(layers: readonly number[]): string {
+  const [first = 0] = layers;
+  const last = layers.at(-1) ?? first;
+  if (layers.length === 1) return `${first}`;
+  return layers.length === last - first + 1 ? `{${first}..${last}}` : `{${layers.join(",")}}`;
+}
+
+/** The tensors of a decoder, besides the head below the prefix `root`: by name, with their shapes. */
+export function expectedTensors(
+  decoder: Decoder,
+  root: string,
+): Readonly<Record<"required" | "optional", ReadonlyMap<string, Shape>>> {
+  const required = new Map<string, readonly number[]>();
+  const optional = new Map<string, readonly number[]>();
+  for (const { name, shape, optional: isOptional, bias } of sourcesOf(decoder, root)) {
+    (isOptional ? optional : required).set(name, shape);
+    if (bias) (bias.required ? required : optional).set(bias.name, bias.shape);
+  }
+  return { required, optional };
+}
+
+// How many numbers the tensors of a whole decoder hold: its parameters. Which biases a model has, shapes do not say: each type has
+// a rule, from the class of that name in transformers.
+
+/** Biases of models that have none of their own rules. */
+const biasesByFlags = (facts: Facts): readonly BiasPart[] => [
+  ...(facts.flag("attention_bias", false) ? (["qkv", "o"] as const) : []),
+  ...(facts.flag("mlp_bias", false) ? (["mlp"] as const) : []),
+];
+
+/** The parameters of a decoder. */
+interface DecoderCounts {
+  readonly parameters: number;
+  /** Without the experts that a token does not take: their biases, a thousandth of that, are counted. */
+  readonly active: number;
+  /** Of the tables of tokens and positions, which a token reads a row of; not of a head, nor of a table that is one. */
+  readonly tables: number;
+}
+
+const sizeOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
+const numbersOf = ({ shape: [n, k = 1] }: Weight): number => n * k;
+
+/** Counts the parameters of a decoder, whose head is resolved (`resolveHead`), and whose config.json is `file`. */
+export function countDecoder(decoder: Decoder, file: Facts): DecoderCounts {
+  const { head } = decoder.spec;
+  const parts = (BIASES.get(decoder.spec.type)?.[1] ?? biasesByFlags)(file);
+  const counts = { parameters: 0, active: 0, tables: 0 };
+  for (const { shape, weights, optional, bias } of sourcesOf(decoder, "")) {
+    const hasBias = parts.includes(partOf(weights[0] as Weight));
+    const own = !optional || hasBias ? sizeOf(shape) : 0;
+    const all = own + (bias && (bias.required || hasBias) ? sizeOf(bias.shape) : 0);
+    counts.parameters += all;
+    counts.active += all - weights.reduce((sum, weight) => sum + (weight.active ? 0 : numbersOf(weight)), 0);
+    for (const weight of weights)
+      if (weight.role === "positions" || (weight.role === "embed" && !head.tied)) counts.tables += numbersOf(weight);
+  }
+  return counts;
+}
+
+/** What the bias of a weight belongs to. */
+function partOf({ role, norm, mixer }: Weight): BiasPart {
+  if (role === "head" || role === "headBias") return "head";
+  if (role === "qHeadNorm" || role === "kHeadNorm") return "headNorm";
+  if (norm) return "norm";
+  if (role === "router") return "router";
+  return mixer ? (role === "o" ? "o" : "qkv") : "mlp";
 }

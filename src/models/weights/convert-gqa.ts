@@ -9,7 +9,6 @@ import { decompose } from "../../base/util/linear-algebra.ts";
 import type { AttentionConfig } from "../../layers/attention/config.ts";
 import { checkRope, type RopeWithDim } from "../../layers/attention/rope.ts";
 import { type AttentionWeights, separateWeights, WEIGHT_FIELDS } from "../../layers/attention/weights.ts";
-import { expectFiniteFloats, readRows, squaredNorm, writeRows } from "./matrix-rows.ts";
 
 /** The fields of a configuration that `convertToGqa` reads. Other fields are copied. */
 export type ConvertibleConfig = Pick<
@@ -104,33 +103,7 @@ export function convertToGqa<Config extends ConvertibleConfig>(
   expectMultiple("config.numKvHeads", before, "numKvHeads", numKvHeads);
   if (rules.qkNorm?.kind === "full" && numKvHeads !== before)
     throw new RangeError(`${WHERE}: config.qkNorm.kind expected "per-head", got "full"`);
-  const separate = separateWeights(WHERE, "weights.", given, layout, (outputs, inputs) => {
-    // Without headDim, keys and values have the width of queries.
-    const headDim = expectInt(WHERE, "config.headDim", rules.headDim ?? outputs / (numHeads + 2 * before));
-    return { q: numHeads * headDim, k: before * headDim, v: before * (rules.valueDim ?? headDim), inputs };
-  });
-  const wq = expectMatrix(WHERE, "weights.wq", separate.wq, layout);
-  const wo = expectMatrix(WHERE, "weights.wo", separate.wo, layout);
-  const wk = toTensor(expectMatrix(WHERE, "weights.wk", separate.wk, layout));
-  const wv = toTensor(expectMatrix(WHERE, "weights.wv", separate.wv, layout));
-  const outputs = layout === "out-in" ? 0 : 1;
-  const kRows = wk.shape[outputs]!;
-  const vRows = wv.shape[outputs]!;
-  expectMultiple("outputs of weights.wk", kRows, "config.numKvHeads", before);
-  expectMultiple("outputs of weights.wv", vRows, "config.numKvHeads", before);
-  const { headDim, valueDim = headDim } = rules;
-  if (headDim !== undefined && kRows !== before * headDim)
-    throw new RangeError(`${WHERE}: weights.wk expected ${before * headDim} outputs, got ${kRows}`);
-  if (valueDim !== undefined && vRows !== before * valueDim)
-    throw new RangeError(`${WHERE}: weights.wv expected ${before * valueDim} outputs, got ${vRows}`);
-  const [kDim, vDim] = [kRows / before, vRows / before];
-  expectRest(separate, layout, wq, wo, { numHeads, before, kDim, vDim });
-  const vectors = {
-    ...{ bk: vector("bk", separate.bk, kRows), biasK: vector("biasK", separate.biasK, kRows) },
-    ...{ bv: vector("bv", separate.bv, vRows), biasV: vector("biasV", separate.biasV, vRows) },
-  };
-  const keys = headRows(wk, [vectors.bk, vectors.biasK], layout, before);
-  const values = headRows(wv, [vectors.bv, vectors.biasV], layout, before);
+  const { separate, wq, wo, keys, values, vectors } = checkLayer(given, rules, layout, { numHeads, before });
   // Heads that stay are the mean of themselves.
   const pool = (heads: HeadRows) => poolHeads(heads, numKvHeads, method === "first" ? method : "mean");
   const found =
@@ -166,6 +139,43 @@ export function convertToGqa<Config extends ConvertibleConfig>(
     config: { ...rules, numKvHeads },
     relativeError: { key: found.key.relativeError, value: found.value.relativeError },
   };
+}
+
+/** Checks the weights of a layer of so many heads, and reads the rows of its keys and values with their biases. */
+function checkLayer(
+  given: AttentionWeights,
+  rules: ConvertibleConfig,
+  layout: MatrixLayout,
+  { numHeads, before }: { readonly numHeads: number; readonly before: number },
+) {
+  const separate = separateWeights(WHERE, "weights.", given, layout, (outputs, inputs) => {
+    // Without headDim, keys and values have the width of queries.
+    const headDim = expectInt(WHERE, "config.headDim", rules.headDim ?? outputs / (numHeads + 2 * before));
+    return { q: numHeads * headDim, k: before * headDim, v: before * (rules.valueDim ?? headDim), inputs };
+  });
+  const wq = expectMatrix(WHERE, "weights.wq", separate.wq, layout);
+  const wo = expectMatrix(WHERE, "weights.wo", separate.wo, layout);
+  const wk = toTensor(expectMatrix(WHERE, "weights.wk", separate.wk, layout));
+  const wv = toTensor(expectMatrix(WHERE, "weights.wv", separate.wv, layout));
+  const outputs = layout === "out-in" ? 0 : 1;
+  const kRows = wk.shape[outputs]!;
+  const vRows = wv.shape[outputs]!;
+  expectMultiple("outputs of weights.wk", kRows, "config.numKvHeads", before);
+  expectMultiple("outputs of weights.wv", vRows, "config.numKvHeads", before);
+  const { headDim, valueDim = headDim } = rules;
+  if (headDim !== undefined && kRows !== before * headDim)
+    throw new RangeError(`${WHERE}: weights.wk expected ${before * headDim} outputs, got ${kRows}`);
+  if (valueDim !== undefined && vRows !== before * valueDim)
+    throw new RangeError(`${WHERE}: weights.wv expected ${before * valueDim} outputs, got ${vRows}`);
+  const [kDim, vDim] = [kRows / before, vRows / before];
+  expectRest(separate, layout, wq, wo, { numHeads, before, kDim, vDim });
+  const vectors = {
+    ...{ bk: vector("bk", separate.bk, kRows), biasK: vector("biasK", separate.biasK, kRows) },
+    ...{ bv: vector("bv", separate.bv, vRows), biasV: vector("biasV", separate.biasV, vRows) },
+  };
+  const keys = headRows(wk, [vectors.bk, vectors.biasK], layout, before);
+  const values = headRows(wv, [vectors.bv, vectors.biasV], layout, before);
+  return { separate, wq, wo, keys, values, vectors };
 }
 
 /** A vector of this many floats, or undefined. */
@@ -430,4 +440,53 @@ function errorsOf(
     }
     return lost === 0 ? 0 : Math.sqrt(lost / norm);
   });
+}
+
+// Rows of projections in float64, whatever their layout and dtype, for conversions.
+
+/** Throws unless all numbers are finite. */
+export function expectFiniteFloats(where: string, name: string, numbers: Float32Array | Float64Array): void {
+  for (const number of numbers)
+    if (!Number.isFinite(number)) throw new RangeError(`${where}: ${name} expected finite numbers, got ${number}`);
+}
+
+/** A matrix in float64. */
+interface MatrixRows {
+  readonly outputs: number;
+  readonly inputs: number;
+  /** A copy of the weights of one output, [inputs]. */
+  readonly row: (output: number) => Float64Array;
+}
+
+/** Reads a matrix in any layout. */
+export function readRows({ data, shape }: Tensor, layout: MatrixLayout): MatrixRows {
+  const [first, second] = shape as [number, number];
+  const [outputs, inputs] = layout === "out-in" ? [first, second] : [second, first];
+  const [step, stride] = layout === "out-in" ? [1, inputs] : [outputs, 1];
+  return {
+    outputs,
+    inputs,
+    row(output) {
+      const row = new Float64Array(inputs);
+      for (let i = 0; i < inputs; i++) row[i] = data[output * stride + i * step] as number;
+      return row;
+    },
+  };
+}
+
+/** Rows, one for each output, as a float32 matrix in a layout. */
+export function writeRows(rows: readonly Float64Array[], inputs: number, layout: MatrixLayout): Tensor {
+  const data = new Float32Array(rows.length * inputs);
+  const outIn = layout === "out-in";
+  for (const [output, row] of rows.entries())
+    if (outIn) data.set(row, output * inputs);
+    else for (let i = 0; i < inputs; i++) data[i * rows.length + output] = row[i] as number;
+  return { data, shape: outIn ? [rows.length, inputs] : [inputs, rows.length] };
+}
+
+/** Σ x[i]². */
+export function squaredNorm(numbers: Float64Array): number {
+  let sum = 0;
+  for (const number of numbers) sum += number * number;
+  return sum;
 }

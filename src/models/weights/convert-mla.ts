@@ -11,7 +11,7 @@ import { type AttentionWeights, type CheckedWeights, checkWeights } from "../../
 import type { LatentConfig } from "../../layers/latent/config.ts";
 import type { LatentWeights } from "../../layers/latent/weights.ts";
 import type { CheckedLinear } from "../../layers/linear/formats/formats.ts";
-import { expectFiniteFloats, readRows, squaredNorm, writeRows } from "./matrix-rows.ts";
+import { expectFiniteFloats, readRows, squaredNorm, writeRows } from "./convert-gqa.ts";
 
 /** Options of `convertToMla`. */
 export interface ConvertToMlaOptions {
@@ -105,6 +105,19 @@ export function prepareMla(weights: AttentionWeights, config: AttentionConfig): 
   return prepare(where, checkConfig(where, config), weights);
 }
 
+/** The rows that latents stand for: of each key-value head its keys without position, and then its values. */
+function stackRows(
+  { numKvHeads, headDim, valueDim }: CheckedConfig,
+  keys: Rows,
+  values: Rows,
+  plain: readonly number[],
+) {
+  return Array.from({ length: numKvHeads }, (_, g) => [
+    ...plain.map((c) => keys.row(g * headDim + c)),
+    ...Array.from({ length: valueDim }, (_, c) => values.row(g * valueDim + c)),
+  ]).flat();
+}
+
 /** Does what takes long, once for all ranks. */
 function prepare(where: string, checked: CheckedConfig, weights: AttentionWeights): PreparedMla {
   const given = checkWeights(where, checked, weights, { formats: {}, fast: false }, false);
@@ -123,12 +136,7 @@ function prepare(where: string, checked: CheckedConfig, weights: AttentionWeight
   const wq = query ? writeRows(query.rows, dModel, layout) : handOn(linears.q);
   const [bq, bo] = [query ? query.bias : linears.q.bias, linears.o?.bias];
 
-  // The rows that latents stand for: of each key-value head its keys without position, and then its values.
-  const heads = Array.from({ length: numKvHeads }, (_, g) => g);
-  const stacked = heads.flatMap((g) => [
-    ...plain.map((c) => keys.row(g * headDim + c)),
-    ...Array.from({ length: valueDim }, (_, c) => values.row(g * valueDim + c)),
-  ]);
+  const stacked = stackRows(checked, keys, values, plain);
   const isKey = (row: number) => row % (plain.length + valueDim) < plain.length;
   const norms = { key: keys.norm(), value: values.norm() };
   const { full, errors, cut } = factorLatent(stacked, dModel, isKey, norms);

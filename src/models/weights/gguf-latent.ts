@@ -7,9 +7,9 @@ import type { GgufFile } from "../../files/gguf/gguf.ts";
 import type { RopeConfig } from "../../layers/attention/rope.ts";
 import { checkLatentConfig, type LatentConfig } from "../../layers/latent/config.ts";
 import type { LatentWeights } from "../../layers/latent/weights.ts";
+import { checkFileConfig, present } from "../families/facts.ts";
 import { GGUF_LATENTS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../families/unsupported.ts";
-import { checkFileConfig } from "./check-config.ts";
 import {
   type AttentionShapes,
   expectFile,
@@ -19,11 +19,11 @@ import {
   KEYS,
   type Keys,
   keysOf,
+  layerPrefix,
   readScaling,
   refusal,
   UNSUPPORTED,
-} from "./gguf-config.ts";
-import { layerPrefix } from "./gguf-layer.ts";
+} from "./gguf-layer.ts";
 
 /** LatentWeights with matrices as the file gives them: Q8_0 and Q4_0 in their encoding, other blocks as F32. */
 export type GgufLatentWeights = LatentWeights<StoredTensor>;
@@ -54,20 +54,6 @@ const OF_OTHERS = [
 const KV_UP = "kv_b.weight";
 const K_UP = "k_b.weight";
 const V_UP = "v_b.weight";
-
-/** Tensors by the name after `attn_`, with the field of the weights: matrices, which stay as stored, and gains. */
-const MATRICES: Readonly<Record<string, keyof GgufLatentWeights>> = {
-  "q.weight": "wq",
-  "q_a.weight": "wqDown",
-  "q_b.weight": "wqUp",
-  "kv_a_mqa.weight": "wkvDown",
-  [KV_UP]: "wkvUp",
-  "output.weight": "wo",
-};
-const GAINS: Readonly<Record<string, keyof GgufLatentWeights>> = {
-  "q_a_norm.weight": "qNorm",
-  "kv_a_norm.weight": "kvNorm",
-};
 
 /**
  * Reads one layer of latent attention (MLA) of a GGUF file of the architecture "deepseek2", which files of DeepSeek-V2 and V3,
@@ -120,23 +106,29 @@ export function readLatents(
   return { config, required: Object.entries(shapes), optional: [] };
 }
 
-/** The tensors of a layer as weights. */
+/** The tensors of a layer as weights: matrices as they are stored, besides the parts of wkvUp, which are joined. */
 export function latentWeights(
   where: string,
   tensors: ReadonlyMap<string, StoredTensor>,
   prefix: string,
 ): GgufLatentWeights {
-  const weights: Record<string, StoredTensor | Float32Array> = {};
-  for (const [name, tensor] of tensors) {
-    const part = name.slice(prefix.length);
-    const [matrix, gain] = [MATRICES[part], GAINS[part]];
-    if (matrix !== undefined) weights[matrix] = tensor;
-    // Copied, because the bytes around it belong to other tensors.
-    else if (gain !== undefined) weights[gain] = toFloats(tensor, where).slice();
-  }
-  const [k, v] = [tensors.get(prefix + K_UP), tensors.get(prefix + V_UP)];
-  if (k && v) weights.wkvUp = joinUp(where, prefix + KV_UP, k, v);
-  return weights as unknown as GgufLatentWeights;
+  const matrix = (part: string) => tensors.get(prefix + part);
+  // Copied, because the bytes around it belong to other tensors.
+  const gain = (part: string) => {
+    const tensor = matrix(part);
+    return tensor && toFloats(tensor, where).slice();
+  };
+  const [k, v] = [matrix(K_UP), matrix(V_UP)];
+  return present({
+    wq: matrix("q.weight"),
+    wqDown: matrix("q_a.weight"),
+    qNorm: gain("q_a_norm.weight"),
+    wqUp: matrix("q_b.weight"),
+    wkvDown: matrix("kv_a_mqa.weight"),
+    kvNorm: gain("kv_a_norm.weight"),
+    wkvUp: k && v ? joinUp(where, prefix + KV_UP, k, v) : matrix(KV_UP),
+    wo: matrix("output.weight"),
+  }) as GgufLatentWeights;
 }
 
 function readConfig(

@@ -13,11 +13,13 @@ import type {
   WindowRules,
 } from "../families/attention-rules.ts";
 import {
+  checkFileConfig,
   type Fields,
   fieldsOf,
   type HfPart,
   PARTS,
   partOfPrefix,
+  present,
   refusal,
   towerOfPrefix,
   WHERE,
@@ -25,7 +27,6 @@ import {
 import { LATENTS, LAYERS } from "../families/index.ts";
 import { COMPOSITES } from "../families/other-layers.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
-import { checkFileConfig } from "./check-config.ts";
 import { ROPE_FIELDS, readRope } from "./hf-rope.ts";
 
 /** What the layers of a hybrid model are, besides attention. */
@@ -355,10 +356,7 @@ function readLayer(
   as: string | undefined,
   reading: Reading,
 ): HfAttentionConfig {
-  const config = readConfig(file, layer, part, rules, reading);
-  const own = Object.fromEntries(
-    Object.entries(config).filter(([, value]) => value !== undefined),
-  ) as HfAttentionConfig;
+  const own: HfAttentionConfig = present(readConfig(file, layer, part, rules, reading));
   refuseIgnored(file, as ?? type, as !== undefined, (name, value) => isUnderstood(name, value, own, rules));
   const check = () => checkConfig(WHERE, own);
   checkFileConfig(WHERE, check, (ours) => fieldOf(namesOf(rules, part), ours));

@@ -10,10 +10,9 @@ import type { RopeConfig } from "../../layers/attention/rope.ts";
 import { checkLatentConfig, type LatentConfig } from "../../layers/latent/config.ts";
 import type { LatentWeights } from "../../layers/latent/weights.ts";
 import type { LatentRules } from "../families/attention-rules.ts";
-import { type Fields, fieldsOf, POSITIVE_RULE } from "../families/facts.ts";
+import { checkFileConfig, type Fields, fieldsOf, POSITIVE_RULE, present } from "../families/facts.ts";
 import { LATENTS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
-import { checkFileConfig } from "./check-config.ts";
 import { readWindow, refuseIgnored } from "./hf-config.ts";
 import { ROPE_FIELDS, readRope } from "./hf-rope.ts";
 import { type Matrix, readSource, tensorsBelow } from "./hf-weights.ts";
@@ -343,7 +342,7 @@ export function readLatentWeights(source: Uint8Array | ArrayBuffer | Safetensors
     const bqDown = exactly(biasOf(Q_DOWN), down.outputs);
     return { wqDown: down.tensor, bqDown, qNorm: exactly(Q_NORM, down.outputs), wqUp: q.tensor, bq };
   };
-  const weights = {
+  return present({
     ...queries(),
     wkvDown: kvDown.tensor,
     bkvDown: exactly(biasOf(KV_DOWN), kvDown.outputs),
@@ -351,8 +350,5 @@ export function readLatentWeights(source: Uint8Array | ArrayBuffer | Safetensors
     wkvUp: kvUp.tensor,
     wo: o.tensor,
     bo: exactly(biasOf(O), dModel),
-  };
-  return Object.fromEntries(
-    Object.entries(weights).filter(([, value]) => value !== undefined),
-  ) as unknown as LatentWeights;
+  }) as LatentWeights;
 }

@@ -1,7 +1,7 @@
 import { ln, pow } from "../../base/util/math.ts";
 import type { RopeConfig, RopeScaling } from "../../layers/attention/rope.ts";
 import type { RopeRules } from "../families/attention-rules.ts";
-import { type Fields, fieldsOf, POSITIVE_RULE } from "../families/facts.ts";
+import { type Fields, fieldsOf, POSITIVE_RULE, present } from "../families/facts.ts";
 
 /** Our names of fields, and those in config.json. */
 export const ROPE_FIELDS: Readonly<Record<string, string>> = {
@@ -108,15 +108,14 @@ function readScaling(file: Fields, from: Fields, maxSeqLen: number | undefined):
   const longest = file.number("max_position_embeddings");
   const originalMaxSeqLen = from.count("original_max_position_embeddings", longest);
   const orNone = (name: string) => (from.raw(name) === 0 ? undefined : from.factor(name));
-  const optional = {
+  const given = present({
     betaFast: from.number("beta_fast"),
     betaSlow: from.number("beta_slow"),
     attentionFactor: from.factor("attention_factor"),
     mscale: orNone("mscale"),
     mscaleAllDim: orNone("mscale_all_dim"),
     truncate: from.raw("truncate") === undefined ? undefined : from.flag("truncate", true),
-  };
-  const given = Object.fromEntries(Object.entries(optional).filter(([, value]) => value !== undefined));
+  });
   const factor = from.number("factor") ?? (longest ?? originalMaxSeqLen) / originalMaxSeqLen;
   return { scaling: { kind, factor, originalMaxSeqLen, ...given } };
 }

@@ -10,6 +10,7 @@ import { quantizedIn } from "../../files/safetensors/quantization.ts";
 import { readSafetensors, type SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import { type AttentionConfig, CONFIG_FIELDS, FUSED_ORDERS } from "../../layers/attention/config.ts";
 import type { AttentionWeights } from "../../layers/attention/weights.ts";
+import { present } from "../families/facts.ts";
 import { type AttentionNames, type Extra, findFamily, type TensorPart } from "../families/tensor-names.ts";
 
 /**
@@ -101,24 +102,13 @@ function openParts(where: string, file: SafetensorsFile, prefix: string): Parts 
   };
 }
 
-/** The tensors whose names begin with `root`, by the rest of the name. `title` is that of their family. */
-export function tensorsBelow(
-  where: string,
-  file: SafetensorsFile,
-  root: string,
-  layout: MatrixLayout,
-  title: string,
-): LayerTensors {
-  const fail = (text: string): never => {
-    throw new HeadwiseError("BAD_FILE", `${where}: ${text}`);
-  };
-  const quantized = quantizedIn(where, file.metadata);
+/**
+ * Finds a tensor by the rest of its name; undefined if it is absent. Checked, since a file may also come from another reader, and
+ * its fields are read once, because reading may run code of the caller's.
+ */
+function finderOf(where: string, file: SafetensorsFile, root: string): LayerTensors["find"] {
   const read = new Map<string, StoredTensor>();
-  /**
-   * The tensor; undefined if it is absent. Checked, since a file may also come from another reader, and its fields are read
-   * once, because reading may run code of the caller's.
-   */
-  const find = (name: string | undefined): StoredTensor | undefined => {
+  return (name) => {
     if (name === undefined || !file.tensors.has(root + name)) return undefined;
     const known = read.get(name);
     if (known !== undefined) return known;
@@ -133,6 +123,21 @@ export function tensorsBelow(
     read.set(name, found);
     return found;
   };
+}
+
+/** The tensors whose names begin with `root`, by the rest of the name. `title` is that of their family. */
+export function tensorsBelow(
+  where: string,
+  file: SafetensorsFile,
+  root: string,
+  layout: MatrixLayout,
+  title: string,
+): LayerTensors {
+  const fail = (text: string): never => {
+    throw new HeadwiseError("BAD_FILE", `${where}: ${text}`);
+  };
+  const quantized = quantizedIn(where, file.metadata);
+  const find = finderOf(where, file, root);
   return {
     fail,
     find,
@@ -274,11 +279,6 @@ function readLayer(parts: Parts, config: WeightsConfig): AttentionWeights {
   const { layout } = family;
   const bo = parts.bias("o", o.outputs);
   return present({ ...inputs, wo: o.tensor, bo, qNorm, kNorm, sinkLogits, biasK, biasV, layout }) as AttentionWeights;
-}
-
-/** The fields that have a value: a layer without biases has no fields for them. */
-function present<T extends object>(fields: T): T {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T;
 }
 
 function readSeparate(parts: Parts, o: Matrix): Inputs {

@@ -8,8 +8,8 @@ import type { WeightFormat } from "../../layers/linear/formats/format.ts";
 import type { CacheFormat } from "../../layers/state/pages.ts";
 import { fieldsOf } from "../../models/families/facts.ts";
 import { type ModelPlan, planSpec, readFormats, uniformFormats } from "../../models/load/plan-model.ts";
-import { countDecoder } from "../../models/spec/count.ts";
 import { readDecoder } from "../../models/spec/read-spec.ts";
+import { countDecoder } from "../../models/spec/tensors.ts";
 import { countParameters } from "../../models/weights/count-parameters.ts";
 
 // The variants of attention for a number of heads, from the most to the least cache.

@@ -10,9 +10,8 @@ import { type ModelFiles, type ModelSource, openModelFiles } from "../../files/m
 import type { ModelStore } from "../../files/store.ts";
 import type { WeightFormat } from "../../layers/linear/formats/format.ts";
 import { FORMATS } from "../../layers/linear/formats/formats.ts";
-import { checkCacheFormat } from "../../layers/state/formats.ts";
 import { checkTruncatable } from "../../layers/state/kv-cache.ts";
-import type { CacheFormat } from "../../layers/state/pages.ts";
+import { type CacheFormat, checkCacheFormat } from "../../layers/state/pages.ts";
 import { type Fields, fieldsOf } from "../../models/families/facts.ts";
 import { DECODERS, GGUF_DECODERS, LAYERS } from "../../models/families/index.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS } from "../../models/families/unsupported.ts";
@@ -26,13 +25,12 @@ import {
   SIZES,
   uniformFormats,
 } from "../../models/load/plan-model.ts";
-import { resolveHead } from "../../models/spec/check-tensors.ts";
-import { countDecoder } from "../../models/spec/count.ts";
+import { MEMORIES } from "../../models/mixers/mixers.ts";
 import { readGgufDecoder } from "../../models/spec/read-gguf.ts";
-import { readDecoder, SESSION_LENGTH } from "../../models/spec/read-spec.ts";
-import type { ModelSpec } from "../../models/spec/spec.ts";
-import type { Decoder } from "../../models/spec/tensors.ts";
-import { type Keys, keysOf } from "../../models/weights/gguf-config.ts";
+import { readDecoder } from "../../models/spec/read-spec.ts";
+import { type ModelSpec, SESSION_LENGTH } from "../../models/spec/spec.ts";
+import { countDecoder, type Decoder, resolveHead } from "../../models/spec/tensors.ts";
+import { type Keys, keysOf } from "../../models/weights/gguf-layer.ts";
 import { type ModelParts, OTHER_MODELS } from "./other-models.ts";
 
 // What the layers of a model keep of a sequence: keys and values, latents, or a state that does not grow.
@@ -68,21 +66,12 @@ function groupLayers(layers: readonly OneLayer[]): LayerMemory[] {
 
 /** Of a decoder that this package runs. */
 function memoryOfSpec({ blocks, order }: ModelSpec): LayerMemory[] {
-  const layers = blocks.map(({ attention }): OneLayer => {
-    if (attention.kind === "latent") {
-      const { kvLoraRank, ropeDim } = attention.config;
-      return { kind: "latent", perToken: kvLoraRank + ropeDim, window: undefined, state: 0 };
-    }
-    const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, window } = attention.config;
-    const { valueDim = headDim } = attention.config;
-    const left = window?.left;
-    return {
-      kind: "heads",
-      perToken: numKvHeads * (headDim + valueDim),
-      window: left === undefined ? left : left + 1,
-      state: 0,
-    };
-  });
+  const layers = blocks.map(
+    ({ mixer }): OneLayer => ({
+      kind: mixer.kind,
+      ...MEMORIES[mixer.kind].keeps(mixer),
+    }),
+  );
   return groupLayers(order ? order.map((i) => layers[i] as OneLayer) : layers);
 }
 

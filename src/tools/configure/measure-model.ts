@@ -3,8 +3,7 @@
 import { expectFinite, expectFunction, expectRecord, readList } from "../../base/util/arguments.ts";
 import { panelsOf } from "../../layers/linear/formats/format.ts";
 import { FORMATS } from "../../layers/linear/formats/formats.ts";
-import { expectModel, type Model } from "../../models/blocks/model.ts";
-import type { PackedMlp } from "../../models/blocks/places.ts";
+import { expectModel, type Model, type PackedMlp } from "../../models/blocks/model.ts";
 import { forward } from "../../models/decoder/forward.ts";
 import { createSession } from "../../models/decoder/session.ts";
 import { startStream } from "../diagnostics/stream.ts";

@@ -7,16 +7,14 @@ import { expectMade } from "../../base/util/lifetime.ts";
 import { ln } from "../../base/util/math.ts";
 import { finish } from "../../base/util/steps.ts";
 import { attendWithMaps } from "../../layers/api/attend.ts";
-import { type Attention, packAttention } from "../../layers/attention/attention.ts";
+import { type Attention, createCache, packAttention } from "../../layers/attention/attention.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { HEAD_PASSES } from "../../layers/attention/head-passes.ts";
 import { asHeads, type HeadsLayer, withoutOutputs } from "../../layers/attention/heads.ts";
 import {
   type CheckedWeights,
   checkWeightOptions,
-  eachProjection,
   expectFormatsLoaded,
-  fillFormats,
   type LayerFormats,
   PROJECTIONS,
   type ProjectionName,
@@ -26,12 +24,11 @@ import {
   type WeightOptions,
 } from "../../layers/attention/weights.ts";
 import type { PackedLinear } from "../../layers/linear/formats/format.ts";
-import { type CheckedLinear, WEIGHT_FORMATS } from "../../layers/linear/formats/formats.ts";
-import { createCache } from "../../layers/pass/cache.ts";
+import { type CheckedLinear, eachOf, WEIGHT_FORMATS } from "../../layers/linear/formats/formats.ts";
 import { checkAttend } from "../../layers/pass/call.ts";
 import { forward } from "../../layers/pass/forward.ts";
-import { checkCacheFormat, describeStages, expectStagesLoaded } from "../../layers/state/formats.ts";
 import type { CacheOptions } from "../../layers/state/kv-cache.ts";
+import { checkCacheFormat, describeStages, expectStagesLoaded } from "../../layers/state/pages.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 
@@ -188,7 +185,7 @@ function unpackWeights({ kernels, config, layer }: HeadsLayer): Omit<CheckedWeig
   const linear = (name: ProjectionName) => unpackLinear(kernels, layer.linears[name] as PackedLinear, sizes[name].n);
   return {
     layout: "out-in",
-    linears: eachProjection(linear),
+    linears: eachOf(PROJECTIONS, linear),
     vectors: {
       qNorm: vector(layer.qNorm, lengths.qNorm),
       kNorm: vector(layer.kNorm, lengths.kNorm),
@@ -284,7 +281,7 @@ function checkReport(
     const given = readFields(WHERE, path, trial, [...WEIGHT_OPTIONS, "cache"]);
     const { formats: asked, fast } = checkWeightOptions(WHERE, `${path}.`, given);
     const stages = checkCacheFormat(WHERE, `${path}.cache`, given.cache, config);
-    return { trial, fast, stages, formats: fillFormats(asked, (name) => formats[name]) };
+    return { trial, fast, stages, formats: eachOf(PROJECTIONS, (name) => asked[name] ?? formats[name]) };
   };
   const read = Array.from(readList(WHERE, "trials", trials, Infinity, readTrial));
   const { inputs, expectRows } = readSamples(WHERE, samples);

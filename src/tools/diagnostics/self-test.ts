@@ -5,9 +5,8 @@ import { expectFloats, expectFunction } from "../../base/util/arguments.ts";
 import { underName } from "../../base/util/errors.ts";
 import type { attend, attendWithMaps } from "../../layers/api/attend.ts";
 import type { scaledDotProductAttention } from "../../layers/api/sdpa.ts";
-import type { Attention, createAttention } from "../../layers/attention/attention.ts";
+import type { Attention, createAttention, createCache } from "../../layers/attention/attention.ts";
 import type { AttentionConfig } from "../../layers/attention/config.ts";
-import type { createCache } from "../../layers/pass/cache.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { createRandom } from "./random.ts";
 

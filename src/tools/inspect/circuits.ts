@@ -3,8 +3,13 @@
 import { underName } from "../../base/util/errors.ts";
 import { eigenvaluesOf } from "../../base/util/linear-algebra.ts";
 import { chunksOf } from "../../base/util/rows.ts";
-import { expectModel, type Model } from "../../models/blocks/model.ts";
-import type { PackedBlock, PackedNorm, PackedTable } from "../../models/blocks/places.ts";
+import {
+  expectModel,
+  type Model,
+  type PackedBlock,
+  type PackedNorm,
+  type PackedTable,
+} from "../../models/blocks/model.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { kvHeadOf, multiply, outputsOf, type PackedRows, readMatrix, scaleRows } from "./read-weights.ts";
 import { viewOf } from "./views.ts";

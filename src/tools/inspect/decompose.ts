@@ -3,8 +3,7 @@
 import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { exp } from "../../base/util/math.ts";
-import type { LoadedModel } from "../../models/blocks/model.ts";
-import type { PackedBlock } from "../../models/blocks/places.ts";
+import type { LoadedModel, PackedBlock } from "../../models/blocks/model.ts";
 import type { NormRole } from "../../models/spec/spec.ts";
 import { type CapturedRun, expectRun, expectToken, rowAt } from "./forward-with.ts";
 import {

@@ -4,11 +4,10 @@ import { createFloats, expectTensor, type Tensor } from "../../base/tensor/tenso
 import { expectFinite, expectFlag, expectInt, expectRecord, readFields, readList } from "../../base/util/arguments.ts";
 import { underName } from "../../base/util/errors.ts";
 import { chunksOf } from "../../base/util/rows.ts";
-import { expectModel, type Model } from "../../models/blocks/model.ts";
-import type { PackedBlock } from "../../models/blocks/places.ts";
+import { expectModel, type Model, type PackedBlock } from "../../models/blocks/model.ts";
 import { readIds, type TokenIds } from "../../models/decoder/forward.ts";
 import { makeSession, type Session } from "../../models/decoder/session.ts";
-import { mostTokens } from "../../models/spec/read-spec.ts";
+import { mostTokens } from "../../models/spec/spec.ts";
 import { copyingScores, writtenFor } from "./circuits.ts";
 import { addQuery, type HeadKind, type Look, lookOf, MOST_TOKENS, type ScoreSum } from "./detectors.ts";
 import { forwardWith } from "./forward-with.ts";

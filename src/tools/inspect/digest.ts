@@ -6,9 +6,14 @@ import { encodeParts } from "../../base/util/cbor.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import type { PackedFormat, PackedLinear } from "../../layers/linear/formats/format.ts";
 import { FORMATS } from "../../layers/linear/formats/formats.ts";
-import { expectModel, type Model } from "../../models/blocks/model.ts";
-import { type BlockPlaces, joinInputs, type PackedWeights } from "../../models/blocks/places.ts";
-import { keyOf, type Weight, type WeightRole } from "../../models/spec/weights.ts";
+import {
+  type BlockPlaces,
+  expectModel,
+  joinInputs,
+  type Model,
+  type PackedWeights,
+} from "../../models/blocks/model.ts";
+import { keyOf, type Weight, type WeightRole } from "../../models/mixers/weight.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { isFast } from "../../wasm/int-dot.ts";
 import { viewOf } from "./views.ts";

@@ -5,21 +5,24 @@ import { expectInt, readFields, readList } from "../../base/util/arguments.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { finish, type Steps } from "../../base/util/steps.ts";
+import { expectPages } from "../../layers/attention/kv-state.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import { stepFlopsOf } from "../../layers/pass/slices.ts";
 import { expectStatistics, type MeasuredCall, measureCalls } from "../../layers/pass/statistics.ts";
-import { expectPages } from "../../layers/state/state.ts";
-import { expectModel, type LoadedModel } from "../../models/blocks/model.ts";
-import type { PackedBlock } from "../../models/blocks/places.ts";
+import { expectModel, type LoadedModel, type PackedBlock } from "../../models/blocks/model.ts";
 import {
   checkModelCall,
   collectLogits,
+  commitCalls,
   type ForwardOptions,
   type ForwardResult,
+  type ModelCall,
+  type ModelTap,
+  type PassSettings,
   readIds,
+  runModel,
   type TokenIds,
 } from "../../models/decoder/forward.ts";
-import { commitCalls, type ModelCall, type ModelTap, type PassSettings, runModel } from "../../models/decoder/pass.ts";
 import { expectSession, type Session } from "../../models/decoder/session.ts";
 import { checkEdit, checkSite, type Edit, MOST_SITES, readLayers, SITE_FIELDS, type Site } from "./sites.ts";
 import {

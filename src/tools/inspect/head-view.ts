@@ -3,6 +3,7 @@
 import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
 import { CHUNK_ROWS, chunksOf, copyRows } from "../../base/util/rows.ts";
 import { finish } from "../../base/util/steps.ts";
+import { runLinear } from "../../layers/api/linear.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { HEAD_PASSES, isSelf } from "../../layers/attention/head-passes.ts";
 import { type HeadNorm, type HeadsLayer, normAndRotate, withoutOutputs } from "../../layers/attention/heads.ts";
@@ -11,7 +12,6 @@ import { type ScoreStage, scoreColumns } from "../../layers/attention/segment.ts
 import { projectionSizes, type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
 import type { HeadSite, MixerCall, MixerLayer, Passes } from "../../layers/mixer/mixer.ts";
 import { forward } from "../../layers/pass/forward.ts";
-import { runLinear } from "../../layers/pass/linear.ts";
 import type { PageLayout } from "../../layers/state/pages.ts";
 import { type F32Ptr, NULL, type NullPtr, ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";

@@ -5,10 +5,9 @@ import { expectFloats, expectInt, expectOneOf, readFields, readList } from "../.
 import { exp, ln } from "../../base/util/math.ts";
 import { chunksOf, copyRows } from "../../base/util/rows.ts";
 import { finish, type Steps } from "../../base/util/steps.ts";
-import { blockRows } from "../../models/blocks/block.ts";
+import { blockRows, MOST_TOP, planPass } from "../../models/blocks/block.ts";
 import { type OutputSink, runHead } from "../../models/blocks/ends.ts";
 import type { LoadedModel } from "../../models/blocks/model.ts";
-import { MOST_TOP, planPass } from "../../models/blocks/scratch.ts";
 import { decompose } from "./decompose.ts";
 import { type CapturedRun, expectRun, expectToken, rowAt } from "./forward-with.ts";
 import { addPart, type Component, freezeNorm, inOrder, type Part, readNorm } from "./parts.ts";

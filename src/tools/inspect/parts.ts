@@ -2,7 +2,7 @@
 
 import type { Rotary } from "../../layers/attention/rope.ts";
 import type { PackedLinear } from "../../layers/linear/formats/format.ts";
-import type { PackedNorm } from "../../models/blocks/places.ts";
+import type { PackedNorm } from "../../models/blocks/model.ts";
 import { NULL } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { multiplyRows } from "./read-weights.ts";

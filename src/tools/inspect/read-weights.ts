@@ -3,9 +3,8 @@
 import type { MatrixLayout } from "../../base/tensor/matrix.ts";
 import { createFloats } from "../../base/tensor/tensor.ts";
 import { chunksOf } from "../../base/util/rows.ts";
-import { linear } from "../../layers/api/linear.ts";
+import { createLinear, linear } from "../../layers/api/linear.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
-import { createLinear } from "../../layers/linear/create-linear.ts";
 import type { PackedLinear } from "../../layers/linear/formats/format.ts";
 import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { embedRows } from "../../models/blocks/rows.ts";

@@ -5,8 +5,7 @@ import { expectFloats, expectInt, expectOneOf, readFields, readList } from "../.
 import { describe } from "../../base/util/errors.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import type { HeadSite, MixerLayer } from "../../layers/mixer/mixer.ts";
-import { expectModel, type LoadedModel, type Model } from "../../models/blocks/model.ts";
-import type { PackedBlock } from "../../models/blocks/places.ts";
+import { expectModel, type LoadedModel, type Model, type PackedBlock } from "../../models/blocks/model.ts";
 import type { LayerSite } from "../../models/blocks/rows.ts";
 import type { BlockSpec } from "../../models/spec/spec.ts";
 import { viewOf } from "./views.ts";

@@ -4,12 +4,11 @@ import type { Tensor } from "../../base/tensor/tensor.ts";
 import { expectFlag, expectInt, readFields } from "../../base/util/arguments.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { finish } from "../../base/util/steps.ts";
-import { readHeads, runHeads, type SdpaOptions, type SdpaResult } from "../../layers/api/sdpa.ts";
+import { CHUNK_TOKENS, readHeads, runHeads, type SdpaOptions, type SdpaResult } from "../../layers/api/sdpa.ts";
 import type { Attention } from "../../layers/attention/attention.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import { ATTEND_OPTIONS, type AttendOptions, checkGiven, commit, readCall } from "../../layers/pass/call.ts";
 import { forward } from "../../layers/pass/forward.ts";
-import { CHUNK_TOKENS } from "../../layers/pass/sdpa.ts";
 import {
   expectStatistics,
   type IntTensor,

@@ -6,8 +6,7 @@ import { tagOf } from "../../base/util/errors.ts";
 import type { Attention } from "../../layers/attention/attention.ts";
 import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { type AttendOptions, checkPass, expectAttention, readCall } from "../../layers/pass/call.ts";
-import { expectModel, type Model } from "../../models/blocks/model.ts";
-import type { PackedBlock } from "../../models/blocks/places.ts";
+import { expectModel, type Model, type PackedBlock } from "../../models/blocks/model.ts";
 import type { Formula, StageName } from "./head-view.ts";
 import { viewOf } from "./views.ts";
 

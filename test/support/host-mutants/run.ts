@@ -31,7 +31,6 @@ const TESTS: Readonly<Record<string, readonly string[]>> = {
   "models/generate": DECODER,
   "models/load": DECODER,
   "models/spec/read-gguf.ts": GGUF,
-  "models/weights/gguf-config.ts": GGUF,
   "models/weights/gguf-layer.ts": GGUF,
   "models/weights/gguf-latent.ts": GGUF,
   "text/gguf": ["unit/text/gguf-tokenizer.test.ts", "unit/text/vectors.test.ts"],

@@ -11,7 +11,7 @@ interface Unseen {
 
 export const UNSEEN: readonly Unseen[] = [
   {
-    file: "models/blocks/mlp.ts",
+    file: "models/blocks/block.ts",
     from: "pairs: pairs ? 1 : 0,",
     to: "pairs: pairs ? 2 : 0,",
     reason: "kernels ask whether it is 0",
@@ -24,7 +24,7 @@ export const UNSEEN: readonly Unseen[] = [
   },
   {
     file: "models/generate/generate-many.ts",
-    from: "if (source) pull();",
+    from: "if (this.#source) this.#pull();",
     to: "",
     reason: "the next call of take pulls: only the time of the pull is another",
   },
@@ -35,9 +35,9 @@ export const UNSEEN: readonly Unseen[] = [
     reason: "yields more often, which only time shows",
   },
   {
-    file: "models/blocks/relative.ts",
-    from: "export const relativeFloats = (spec: ModelSpec): number => (spec.relativeBias ? headsOf(spec) * strideOf(spec) : 0);",
-    to: "export const relativeFloats = (spec: ModelSpec): number => (spec.relativeBias ? headsOf(spec) * strideOf(spec) : 1);",
+    file: "models/blocks/model.ts",
+    from: "const relativeFloats = (spec: ModelSpec): number => (spec.relativeBias ? headsOf(spec) * strideOf(spec) : 0);",
+    to: "const relativeFloats = (spec: ModelSpec): number => (spec.relativeBias ? headsOf(spec) * strideOf(spec) : 1);",
     reason: "a float more for models that have no such bias, in the rounding of the next place",
   },
   {
@@ -77,13 +77,13 @@ export const UNSEEN: readonly Unseen[] = [
     reason: "no one can ask for residMid of a parallel layer, so the tap passes it over",
   },
   {
-    file: "models/blocks/mlp.ts",
+    file: "models/blocks/block.ts",
     from: "const any = all.length > 0 ? 1 : 0;",
     to: "const any = all.length > 0 ? 1 : 1;",
     reason: "memory that nothing uses, in the plan and in the pass alike",
   },
   {
-    file: "models/blocks/mlp.ts",
+    file: "models/blocks/block.ts",
     from: "gathered: layout.floats(any * rows * stride),",
     to: "gathered: layout.floats(any * rows / stride),",
     reason: "the outputs of an expert then lie where its tokens were, which are read before they are written",

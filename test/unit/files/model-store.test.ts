@@ -19,8 +19,8 @@ import {
 } from "../../../src/entries/models.ts";
 import { forward } from "../../../src/models/decoder/forward.ts";
 import { createSession } from "../../../src/models/decoder/session.ts";
-import { gguf as ggufReader } from "../../../src/models/load/gguf.ts";
 import { loadModel } from "../../../src/models/load/load-model.ts";
+import { gguf as ggufReader } from "../../../src/models/spec/read-gguf.ts";
 import { fakeCaches, fakeOpfs } from "../../support/browser-storage.ts";
 import { kernelsOf } from "../../support/layers.ts";
 import { shortenWaits } from "../../support/short-waits.ts";

@@ -3,8 +3,8 @@
 import { describe, expect, test } from "vitest";
 import type { ByteSource } from "../../../src/files/byte-source.ts";
 import { HeldPieces, readAhead } from "../../../src/files/read-ahead.ts";
-import { gguf } from "../../../src/models/load/gguf.ts";
 import { loadModel } from "../../../src/models/load/load-model.ts";
+import { gguf } from "../../../src/models/spec/read-gguf.ts";
 import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { kernelsOf } from "../../support/layers.ts";

@@ -1,20 +1,23 @@
-// A mixer is a record: a third one, which lives here alone, runs in a decoder beside those of the package.
+// A mixer is a record: a third one, which lives here alone, runs in a decoder beside those of the package; and those of the package
+// run beside each other.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { checkConfig } from "../../../src/layers/attention/config.ts";
-import type { BlockLayer, Mixer, StateRuns } from "../../../src/layers/mixer/mixer.ts";
+import type { BlockLayer, LayerState, Mixer, StateRuns } from "../../../src/layers/mixer/mixer.ts";
 import { createPageLayout } from "../../../src/layers/state/pages.ts";
-import type { LayerState } from "../../../src/layers/state/state.ts";
-import type { Model } from "../../../src/models/blocks/model.ts";
-import type { PackedBlock } from "../../../src/models/blocks/places.ts";
+import type { Model, PackedBlock } from "../../../src/models/blocks/model.ts";
 import { forward, forwardAsync } from "../../../src/models/decoder/forward.ts";
 import { createSession, nearestLength, type Session } from "../../../src/models/decoder/session.ts";
 import { exportSession } from "../../../src/models/decoder/session-pages.ts";
 import { generate } from "../../../src/models/generate/generate.ts";
-import { loadModel } from "../../../src/models/load/load-model.ts";
+import { loadModel, loadWith } from "../../../src/models/load/load-model.ts";
+import { planSpec, uniformFormats } from "../../../src/models/load/plan-model.ts";
+import { readDecoder } from "../../../src/models/spec/read-spec.ts";
+import type { BlockSpec } from "../../../src/models/spec/spec.ts";
+import { type Decoder, expectedTensors, resolveHead } from "../../../src/models/spec/tensors.ts";
 import type { Kernels } from "../../../src/wasm/kernels.ts";
 import { kernelsOf } from "../../support/layers.ts";
-import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
 
 /** Tokens between two sums that are kept to go back to. */
 const KEPT = 8;
@@ -150,8 +153,18 @@ function meansLayer(kernels: Kernels, dModel: number): BlockLayer {
   };
 }
 
+/** The decoder with the mixer of the other one in its last layer. */
+function withLatents({ spec, ...rest }: Decoder, other: Decoder): Decoder {
+  const [first, last] = spec.blocks as readonly [BlockSpec, BlockSpec];
+  const { mixer } = other.spec.blocks[1] as BlockSpec;
+  return resolveHead({ ...rest, spec: { ...spec, blocks: [first, { ...last, mixer }] } });
+}
+
 let kernels: Kernels;
 const models = new Map<string, Model>();
+/** A decoder whose second layer has another kind of mixer than its first one. */
+const HYBRID = withLatents(readDecoder("test", TINY.llama), readDecoder("test", TINY.deepseek_v3));
+let hybridBytes = 0;
 beforeAll(async () => {
   kernels = await kernelsOf("simd");
   const load = (config: object) => loadModel(kernels, tinyFolder(config));
@@ -161,6 +174,14 @@ beforeAll(async () => {
   const blocks = mixed.weights.blocks as PackedBlock[];
   blocks[1] = { ...(blocks[1] as PackedBlock), attention: meansLayer(kernels, mixed.dModel) };
   models.set("heads, then means", mixed);
+  const files = tinyFolder(
+    TINY.llama,
+    tinyTensors({}, 1, () => HYBRID),
+  );
+  const before = kernels.usedBytes;
+  const hybrid = await loadWith("loadModel", kernels, files, {}, { read: () => HYBRID });
+  hybridBytes = kernels.usedBytes - before;
+  models.set("heads, then latents", hybrid as Model);
 });
 afterAll(() => kernels.release());
 
@@ -178,7 +199,7 @@ function logitsOf(session: Session, ids: readonly number[], lengths: readonly nu
   return all;
 }
 
-describe.each(["softmax heads", "latents", "heads, then means"])("a decoder of %s", (name) => {
+describe.each(["softmax heads", "latents", "heads, then means", "heads, then latents"])("a decoder of %s", (name) => {
   const open = () => createSession(models.get(name) as Model, { maxSeqLen: 100 });
 
   test("one prefill, chunks of any lengths and tokens one by one have the same bits, in slices too", async () => {
@@ -242,6 +263,16 @@ describe.each(["softmax heads", "latents", "heads, then means"])("a decoder of %
     session.release();
     expect(kernels.usedBytes).toBe(before);
   });
+});
+
+test("layers of one model may differ in their kind: tensors and bytes are those of each", () => {
+  expect([...expectedTensors(HYBRID, "model.").required.keys()]).toEqual(
+    expect.arrayContaining(["model.layers.0.self_attn.k_proj.weight", "model.layers.1.self_attn.kv_b_proj.weight"]),
+  );
+  const plan = planSpec("test", HYBRID.spec, uniformFormats({}), { maxSeqLen: 100 });
+  expect(plan.weights).toBe(hybridBytes);
+  using session = createSession(models.get("heads, then latents") as Model, { maxSeqLen: 100 });
+  expect(plan.sessions).toBe(session.bytes);
 });
 
 test("what a third mixer lacks is refused by name: pages to export, and a length that its state cannot go back to", () => {

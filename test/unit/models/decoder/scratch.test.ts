@@ -1,8 +1,7 @@
 // A pass writes into its scratch and its caches, and nowhere else; and about how many operations it takes.
 
 import { expect, test } from "vitest";
-import { passFlops } from "../../../../src/models/blocks/scratch.ts";
-import { forward } from "../../../../src/models/decoder/forward.ts";
+import { forward, passFlops } from "../../../../src/models/decoder/forward.ts";
 import { createSession } from "../../../../src/models/decoder/session.ts";
 import { loadModel } from "../../../../src/models/load/load-model.ts";
 import { kernelsOf } from "../../../support/layers.ts";

@@ -2,8 +2,8 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { HeadwiseError, type Kernels } from "../../../../src/entries/core.ts";
+import { expectPages } from "../../../../src/layers/attention/kv-state.ts";
 import type { CachePage } from "../../../../src/layers/state/export.ts";
-import { expectPages } from "../../../../src/layers/state/state.ts";
 import type { Model } from "../../../../src/models/blocks/model.ts";
 import { forward, forwardAsync } from "../../../../src/models/decoder/forward.ts";
 import { createSession, type Session, type SessionOptions } from "../../../../src/models/decoder/session.ts";

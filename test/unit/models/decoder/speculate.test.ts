@@ -5,10 +5,14 @@ import { HeadwiseError, type Kernels } from "../../../../src/entries/core.ts";
 import type { Model } from "../../../../src/models/blocks/model.ts";
 import { forward } from "../../../../src/models/decoder/forward.ts";
 import { createSession, type Session, type SessionOptions } from "../../../../src/models/decoder/session.ts";
-import { type GenerateOptions, generate } from "../../../../src/models/generate/generate.ts";
+import {
+  checkDrafts,
+  type DraftOptions,
+  type GenerateOptions,
+  generate,
+} from "../../../../src/models/generate/generate.ts";
 import { generateMany } from "../../../../src/models/generate/generate-many.ts";
 import type { LogitsProcessor } from "../../../../src/models/generate/sampling.ts";
-import { checkDrafts, type DraftOptions } from "../../../../src/models/generate/speculate.ts";
 import { loadModel } from "../../../../src/models/load/load-model.ts";
 import { kernelsOf } from "../../../support/layers.ts";
 import { TINY, tinyFolder } from "../../../support/tiny-models.ts";

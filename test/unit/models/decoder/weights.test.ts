@@ -1,20 +1,20 @@
 // The list of a model's weights beside the tensors of its files, and beside what is in memory.
 
 import { expect, test } from "vitest";
-import type { BlockPlaces, PackedWeights } from "../../../../src/models/blocks/places.ts";
+import type { BlockPlaces, PackedWeights } from "../../../../src/models/blocks/model.ts";
 import { loadEncoder, loadSeq2Seq, readEncoder, readSeq2Seq } from "../../../../src/models/encoder/load.ts";
 import { loadModel } from "../../../../src/models/load/load-model.ts";
-import { resolveHead } from "../../../../src/models/spec/check-tensors.ts";
+import { keyOf, type Source, type Weight } from "../../../../src/models/mixers/weight.ts";
 import { readDecoder } from "../../../../src/models/spec/read-spec.ts";
-import { type Decoder, type Source, sourcesOf } from "../../../../src/models/spec/tensors.ts";
-import { keyOf, type Weight, weightsOf } from "../../../../src/models/spec/weights.ts";
+import { type Decoder, resolveHead, sourcesOf } from "../../../../src/models/spec/tensors.ts";
+import { weightsOf } from "../../../../src/models/spec/weights.ts";
 import { kernelsOf } from "../../../support/layers.ts";
 import { encoderFolder, TINY_ENCODERS, type TinyEncoder } from "../../../support/tiny-encoders.ts";
 import { TINY, tinyFolder } from "../../../support/tiny-models.ts";
 import { seq2seqFolder, TINY_SEQ2SEQ, type TinySeq2Seq } from "../../../support/tiny-seq2seq.ts";
 
 const numbersOf = (shape: readonly (number | undefined)[]) => shape.reduce<number>((all, n = 1) => all * n, 1);
-const nameOf = (weight: Weight) => `${weight.layer} ${weight.attention} ${keyOf(weight)}`;
+const nameOf = (weight: Weight) => `${weight.layer} ${weight.mixer} ${keyOf(weight)}`;
 
 /** Every model of the tests, with its two halves, if it has them. */
 const MODELS: readonly (readonly [name: string, half: Decoder])[] = [

@@ -8,7 +8,7 @@ import { loadTokenizer } from "../../../../src/entries/text.ts";
 import { embed, encode, maskedLogits } from "../../../../src/models/encoder/encode.ts";
 import { loadEncoder, readEncoder } from "../../../../src/models/encoder/load.ts";
 import { GGUF_ENCODERS } from "../../../../src/models/families/index.ts";
-import { gguf } from "../../../../src/models/load/gguf.ts";
+import { gguf } from "../../../../src/models/spec/read-gguf.ts";
 import { text, u32, type Written, writeGguf } from "../../../support/gguf-writer.ts";
 import { kernelsOf } from "../../../support/layers.ts";
 import { ggufModel, realTensors, tinyGguf, wordPieceKeys } from "../../../support/tiny-gguf.ts";

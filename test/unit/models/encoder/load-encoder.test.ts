@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import type { Kernels } from "../../../../src/entries/core.ts";
-import { bucketOf } from "../../../../src/models/blocks/relative.ts";
+import { bucketOf } from "../../../../src/models/blocks/model.ts";
 import { embed, encode, maskedLogits } from "../../../../src/models/encoder/encode.ts";
 import {
   type Encoder,

@@ -14,7 +14,7 @@ import {
 } from "../../../../src/models/families/index.ts";
 import { COMPOSITES } from "../../../../src/models/families/other-layers.ts";
 import { UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_MODELS } from "../../../../src/models/families/unsupported.ts";
-import { pairingOf } from "../../../../src/models/weights/gguf-config.ts";
+import { pairingOf } from "../../../../src/models/weights/gguf-layer.ts";
 
 const page = readFileSync(new URL("../../../../docs/guide/models.md", import.meta.url), "utf8");
 

@@ -1,0 +1,107 @@
+// Softmax heads as the mixer of a layer.
+
+import type { StoredTensor } from "../../base/tensor/dtypes.ts";
+import { toFloats } from "../../base/tensor/to-floats.ts";
+import { CHUNK_ROWS } from "../../base/util/rows.ts";
+import { packBlockHeads } from "../../layers/attention/attention.ts";
+import { type CheckedConfig, checkConfig } from "../../layers/attention/config.ts";
+import { type HeadGains, headNormBytes, packHeadNorm, placeLayerRows } from "../../layers/attention/heads.ts";
+import { planCache } from "../../layers/attention/kv-state.ts";
+import {
+  checkWeightOptions,
+  checkWeights,
+  layerLayout,
+  PROJECTIONS,
+  projectionSizes,
+  vectorSizes,
+} from "../../layers/attention/weights.ts";
+import { eachOf } from "../../layers/linear/formats/formats.ts";
+import { aligned } from "../../wasm/memory.ts";
+import type { HfAttentionConfig } from "../families/attention-rules.ts";
+import type { HeadsSpec } from "../spec/spec.ts";
+import type { MixerKind, MixerLoader, MixerMemory, MixerPacking } from "./mixer.ts";
+import { type MixerRole, type Source, weightOf } from "./weight.ts";
+
+/** For messages about a configuration, which whoever read it has checked. */
+const WHERE = "weightsOf";
+
+/** The checked configuration of a layer as files describe it. */
+export function checkHeads(where: string, { fused: _, ...config }: HfAttentionConfig): CheckedConfig {
+  return checkConfig(where, config);
+}
+
+export const HEADS: MixerKind<HeadsSpec> = {
+  *weights(mixer, of) {
+    const config = checkConfig(WHERE, mixer.config);
+    const sizes = projectionSizes(config);
+    const linear = { ...of, part: "attention", bias: true } as const;
+    for (const role of PROJECTIONS) yield weightOf(role, "matrix", [sizes[role].n, sizes[role].k], linear);
+    const { qNorm, kNorm, sinks } = vectorSizes(config);
+    if (config.qkNorm) {
+      yield weightOf("qNorm", "vector", [qNorm], of);
+      yield weightOf("kNorm", "vector", [kNorm], of);
+    }
+    yield weightOf("sinks", "vector", [sinks], { ...of, optional: true });
+    const { headNorm } = mixer;
+    if (!headNorm) return;
+    yield weightOf("qHeadNorm", "vector", [headNorm.each ? sizes.q.n : config.headDim], { ...of, bias: true });
+    yield weightOf("kHeadNorm", "vector", [headNorm.each ? sizes.k.n : config.headDim], { ...of, bias: true });
+  },
+
+  plan(where, { config: given, headNorm }, formatOf) {
+    const config = checkHeads(where, given);
+    const formats = eachOf(PROJECTIONS, formatOf);
+    const norms = headNorm ? headNormBytes(config, headNorm.each) : 0;
+    return {
+      bytes: aligned(layerLayout(config, formats).bytes) + norms,
+      rope: config.rope,
+      chunkRows: CHUNK_ROWS,
+      state: (where, maxSeqLen, options) => planCache(where, config, config, maxSeqLen, options),
+      place: (layout, rows, pageFormats, rotations) =>
+        void placeLayerRows(config, formats, layout, rows, pageFormats, 0, rotations),
+    };
+  },
+};
+
+export const HEADS_MEMORY: MixerMemory<HeadsSpec> = {
+  keeps({ config }) {
+    const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, valueDim = headDim, window } = config;
+    const left = window?.left;
+    return {
+      perToken: numKvHeads * (headDim + valueDim),
+      window: left === undefined ? undefined : left + 1,
+      state: 0,
+    };
+  },
+};
+
+export const HEADS_LOADER: MixerLoader<HeadsSpec> = {
+  load(packing, mixer) {
+    const { where, kernels, tensors, prefix, readers, ownBlock } = packing;
+    const { config, headNorm } = mixer;
+    // Taken first: readers refuse tensors that are no part of the attention of single layers.
+    const gains = headNorm && { q: takeGains(packing, "qHeadNorm"), k: takeGains(packing, "kHeadNorm") };
+    const weights = readers.heads(tensors, prefix, mixer);
+    const checked = checkHeads(where, config);
+    const options = checkWeightOptions(where, "options.", packing);
+    const given = checkWeights(where, checked, weights, options, kernels.quantized);
+    const norm =
+      headNorm && gains
+        ? packHeadNorm(kernels, checked, headNorm, gains, ownBlock(headNormBytes(checked, headNorm.each)))
+        : undefined;
+    return packBlockHeads(where, kernels, checked, given, norm);
+  },
+};
+
+/** Takes the gains and biases of a norm of heads out of the tensors: one tensor each, or one for each head. */
+function takeGains({ tensors, sources }: MixerPacking, role: MixerRole): HeadGains {
+  const own = sources.filter(({ weights: [first] }) => first?.role === role);
+  const take = (nameOf: (source: Source) => string | undefined) => {
+    const names = own.map(nameOf);
+    const found = names.flatMap((name) => tensors.get(name as string) ?? []);
+    for (const name of names) tensors.delete(name as string);
+    const all = found.flatMap((tensor: StoredTensor) => [...toFloats(tensor)]);
+    return all.length > 0 ? Float32Array.from(all) : undefined;
+  };
+  return { bias: take(({ bias }) => bias?.name), gain: take(({ name }) => name) as Float32Array };
+}

@@ -1,0 +1,15 @@
+// The kinds of mixers that layers of models have: a line in each table.
+
+import type { MixerSpecs } from "../spec/spec.ts";
+import { HEADS, HEADS_LOADER, HEADS_MEMORY } from "./heads.ts";
+import { LATENT, LATENT_LOADER, LATENT_MEMORY } from "./latent.ts";
+import type { MixerKind, MixerLoader, MixerMemory } from "./mixer.ts";
+
+/** What is known of a kind before anything is loaded. */
+export const MIXERS: Readonly<Record<keyof MixerSpecs, MixerKind>> = { heads: HEADS, latent: LATENT };
+
+/** What packs layers of a kind. */
+export const LOADERS: Readonly<Record<keyof MixerSpecs, MixerLoader>> = { heads: HEADS_LOADER, latent: LATENT_LOADER };
+
+/** What layers of a kind keep of a sequence. */
+export const MEMORIES: Readonly<Record<keyof MixerSpecs, MixerMemory>> = { heads: HEADS_MEMORY, latent: LATENT_MEMORY };
