@@ -8,7 +8,7 @@ import { Transform } from "assemblyscript/transform";
 
 const TARGET = new URL("../src/wasm/abi.ts", import.meta.url);
 
-/** What a pointer of each kind points to, in TypeScript. */
+/** What a pointer of each kind points to, in TypeScript. Those of the rare kinds are written out where the host needs them. */
 const POINTEES = {
   F32Ptr: "Float32Array",
   F64Ptr: "Float64Array",
@@ -17,6 +17,7 @@ const POINTEES = {
   U16Ptr: "Uint16Array",
   PagesPtr: "readonly Page[]",
 };
+const RARE = new Set(["F64Ptr", "I32Ptr", "U16Ptr"]);
 /** The modules by their part: their entry, and the name of the interface of their kernels. */
 const PARTS = {
   floats: { entry: "index", type: "FloatKernels", doc: "The kernels of floats, which every instance has" },
@@ -124,7 +125,9 @@ function emit(parts, structs) {
     "",
     "/** An address in linear memory, by what lies there. */",
     "export type Pointer<T> = number & { readonly [pointee]: T };",
-    ...Object.entries(POINTEES).map(([name, type]) => `export type ${name} = Pointer<${type}>;`),
+    ...Object.entries(POINTEES).map(
+      ([name, type]) => `${RARE.has(name) ? "" : "export "}type ${name} = Pointer<${type}>;`,
+    ),
     "/** A cache page: floats, or bytes with the formats of its keys (bits 0-1) and values (bits 2-3), as in layout.ts. */",
     "export type Page = Float32Array | { readonly formats: number; readonly bytes: Uint8Array };",
     "/** The pointer that points nowhere. */",
@@ -139,29 +142,33 @@ function emit(parts, structs) {
     return type.endsWith(NULLABLE) ? `${type.replace(NULLABLE, "")} | NullPtr` : type;
   };
   for (const [name, fields] of structs) {
-    const constant = name.replace(/(?<!^)[A-Z]/g, (letter) => `_${letter}`).toUpperCase();
     lines.push(
       `export interface ${name} {`,
       ...fields.map((field) => `  readonly ${field.name}: ${ts(field.type)};`),
       "}",
-      `export type ${name}Ptr = Pointer<${name}>;`,
-      `export const ${constant}_BYTES = ${fields.length * 4};`,
-      `export function store${name}(view: DataView, at: number, shape: ${name}): void {`,
+      `type ${name}Ptr = Pointer<${name}>;`,
+      `export const ${name} = {`,
+      `  bytes: ${fields.length * 4},`,
+      `  store(view: DataView, at: number, shape: ${name}): void {`,
       ...fields.map(
-        (field, i) => `  view.${STORE[field.type] ?? STORE.u32}(at + ${i * 4}, shape.${field.name}, LITTLE_ENDIAN);`,
+        (field, i) => `    view.${STORE[field.type] ?? STORE.u32}(at + ${i * 4}, shape.${field.name}, LITTLE_ENDIAN);`,
       ),
-      "}",
-      `/** Where the fields of ${name} lie. */`,
-      `export const ${constant}_AT = {`,
-      ...fields.map((field, i) => `  ${field.name}: ${i * 4},`),
-      "} as const;",
+      "  },",
+      "};",
       "",
     );
   }
+  lines.push(
+    "/** The fields of each struct, in the order in which they lie: each has four bytes. */",
+    "export const FIELDS = {",
+    ...[...structs].map(([name, fields]) => `  ${name}: [${fields.map((field) => `"${field.name}"`).join(", ")}],`),
+    "} as const;",
+    "",
+  );
   for (const { type, doc, kernels } of parts)
     lines.push(
       `/** ${doc}, as the host calls them. */`,
-      `export interface ${type} {`,
+      `interface ${type} {`,
       ...kernels.map(({ name, parameters }) => {
         const list = parameters.map((parameter) => `${parameter.name}: ${ts(parameter.type)}`).join(", ");
         return `  ${name}(${list}): void;`;
@@ -184,17 +191,17 @@ function emit(parts, structs) {
     "/** The most arguments of a kernel. */",
     `export const MOST_ARGUMENTS = ${MOST_ARGUMENTS};`,
     "",
-    "/** The names of the kernels of each part. */",
-    "export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartKernels[P])[] } = {",
-    ...parts.flatMap(({ part, kernels }) => [`  ${part}: [`, ...kernels.map(({ name }) => `    "${name}",`), "  ],"]),
-    "};",
+    "/** The names of the kernels, part by part: their numbers in the work queue of threads. */",
+    "export const KERNEL_NAMES: readonly (keyof KernelTable)[] = [",
+    ...parts.map(({ kernels }) => `  ${kernels.map(({ name }) => `"${name}"`).join(", ")},`),
+    "];",
     "",
     `type Struct = ${[...structs.keys()].join(" | ")};`,
     "type Pointed<A> = A extends Pointer<infer T> ? (T extends Struct ? Plain<T> : T) : A;",
     "/** A struct with arrays where it had addresses. */",
     "export type Plain<S> = { readonly [K in keyof S]: Pointed<S[K]> };",
     "/** A kernel with arrays where it had addresses. */",
-    "export type Twin<F> = F extends (...args: infer A) => void",
+    "type Twin<F> = F extends (...args: infer A) => void",
     "  ? (...args: { [I in keyof A]: Pointed<A[I]> }) => void",
     "  : never;",
     "/** A twin for every kernel. */",

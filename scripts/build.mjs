@@ -111,7 +111,7 @@ for (const { name, source } of workers)
   });
 await build({ ...common, entryPoints: ["src/wasm/rewrite.ts"], outdir: "build" });
 // Each module of the simd build is the relaxed one with products that are rounded.
-const { shareMemory, unfuse } = await import("../build/rewrite.js");
+const { SHARING, unfuse } = await import("../build/rewrite.js");
 const builds = modules.flatMap(({ target: relaxed }) => {
   const simd = relaxed.replace("relaxed", "simd");
   writeFileSync(`build/${simd}.wasm`, unfuse(readFileSync(`build/${relaxed}.wasm`)));
@@ -229,7 +229,7 @@ for (const { path, text } of parts.flatMap(({ outputFiles }) => outputFiles))
 for (const name of builds) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
 // The same code on memory that threads share.
 for (const name of ["simd", "relaxed"])
-  writeFileSync(`dist/${name}-threads.wasm`, shareMemory(readFileSync(`build/${name}.wasm`)));
+  writeFileSync(`dist/${name}-threads.wasm`, SHARING.shareMemory(readFileSync(`build/${name}.wasm`)));
 const manifest = JSON.parse(readFileSync("package.json", "utf8"));
 writeFileSync("jsr.json", `${JSON.stringify(jsrManifest(manifest), null, 2)}\n`);
 const page = readFileSync("src/entries/doctor.html", "utf8");

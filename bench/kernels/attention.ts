@@ -10,17 +10,8 @@ import {
   type Stage,
 } from "../../src/layers/state/pages.ts";
 import { attention_f32 } from "../../src/reference/attention.ts";
-import { attention_latents } from "../../src/reference/latents.ts";
-import {
-  ATTENTION_SHAPE_BYTES,
-  type AttentionShape,
-  CACHE_SHAPE_BYTES,
-  NULL,
-  type Page,
-  type Plain,
-  storeAttentionShape,
-  storeCacheShape,
-} from "../../src/wasm/abi.ts";
+import { attention_latents } from "../../src/reference/latent.ts";
+import { AttentionShape, CacheShape, NULL, type Page, type Plain } from "../../src/wasm/abi.ts";
 import { pointer } from "../../src/wasm/memory.ts";
 import type { Build } from "../lib/builds.ts";
 import { type Case, expectNear, type Prepared } from "../lib/case.ts";
@@ -59,8 +50,8 @@ function prepare(
     pages: pages * pageFloats,
     table: pages,
     scratch: workFloats({ headDim, valueDim, formats: layout.formats }),
-    shape: ATTENTION_SHAPE_BYTES / 4,
-    cacheShape: CACHE_SHAPE_BYTES / 4,
+    shape: AttentionShape.bytes / 4,
+    cacheShape: CacheShape.bytes / 4,
     tokens: PAGE * row,
   };
   const at = Object.fromEntries(
@@ -76,7 +67,7 @@ function prepare(
     .u32(at.table, pages)
     .set(Array.from({ length: pages }, (_, p) => entryOf(at.pages + 4 * p * pageFloats, code)));
   const strides = { kStride: row, kHeadStride: dims.headDim, vStride: row, vHeadStride: dims.valueDim };
-  storeCacheShape(memory.view(), at.cacheShape, { ...dims, ...strides });
+  CacheShape.store(memory.view(), at.cacheShape, { ...dims, ...strides });
   const [table, cacheShape] = [pointer.pages(at.table), pointer.cacheShape(at.cacheShape)];
   const [keys, values] = [pointer.f32(at.tokens), pointer.f32(at.tokens + 4 * keyRow)];
   for (let past = 0; past < kvLen; past += PAGE) {
@@ -111,7 +102,7 @@ function prepare(
     (typeof absent)[number],
     typeof NULL
   >;
-  storeAttentionShape(memory.view(), at.shape, { ...shape, ...pointers });
+  AttentionShape.store(memory.view(), at.shape, { ...shape, ...pointers });
   const address = at.shape as Parameters<typeof kernels.attention_f32>[4];
 
   return {

@@ -4,7 +4,7 @@ import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import { integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats/format.ts";
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { linear_q4, linear_q8, subtract_mins } from "../../src/reference/linear.ts";
-import { LINEAR_SHAPE_BYTES, NULL, storeLinearShape } from "../../src/wasm/abi.ts";
+import { LinearShape as LinearStruct, NULL } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
 import type { Build } from "../lib/builds.ts";
 import type { Case, Prepared } from "../lib/case.ts";
@@ -38,7 +38,7 @@ function prepare(
     // What the kernel takes beside weights: its scratch, or the sums of weights.
     beside: layout.take(FORMATS[format].bits === 4 ? LINEAR_SCRATCH : panels * sumsOf),
     mins: layout.take(panels * FORMATS[format].minBytes(k)),
-    shape: layout.take(LINEAR_SHAPE_BYTES),
+    shape: layout.take(LinearStruct.bytes),
     floats: layout.floats(own * 8 * k),
   };
   const block = memory.allocate("bench", layout.bytes);
@@ -59,7 +59,7 @@ function prepare(
   }
   const mode = host.dotModes[fast ? "fast" : "exact"];
   const shape = linearShape(FORMATS[format], { panels, k, outStride: width, mode });
-  storeLinearShape(memory.view(), at("shape"), shape);
+  LinearStruct.store(memory.view(), at("shape"), shape);
   const project = (from: number, end: number) => {
     const linear = FORMATS[format].bits === 4 ? kernels.linear_q4 : kernels.linear_q8;
     const shapeAt = pointer.linearShape(at("shape"));

@@ -1,9 +1,8 @@
 import { F16_SCRATCH } from "../../assembly/layout.ts";
 import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats/format.ts";
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
-import { linear_f16, linear_f32 } from "../../src/reference/linear.ts";
-import { pack_rows_f32 } from "../../src/reference/pack.ts";
-import { LINEAR_SHAPE_BYTES, NULL, storeLinearShape } from "../../src/wasm/abi.ts";
+import { linear_f16, linear_f32, pack_rows_f32 } from "../../src/reference/linear.ts";
+import { LinearShape as LinearStruct, NULL } from "../../src/wasm/abi.ts";
 import { pointer } from "../../src/wasm/memory.ts";
 import type { Build } from "../lib/builds.ts";
 import { type Case, expectNear, type Prepared } from "../lib/case.ts";
@@ -16,14 +15,14 @@ const ROWS_TO_COMPUTE = 2;
 function prepare({ kernels, memory }: Build, { m, n, k }: LinearShape): Prepared {
   const panels = panelsOf(n);
   const width = 8 * panels;
-  const sizes = { out: m * width, x: m * k, w: packedFloats(n, k), bias: width, shape: LINEAR_SHAPE_BYTES / 4 };
+  const sizes = { out: m * width, x: m * k, w: packedFloats(n, k), bias: width, shape: LinearStruct.bytes / 4 };
   const at = Object.fromEntries(
     Object.entries(sizes).map(([name, length]) => [name, memory.allocate("bench", 4 * length)]),
   ) as Record<keyof typeof sizes, number>;
   const view = (name: keyof typeof sizes) => memory.f32(at[name], sizes[name]);
 
   const shape = linearShape(FORMATS.f32, { panels, k, outStride: width, xStride: k });
-  storeLinearShape(memory.view(), at.shape, shape);
+  LinearStruct.store(memory.view(), at.shape, shape);
   fill(view("x"), 1);
   fill(view("bias"), 2);
   const matrix = new Float32Array(n * k);
@@ -70,7 +69,7 @@ function prepareHalves({ kernels, memory }: Build, { m, n, k }: LinearShape, bf1
     x: 4 * m * k,
     w: 2 * packedFloats(n, k),
     scratch: 4 * F16_SCRATCH,
-    shape: LINEAR_SHAPE_BYTES,
+    shape: LinearStruct.bytes,
   };
   const at = Object.fromEntries(
     Object.entries(bytes).map(([name, length]) => [name, memory.allocate("bench", length)]),
@@ -78,7 +77,7 @@ function prepareHalves({ kernels, memory }: Build, { m, n, k }: LinearShape, bf1
   const floats = (name: keyof typeof bytes) => memory.f32(at[name], bytes[name] / 4);
 
   const shape = linearShape(FORMATS[bf16 ? "bf16" : "f16"], { panels, k, outStride: width, xStride: k });
-  storeLinearShape(memory.view(), at.shape, shape);
+  LinearStruct.store(memory.view(), at.shape, shape);
   fill(floats("x"), 1);
   const group = new Float32Array(8 * k);
   for (let p = 0; p < panels; p++) {

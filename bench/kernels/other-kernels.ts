@@ -4,16 +4,7 @@
 import { PAGE } from "../../assembly/layout.ts";
 import { createPageLayout } from "../../src/layers/state/pages.ts";
 import { reference } from "../../src/reference/index.ts";
-import {
-  ATTENTION_SHAPE_BYTES,
-  CACHE_SHAPE_BYTES,
-  type KernelTable,
-  type Reference,
-  ROPE_SHAPE_BYTES,
-  storeAttentionShape,
-  storeCacheShape,
-  storeRopeShape,
-} from "../../src/wasm/abi.ts";
+import { AttentionShape, CacheShape, type KernelTable, type Reference, RopeShape } from "../../src/wasm/abi.ts";
 import type { Build } from "../lib/builds.ts";
 import { type Case, expectNear, type Prepared } from "../lib/case.ts";
 import { randomFloats } from "../lib/random.ts";
@@ -149,17 +140,17 @@ function prepare({ kernels, memory }: Build, { kernel, args, reads }: KernelCall
       Object.entries(value as object).map(([name, field]) => [name, place(field)]),
     );
     if (value === cacheShape) {
-      const at = allocate(CACHE_SHAPE_BYTES);
-      storeCacheShape(memory.view(), at, fields as typeof cacheShape);
+      const at = allocate(CacheShape.bytes);
+      CacheShape.store(memory.view(), at, fields as typeof cacheShape);
       return at;
     }
     if (value === ropeShape) {
-      const at = allocate(ROPE_SHAPE_BYTES);
-      storeRopeShape(memory.view(), at, fields as typeof ropeShape);
+      const at = allocate(RopeShape.bytes);
+      RopeShape.store(memory.view(), at, fields as typeof ropeShape);
       return at;
     }
-    const at = allocate(ATTENTION_SHAPE_BYTES);
-    storeAttentionShape(memory.view(), at, fields as Parameters<typeof storeAttentionShape>[2]);
+    const at = allocate(AttentionShape.bytes);
+    AttentionShape.store(memory.view(), at, fields as Parameters<typeof AttentionShape.store>[2]);
     return at;
   };
   const given = args() as readonly unknown[];

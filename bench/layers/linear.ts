@@ -4,7 +4,7 @@ import { createLinear, linear } from "../../src/entries/core.ts";
 import type { Linear } from "../../src/layers/api/linear.ts";
 import { integerRowBytes, linearShape } from "../../src/layers/linear/formats/format.ts";
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
-import { LINEAR_SHAPE_BYTES, storeLinearShape } from "../../src/wasm/abi.ts";
+import { LinearShape } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
 import { type Build, type BuildName, loadBuild } from "../lib/builds.ts";
 import { compare, type Load } from "../lib/measure.ts";
@@ -51,14 +51,14 @@ function kernelOf({ kernels, memory }: Build, layer: Linear, x: Float32Array): L
     x: layout.floats(m * k),
     integers: layout.take(m * integerRowBytes(k)),
     out: layout.floats(m * n),
-    shape: layout.take(LINEAR_SHAPE_BYTES),
+    shape: layout.take(LinearShape.bytes),
   };
   const block = memory.allocate("bench", layout.bytes);
   const at = (place: keyof typeof places) => block + places[place];
   const [from, integers, to] = [pointer.f32(at("x")), pointer.u8(at("integers")), pointer.f32(at("out"))];
   const shape = pointer.linearShape(at("shape"));
   memory.f32(from, x.length).set(x);
-  storeLinearShape(memory.view(), shape, linearShape(FORMATS[format], { panels, k, outStride: n, xStride: k, mode }));
+  LinearShape.store(memory.view(), shape, linearShape(FORMATS[format], { panels, k, outStride: n, xStride: k, mode }));
   const run = () => {
     if (!FORMATS[format].integers) return kernels.linear_f32(to, from, pointer.f32(w), bias, shape, 0, m);
     kernels.quantize_rows(integers, from, k, k, mode, 0, m);

@@ -1,7 +1,7 @@
 // A causal layer in float64, in plain loops.
 
 import type { CheckedConfig } from "../../src/layers/attention/config.ts";
-import { rotate } from "../../src/reference/rope.ts";
+import { rotate } from "../../src/reference/attend.ts";
 import { randomFloats } from "../lib/random.ts";
 
 type Floats = ArrayLike<number>;

@@ -1,12 +1,12 @@
 // The kernel calls of some work, to be repeated without what the host does between them.
 
-import { ATTENTION_SHAPE_BYTES, type KernelTable, LINEAR_SHAPE_BYTES } from "../../src/wasm/abi.ts";
+import { AttentionShape, type KernelTable, LinearShape } from "../../src/wasm/abi.ts";
 import type { Build } from "./builds.ts";
 
 /** Bytes of the shape behind the third last argument of a kernel, where later calls of the host may overwrite it. */
 function shapeBytes(kernel: string): number {
-  if (kernel.startsWith("linear_")) return LINEAR_SHAPE_BYTES;
-  return kernel.startsWith("attention_") ? ATTENTION_SHAPE_BYTES : 0;
+  if (kernel.startsWith("linear_")) return LinearShape.bytes;
+  return kernel.startsWith("attention_") ? AttentionShape.bytes : 0;
 }
 
 /** Runs `run` once; what is returned repeats its calls of the kernels that are wanted, with the shapes that these had. */

@@ -4,15 +4,7 @@ import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import type { Kernels } from "../../src/entries/index.ts";
 import { integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats/format.ts";
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
-import {
-  type F32Ptr,
-  LINEAR_SHAPE_BYTES,
-  type LinearShape,
-  type LinearShapePtr,
-  NULL,
-  storeLinearShape,
-  type U8Ptr,
-} from "../../src/wasm/abi.ts";
+import { type F32Ptr, LinearShape, NULL, type Pointer, type U8Ptr } from "../../src/wasm/abi.ts";
 import { pointer } from "../../src/wasm/memory.ts";
 import { q4Blocks, toFloats } from "./int-matrix.ts";
 import type { Prepared } from "./peer.ts";
@@ -23,9 +15,9 @@ type Three = [number, number, number];
 /** Runs a kernel: out [m, n] from the rows that quantize_rows made. */
 type Linear = (out: F32Ptr, rows: U8Ptr) => void;
 
-function placeShape(memory: Kernels["memory"], shape: LinearShape): LinearShapePtr {
-  const at = pointer.linearShape(memory.allocate("bench", LINEAR_SHAPE_BYTES));
-  storeLinearShape(memory.view(), at, shape);
+function placeShape(memory: Kernels["memory"], shape: LinearShape): Pointer<LinearShape> {
+  const at = pointer.linearShape(memory.allocate("bench", LinearShape.bytes));
+  LinearShape.store(memory.view(), at, shape);
   return at;
 }
 

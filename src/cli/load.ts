@@ -16,9 +16,8 @@ import {
   type Model,
   type ModelStore,
 } from "../entries/models.ts";
-import { readGgufMetadata } from "../files/gguf/gguf.ts";
-import { readTexts } from "../files/model-files.ts";
-import { hubHint } from "../files/model-folder.ts";
+import { readGgufMetadata } from "../files/gguf.ts";
+import { hubHint, readTexts } from "../files/model-files.ts";
 import { ENCODERS, GGUF_ENCODERS } from "../models/families/index.ts";
 import { FileError, UsageError } from "./args.ts";
 import { aboutFile, faultOf } from "./files.ts";

@@ -34,14 +34,14 @@ export {
 } from "../layers/api/linear.ts";
 export { type SdpaOptions, type SdpaResult, scaledDotProductAttention } from "../layers/api/sdpa.ts";
 export { type Attention, type Cache, createAttention, createCache } from "../layers/attention/attention.ts";
-export type {
-  AttentionConfig,
-  AttentionRules,
-  CheckedConfig,
-  QkNormConfig,
-  Window,
+export {
+  type AttentionConfig,
+  type AttentionRules,
+  alibiSlopes,
+  type CheckedConfig,
+  type QkNormConfig,
+  type Window,
 } from "../layers/attention/config.ts";
-export { alibiSlopes } from "../layers/attention/config.ts";
 export type { Mask, MaskOptions, PlacementOptions } from "../layers/attention/mask.ts";
 export { type RopeConfig, type RopeScaling, type RopeWithDim, ropeTables } from "../layers/attention/rope.ts";
 export type {
@@ -58,7 +58,7 @@ export type { SliceOptions } from "../layers/pass/slices.ts";
 export { type CacheOptions, createKvCache, type KvCache, type KvCacheOptions } from "../layers/state/kv-cache.ts";
 export type { CacheFormat, CacheFormats, CacheStage } from "../layers/state/pages.ts";
 export type { SelfTest } from "../tools/diagnostics/self-test.ts";
-export type { Kernels, LoadOptions, Threads } from "../wasm/kernels.ts";
+export type { Kernels, Threads } from "../wasm/kernels.ts";
 export type { MemoryPlan } from "../wasm/memory.ts";
-export type { Build, ModuleSource, WasmSource } from "../wasm/modules.ts";
+export type { Build, LoadOptions, ModuleSource, WasmSource } from "../wasm/modules.ts";
 export { selfTest } from "./old-names.ts";

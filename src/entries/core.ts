@@ -3,8 +3,8 @@
  * @packageDocumentation
  */
 
-import { type Kernels, type LoadOptions, ownKernels } from "../wasm/kernels.ts";
-import type { ModuleSource } from "../wasm/modules.ts";
+import { type Kernels, ownKernels } from "../wasm/kernels.ts";
+import type { LoadOptions, ModuleSource } from "../wasm/modules.ts";
 import { openModule } from "./module-source.ts";
 
 export * from "./api.ts";

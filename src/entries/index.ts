@@ -7,7 +7,8 @@
 
 import relaxed from "../../build/relaxed.wasm";
 import simd from "../../build/simd.wasm";
-import { chooseKernels, type Kernels, type LoadOptions } from "../wasm/kernels.ts";
+import { chooseKernels, type Kernels } from "../wasm/kernels.ts";
+import type { LoadOptions } from "../wasm/modules.ts";
 import { openModule } from "./module-source.ts";
 
 export type { ThreadWorker } from "../base/platform/workers.ts";

@@ -49,10 +49,19 @@ export {
   headScores,
 } from "../tools/inspect/detectors.ts";
 export { modelDigest } from "../tools/inspect/digest.ts";
-export type { FigureFormat } from "../tools/inspect/draw-heads.ts";
-export { type DrawHeadsOptions, drawHeads } from "../tools/inspect/draw-heads.ts";
-export { type DrawOptions, drawProjections, drawShapes, drawSplit } from "../tools/inspect/draw-shapes.ts";
-export type { LayerStatisticsOptions } from "../tools/inspect/forward-with.ts";
+export {
+  type DrawHeadsOptions,
+  type DrawOptions,
+  drawHeads,
+  drawProjections,
+  drawShapes,
+  drawSplit,
+  type FigureFormat,
+  type LayerSizes,
+  type ShapeSizes,
+  type ShapeStep,
+  shapeTrace,
+} from "../tools/inspect/figures.ts";
 export {
   type CapturedRun,
   captureRun,
@@ -61,7 +70,6 @@ export {
   forwardWith,
   meanRows,
 } from "../tools/inspect/forward-with.ts";
-export type { StageName } from "../tools/inspect/head-view.ts";
 export {
   type LogitAttrs,
   type LogitLensOptions,
@@ -82,24 +90,28 @@ export {
   patchSites,
   type SitesRequest,
 } from "../tools/inspect/patching.ts";
-export { decodeRecord, encodeRecord } from "../tools/inspect/permalink.ts";
-export type { Inspection, InspectionName, Inspections, OnSession } from "../tools/inspect/records.ts";
 export {
   type AnyRecord,
+  decodeRecord,
+  encodeRecord,
   type Inspected,
+  type Inspection,
+  type InspectionName,
   type InspectionRecord,
+  type Inspections,
   inspect,
+  type OnSession,
   type RecordedKernels,
   type Replayed,
   type ReplayOptions,
   replay,
 } from "../tools/inspect/records.ts";
-export { type LayerSizes, type ShapeSizes, type ShapeStep, shapeTrace } from "../tools/inspect/shape-trace.ts";
-export type { Edit } from "../tools/inspect/sites.ts";
-export { layerConfig, type Site, sitesOf } from "../tools/inspect/sites.ts";
+export { type Edit, layerConfig, type Site, sitesOf } from "../tools/inspect/sites.ts";
+export type { StageName } from "../tools/inspect/stages.ts";
 export {
   type AttentionStatistics,
   attendWithStatistics,
+  type LayerStatisticsOptions,
   type StatisticsOptions,
   scaledDotProductAttentionWithStatistics,
 } from "../tools/inspect/statistics.ts";

@@ -1,8 +1,8 @@
 import { builtinModule } from "../base/platform/host.ts";
 import { readFields } from "../base/util/arguments.ts";
 import { HeadwiseError, tagOf } from "../base/util/errors.ts";
-import { LOAD_OPTIONS, type LoadOptions } from "../wasm/kernels.ts";
-import { expectWasm } from "../wasm/modules.ts";
+import { LOAD_OPTIONS } from "../wasm/kernels.ts";
+import { expectWasm, type LoadOptions } from "../wasm/modules.ts";
 
 interface FileSystem {
   readFile(path: URL): Promise<Uint8Array<ArrayBuffer>>;

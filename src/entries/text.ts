@@ -4,7 +4,7 @@
  */
 
 export { HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
-export type { GgufFile } from "../files/gguf/gguf.ts";
+export type { GgufFile } from "../files/gguf.ts";
 export type { ModelSource } from "../files/model-files.ts";
 export type { ModelStore } from "../files/store.ts";
 export type { Model } from "../models/blocks/model.ts";

@@ -9,7 +9,8 @@ import workerSource from "../../build/worker.txt";
 import { findHost, type Scope, type ThreadWorker } from "../base/platform/workers.ts";
 import { expectFunction, readFields } from "../base/util/arguments.ts";
 import { loadThreaded } from "../hosts/threads/load.ts";
-import { expectThreads, type Kernels, LOAD_OPTIONS, type LoadOptions } from "../wasm/kernels.ts";
+import { expectThreads, type Kernels, LOAD_OPTIONS } from "../wasm/kernels.ts";
+import type { LoadOptions } from "../wasm/modules.ts";
 import { openModule } from "./module-source.ts";
 
 export type { ThreadWorker } from "../base/platform/workers.ts";

@@ -3,11 +3,10 @@
  * @packageDocumentation
  */
 
-export type { Dtype, StoredTensor } from "../base/tensor/dtypes.ts";
+export { type Dtype, type StoredTensor, toFloats } from "../base/tensor/dtypes.ts";
 export type { WeightTensor } from "../base/tensor/matrix.ts";
 export { quantizeTensor, type StoredFormat } from "../base/tensor/quantize.ts";
 export type { Tensor } from "../base/tensor/tensor.ts";
-export { toFloats } from "../base/tensor/to-floats.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
 export {
   type ByteSource,
@@ -16,14 +15,9 @@ export {
   fileSource,
   type ReadableFile,
 } from "../files/byte-source.ts";
-export { type GgufFile, openGguf } from "../files/gguf/gguf.ts";
-export type { GgufArray, GgufValue } from "../files/gguf/header.ts";
+export { type GgufArray, type GgufFile, type GgufValue, openGguf } from "../files/gguf.ts";
 export { type UrlSourceOptions, urlSource } from "../files/http-source.ts";
-export {
-  openSafetensorsIndex,
-  readSafetensorsIndex,
-  type SafetensorsIndex,
-} from "../files/safetensors/model-index.ts";
+export { openSafetensorsIndex, readSafetensorsIndex, type SafetensorsIndex } from "../files/safetensors/model-index.ts";
 export {
   type QuantizedSafetensors,
   type QuantizedTensor,
@@ -50,11 +44,11 @@ export {
   type ConvertToGqaOptions,
   convertToGqa,
 } from "../models/weights/convert-gqa.ts";
-export type { LatentError } from "../models/weights/convert-mla.ts";
 export {
   type ConvertedToMla,
   type ConvertToMlaOptions,
   convertToMla,
+  type LatentError,
   type PreparedMla,
   prepareMla,
 } from "../models/weights/convert-mla.ts";

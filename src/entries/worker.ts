@@ -4,17 +4,7 @@
  */
 
 import { findWorkerPort, otherScript, type WorkerAnswer } from "../base/platform/workers.ts";
-import {
-  createLooking,
-  EPOCH,
-  leaveFailure,
-  numbered,
-  runTiles,
-  SCRIPT,
-  STOPPED,
-  viewControl,
-  type WorkerStart,
-} from "../hosts/threads/pool.ts";
+import { SCRIPT, type WorkerStart, work } from "../hosts/threads/pool.ts";
 import type { KernelTable } from "../wasm/abi.ts";
 
 const port = findWorkerPort<unknown, WorkerAnswer>();
@@ -40,16 +30,3 @@ port.onmessage = async ({ data }) => {
     answer(false, String(error));
   }
 };
-
-/** Runs tiles of one job after the other until the kernels are released. */
-function work(table: KernelTable, { memory, control: at, thread, lookFor }: WorkerStart): void {
-  const kernels = numbered(table);
-  const control = viewControl(memory.buffer, at);
-  const { words } = control;
-  const look = createLooking(lookFor);
-  while (Atomics.load(words, STOPPED) === 0) {
-    const epoch = Atomics.load(words, EPOCH);
-    runTiles(control, kernels, thread, (kernel, error) => leaveFailure(control, kernel, error));
-    if (!look(() => Atomics.load(words, EPOCH) !== epoch)) Atomics.wait(words, EPOCH, epoch);
-  }
-}

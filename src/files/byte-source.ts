@@ -1,9 +1,15 @@
 // Where bytes of files come from: bytes, a Blob, an open file or a server.
 
 import { orRefuse } from "../base/tensor/tensor.ts";
-import { expectBytes, expectFunction, expectInt, expectRecord, expectUint8Array } from "../base/util/arguments.ts";
+import {
+  expectBytes,
+  expectFunction,
+  expectInt,
+  expectRecord,
+  expectUint8Array,
+  type Global,
+} from "../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
-import type { Global } from "../base/util/global.ts";
 import { reasonOf } from "../base/util/strings.ts";
 
 /**

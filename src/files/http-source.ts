@@ -1,9 +1,8 @@
 // Files of servers, by range requests.
 
 import { resolvePlace, wait } from "../base/platform/host.ts";
-import { expectFields, expectFunction, expectSignal } from "../base/util/arguments.ts";
+import { expectFields, expectFunction, expectSignal, type Global } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
-import type { Global } from "../base/util/global.ts";
 import { reasonOf } from "../base/util/strings.ts";
 import type { ByteSource } from "./byte-source.ts";
 
@@ -73,6 +72,81 @@ interface Patience {
 
 const markOf = ({ headers }: Response) => headers.get("ETag") ?? headers.get("Last-Modified");
 
+/** The error of a URL that was expected to give something, and gave something else. */
+type Fail = (rule: string, got: string, cause?: unknown) => HeadwiseError;
+
+/** Asks for bytes [offset, offset + length). */
+async function connect(request: RangeFetch, url: string, offset: number, length: number): Promise<Answer | Failure> {
+  let response: Response;
+  try {
+    // Only Range: CORS allows it without a preflight request, unlike If-Range.
+    response = await request(url, { headers: { Range: `bytes=${offset}-${offset + length - 1}` } });
+  } catch (cause) {
+    return { rule: "an answer", got: reasonOf(cause), cause, after: 0 };
+  }
+  const { status } = Object(response);
+  if (status !== 429 && !(status >= 500)) return { response };
+  await response.body?.cancel().catch(() => {});
+  return { rule: "206 for a range", got: `${status}`, cause: { status }, after: retryAfter(response) };
+}
+
+/** Checks that an answer is the asked range of the same file. Returns where it ends: at the end of the file at the latest. */
+async function checkAnswer(
+  fail: Fail,
+  response: Response,
+  offset: number,
+  length: number,
+  known?: Version,
+): Promise<Version & { end: number }> {
+  if (typeof response?.headers?.get !== "function") throw fail("a Response", describe(response));
+  const { status, headers } = response;
+  const refuse = async (rule: string, got: string): Promise<HeadwiseError> => {
+    await response.body?.cancel().catch(() => {});
+    return fail(rule, got, { status });
+  };
+  const whole = headers.get("Content-Length");
+  const stated = headers.get("Content-Range");
+  // An empty file has no range to read. Servers that answer nevertheless state 0 as its size.
+  if (known === undefined && (status === 416 || stated?.endsWith("/0") || (status === 200 && whole === "0")))
+    throw await refuse("a file with bytes in it", "an empty file");
+  if (status === 200)
+    throw await refuse(
+      known === undefined ? `206 for a range, or at most ${MOST_WHOLE} bytes` : "206 for a range",
+      `200 and all ${whole === null ? "" : `${whole} `}bytes`,
+    );
+  const meaning = MEANINGS[status];
+  if (meaning !== undefined) throw await refuse("a file that may be read", `${status} (${meaning})`);
+  if (status !== 206) throw await refuse("206 for a range", `${status}`);
+  const [, first, last, total] = /^bytes (\d+)-(\d+)\/(\d+)$/.exec(stated ?? "") ?? [];
+  if (total === undefined) throw await refuse("Content-Range with the size of the file", describe(stated));
+  const version = { size: Number(total), mark: markOf(response) };
+  if (known !== undefined && (known.size !== version.size || known.mark !== version.mark))
+    throw await refuse(
+      `to stay as it was (${known.size} bytes, ${known.mark})`,
+      `${version.size} bytes, ${version.mark}`,
+    );
+  const end = Math.min(offset + length, version.size);
+  if (!Number.isSafeInteger(version.size) || Number(first) !== offset || Number(last) !== end - 1)
+    throw await refuse(`bytes ${offset} to ${end - 1}`, stated ?? "");
+  return { ...version, end };
+}
+
+/** An answer with all of its bytes if they are the whole file, not empty, and not too large; a failure if it breaks off. */
+async function readWhole(fail: Fail, response: Response): Promise<Answer | Failure> {
+  const stated = response?.headers?.get?.("Content-Length");
+  if (response?.status !== 200 || stated === "0" || Number(stated) > MOST_WHOLE) return { response };
+  // Servers of applications answer so for every name that they do not have.
+  if (response.headers.get("Content-Type")?.startsWith("text/html")) {
+    await response.body?.cancel().catch(() => {});
+    throw fail("a file", "a page (text/html)", { status: 404 });
+  }
+  const { bytes, cause } = await collect(response);
+  if (cause !== undefined)
+    return { rule: "the whole file", got: `${bytes.length} bytes, then ${reasonOf(cause)}`, cause, after: 0 };
+  if (bytes.length === 0) throw fail("a file with bytes in it", "an empty file");
+  return bytes.length <= MOST_WHOLE ? { response, whole: bytes } : { response };
+}
+
 /**
  * A source that reads ranges of a resource over HTTP. Ranges that the first request covered are not requested again. A request
  * that fails, or is answered by 429 or by 500 and more, is made again, at most three times; an answer that breaks off is continued
@@ -86,78 +160,8 @@ async function createHttpSource(
   { signal, retries = MOST_VAIN }: Patience = {},
 ): Promise<HttpSource> {
   const name = `${where}: url ${describe(url)}`;
-  const fail = (rule: string, got: string, cause?: unknown): HeadwiseError =>
+  const fail: Fail = (rule, got, cause) =>
     new HeadwiseError("BAD_FILE", `${name} expected ${rule}, got ${got}`, { cause });
-
-  const connect = async (offset: number, length: number): Promise<Answer | Failure> => {
-    let response: Response;
-    try {
-      // Only Range: CORS allows it without a preflight request, unlike If-Range.
-      response = await request(url, { headers: { Range: `bytes=${offset}-${offset + length - 1}` } });
-    } catch (cause) {
-      return { rule: "an answer", got: reasonOf(cause), cause, after: 0 };
-    }
-    const { status } = Object(response);
-    if (status !== 429 && !(status >= 500)) return { response };
-    await response.body?.cancel().catch(() => {});
-    return { rule: "206 for a range", got: `${status}`, cause: { status }, after: retryAfter(response) };
-  };
-
-  /** Checks that an answer is the asked range of the same file. Returns where it ends: at the end of the file at the latest. */
-  const checkAnswer = async (
-    response: Response,
-    offset: number,
-    length: number,
-    known?: Version,
-  ): Promise<Version & { end: number }> => {
-    if (typeof response?.headers?.get !== "function") throw fail("a Response", describe(response));
-    const { status, headers } = response;
-    const refuse = async (rule: string, got: string): Promise<HeadwiseError> => {
-      await response.body?.cancel().catch(() => {});
-      return fail(rule, got, { status });
-    };
-    const whole = headers.get("Content-Length");
-    const stated = headers.get("Content-Range");
-    // An empty file has no range to read. Servers that answer nevertheless state 0 as its size.
-    if (known === undefined && (status === 416 || stated?.endsWith("/0") || (status === 200 && whole === "0")))
-      throw await refuse("a file with bytes in it", "an empty file");
-    if (status === 200)
-      throw await refuse(
-        known === undefined ? `206 for a range, or at most ${MOST_WHOLE} bytes` : "206 for a range",
-        `200 and all ${whole === null ? "" : `${whole} `}bytes`,
-      );
-    const meaning = MEANINGS[status];
-    if (meaning !== undefined) throw await refuse("a file that may be read", `${status} (${meaning})`);
-    if (status !== 206) throw await refuse("206 for a range", `${status}`);
-    const [, first, last, total] = /^bytes (\d+)-(\d+)\/(\d+)$/.exec(stated ?? "") ?? [];
-    if (total === undefined) throw await refuse("Content-Range with the size of the file", describe(stated));
-    const version = { size: Number(total), mark: markOf(response) };
-    if (known !== undefined && (known.size !== version.size || known.mark !== version.mark))
-      throw await refuse(
-        `to stay as it was (${known.size} bytes, ${known.mark})`,
-        `${version.size} bytes, ${version.mark}`,
-      );
-    const end = Math.min(offset + length, version.size);
-    if (!Number.isSafeInteger(version.size) || Number(first) !== offset || Number(last) !== end - 1)
-      throw await refuse(`bytes ${offset} to ${end - 1}`, stated ?? "");
-    return { ...version, end };
-  };
-
-  /** An answer with all of its bytes if they are the whole file, not empty, and not too large; a failure if it breaks off. */
-  const readWhole = async (response: Response): Promise<Answer | Failure> => {
-    const stated = response?.headers?.get?.("Content-Length");
-    if (response?.status !== 200 || stated === "0" || Number(stated) > MOST_WHOLE) return { response };
-    // Servers of applications answer so for every name that they do not have.
-    if (response.headers.get("Content-Type")?.startsWith("text/html")) {
-      await response.body?.cancel().catch(() => {});
-      throw fail("a file", "a page (text/html)", { status: 404 });
-    }
-    const { bytes, cause } = await collect(response);
-    if (cause !== undefined)
-      return { rule: "the whole file", got: `${bytes.length} bytes, then ${reasonOf(cause)}`, cause, after: 0 };
-    if (bytes.length === 0) throw fail("a file with bytes in it", "an empty file");
-    return bytes.length <= MOST_WHOLE ? { response, whole: bytes } : { response };
-  };
 
   /** The bytes [offset, offset + length), or up to the end of the file if its size is not `known` yet. */
   const readRange = async (
@@ -169,13 +173,13 @@ async function createHttpSource(
     let [version, bytes, at]: [Version | undefined, Uint8Array | undefined, number] = [known, undefined, 0];
     for (let requests = 1, vain = 0; ; requests++, vain++) {
       const [from, missing] = [offset + at, (bytes?.length ?? length) - at];
-      const asked = await connect(from, missing);
-      const answer = version === undefined && "response" in asked ? await readWhole(asked.response) : asked;
+      const asked = await connect(request, url, from, missing);
+      const answer = version === undefined && "response" in asked ? await readWhole(fail, asked.response) : asked;
       let [came, failure] = [0, answer as Failure];
       if ("response" in answer) {
         const { response, whole } = answer;
         if (whole) return { size: whole.length, mark: markOf(response), bytes: whole };
-        const { end, ...stated } = await checkAnswer(response, from, missing, version);
+        const { end, ...stated } = await checkAnswer(fail, response, from, missing, version);
         version = stated;
         bytes ??= new Uint8Array(end - offset);
         const filled = await fill(bytes, at, response);

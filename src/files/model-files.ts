@@ -1,18 +1,18 @@
 // A model's files, wherever they lie: config.json and safetensors, or GGUF.
 
-import { openLocal, resolvePlace } from "../base/platform/host.ts";
-import { expectBytes } from "../base/util/arguments.ts";
+import { hostHasher, hostSha256, isLocal, openLocal, resolvePlace } from "../base/platform/host.ts";
+import { expectBytes, type Global } from "../base/util/arguments.ts";
+import { decodeBase64, toHex } from "../base/util/bytes.ts";
 import { describe, HeadwiseError, tagOf, throwUnder } from "../base/util/errors.ts";
-import type { Global } from "../base/util/global.ts";
 import { reasonOf } from "../base/util/strings.ts";
 import { type ByteSource, type BytesOrSource, fileSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
-import { type GgufFile, type GgufParts, PART } from "./gguf/gguf.ts";
+import { type GgufFile, type openGgufParts, PART } from "./gguf.ts";
 import { urlSource } from "./http-source.ts";
-import { FileChecks, type Integrity } from "./integrity.ts";
-import { type FindFile, hubHint, type OpenFile, openFolder, refuseHubPage } from "./model-folder.ts";
 import { HeldPieces, ReadBuffer, readAhead, reading, type TensorReader } from "./read-ahead.ts";
-import type { ModelStore } from "./store.ts";
-import { KIND_BYTES, otherKind, type TensorEntry } from "./tensor-file.ts";
+import { openSafetensorsIndex } from "./safetensors/model-index.ts";
+import { openSafetensors } from "./safetensors/safetensors.ts";
+import { type ModelStore, PIECE } from "./store.ts";
+import { joinFiles, KIND_BYTES, otherKind, type TensorEntry, type TensorFile } from "./tensor-file.ts";
 
 /**
  * Where a model's files are: the path of a folder (on hosts with a file system) or the URL of one, ending in "/" or not, whose
@@ -54,7 +54,7 @@ const GGUF = /\.gguf$/i;
 const BYTES = "bytes";
 /** Pieces of a file of the host stay in the processor's cache. Of other sources, each read may be a request. */
 const LOCAL_PIECE = 2 ** 20;
-const PIECE = 2 ** 24;
+const REMOTE_PIECE = 2 ** 24;
 
 /** What a model's files are opened for. */
 interface OpenOptions {
@@ -105,7 +105,7 @@ export async function openModelFiles(
   try {
     const { description, file, tensors } =
       gguf === undefined ? await openFolder(where, findChecked, open, configAlone) : await openParts(where, gguf, open);
-    const pieceBytes = closers.length > 0 ? LOCAL_PIECE : PIECE;
+    const pieceBytes = closers.length > 0 ? LOCAL_PIECE : REMOTE_PIECE;
     held.ahead = true;
     const verify = async (failure?: unknown) => checks?.verify(failure);
     return { description, file: reading(file, buffer), tensors, pieceBytes, verify, close };
@@ -120,7 +120,7 @@ export async function openModelFiles(
 }
 
 /** Opens a GGUF file, and the other parts of its model. */
-export type OpenGguf = (where: string, name: string, open: OpenFile) => Promise<GgufParts>;
+export type OpenGguf = typeof openGgufParts;
 
 const refuseGguf: OpenGguf = async (where, name, open) => {
   if (name === BYTES) {
@@ -281,4 +281,211 @@ async function openUrl(
     const text = cause instanceof HeadwiseError ? cause.message.replace(/^\w+: /, "") : reasonOf(cause);
     throw new HeadwiseError("BAD_FILE", `${where}: ${text}`, { cause });
   }
+}
+
+// SHA-256 of files, as those who publish them state it: computed while a file is read, and compared once all of it was.
+
+/** The digest of the only file, or digests by the names of files. */
+type Integrity = string | Readonly<Record<string, string>>;
+
+/** Pieces that came before one that lies in front of them, and wait for it: 32 MiB. Others are read again in the end. */
+const MOST_EARLY = 8;
+
+/** Digests as hex. Throws unless each has one of the forms. */
+function readDigests(where: string, integrity: Integrity): string | ReadonlyMap<string, string> {
+  const digestOf = (name: string, text: unknown): string => {
+    const given = typeof text === "string" ? text : "";
+    const hex = /^(?:sha256:)?([0-9a-f]{64})$/i.exec(given)?.[1];
+    if (hex) return hex.toLowerCase();
+    const base64 = /^sha256-([\w+/]{43}=)$/.exec(given)?.[1];
+    if (base64) return toHex(decodeBase64(base64));
+    const rule = 'a SHA-256, as 64 hex digits or as "sha256-" and base64';
+    const wrong = typeof text === "string" ? RangeError : TypeError;
+    throw new wrong(`${where}: ${name} expected ${rule}, got ${describe(text)}`);
+  };
+  if (tagOf(integrity) !== "Object") return digestOf("options.integrity", integrity);
+  const names = Object.entries(integrity);
+  return new Map(names.map(([name, text]) => [name, digestOf(`options.integrity[${describe(name)}]`, text)]));
+}
+
+/** A file whose digest is computed as it is read. */
+interface CheckedFile {
+  readonly name: string;
+  /** Reads what was not read yet, and compares the digest. */
+  finish(): Promise<void>;
+}
+
+/** The files of a load whose digests are stated. */
+export class FileChecks {
+  readonly #where: string;
+  readonly #digests: string | ReadonlyMap<string, string>;
+  readonly #files: CheckedFile[] = [];
+  /** Removes from a store what was kept of a file. */
+  readonly #forgets = new Map<string, () => Promise<void>>();
+  #mismatch: HeadwiseError | undefined;
+  /** Whether what failed is not for a digest to explain: a read, or the option. */
+  #isExplained = false;
+
+  constructor(where: string, integrity: Integrity) {
+    this.#where = where;
+    this.#digests = readDigests(where, integrity);
+  }
+
+  /** What is called if a file turns out to be another one. */
+  onMismatch(name: string, forget: () => Promise<void>): void {
+    this.#forgets.set(name, forget);
+  }
+
+  /** A source of the same bytes, whose digest is computed. */
+  #follow(name: string, source: ByteSource, held: HeldPieces): ByteSource {
+    const want = this.#digestOf(name);
+    const hash = hostHasher();
+    let next = 0;
+    const early = new Map<number, Uint8Array>();
+    /** Of all pieces that were read: a piece that is read again must be the same. */
+    const digests = new Map<number, string>();
+    const see = async (index: number, bytes: Uint8Array): Promise<void> => {
+      const digest = toHex(await hostSha256(bytes as Uint8Array<ArrayBuffer>));
+      const known = digests.get(index) ?? digest;
+      if (known !== digest) throw await this.#refuse(name, "to stay as it was while it was read", "other bytes");
+      digests.set(index, digest);
+      if (index < next) return;
+      early.set(index, bytes);
+      for (let due = early.get(next); due !== undefined; due = early.get(next)) {
+        hash.update(due);
+        early.delete(next++);
+      }
+      if (early.size > MOST_EARLY) early.delete(Math.max(...early.keys()));
+    };
+    const failing: ByteSource = {
+      ...source,
+      read: (...range) =>
+        source.read(...range).catch((error) => {
+          this.#isExplained = true;
+          throw error;
+        }),
+    };
+    const ahead = readAhead(this.#where, failing, held, see);
+    const finish = async () => {
+      ahead.rewind();
+      held.ahead = true;
+      while (next * PIECE < source.size) {
+        const [index, begin] = [next, next * PIECE];
+        const bytes = await ahead.read(begin, Math.min(PIECE, source.size - begin));
+        // Unlike one that was read just now, a piece that was held all along may have lost its place in `early`.
+        if (next === index) await see(index, bytes);
+      }
+      const got = toHex(hash.digest());
+      if (got !== want) throw await this.#refuse(name, `SHA-256 ${want} (options.integrity)`, got);
+    };
+    this.#files.push({ name, finish });
+    return { ...source, read: ahead.read };
+  }
+
+  /** Finds files whose digests are computed. */
+  following(find: FindFile, held: HeldPieces): FindFile {
+    return async (name, optional) => {
+      const found = await find(name, optional);
+      return found && this.#follow(name, toSource(this.#where, found), held);
+    };
+  }
+
+  /**
+   * Throws unless all files that were opened have their digests; what was not read of them is read. After a failure, throws only if
+   * a file is another one than stated, which explains it.
+   */
+  async verify(failure?: unknown): Promise<void> {
+    const finishAll = async () => {
+      for (const { finish } of this.#files.splice(0)) await finish();
+    };
+    if (failure === undefined) return finishAll();
+    const isOfFiles = failure instanceof HeadwiseError && failure.code === "BAD_FILE";
+    if (isOfFiles && !this.#isExplained) await finishAll().catch(() => {});
+    if (this.#mismatch) throw this.#mismatch;
+  }
+
+  #digestOf(name: string): string {
+    const digests = this.#digests;
+    const isOther = this.#files.some((file) => file.name !== name);
+    const found = typeof digests !== "string" ? digests.get(name) : isOther ? undefined : digests;
+    if (found !== undefined) return found;
+    this.#isExplained = true;
+    const [rule, got] =
+      typeof digests === "string"
+        ? ["digests by the names of files, as several are read", "a single one"]
+        : [`one of file ${describe(name)} too`, "none"];
+    throw new RangeError(`${this.#where}: options.integrity expected ${rule}, got ${got}`);
+  }
+
+  async #refuse(name: string, rule: string, got: string): Promise<HeadwiseError> {
+    await this.#forgets.get(name)?.();
+    this.#mismatch = new HeadwiseError(
+      "BAD_FILE",
+      `${this.#where}: file ${describe(name)} expected ${rule}, got ${got}`,
+    );
+    return this.#mismatch;
+  }
+}
+
+// The files of a model in a folder: config.json, and safetensors in one file or several.
+
+/** Opens a file by name; undefined if there is none. A server may forbid or not find one that is `optional`. */
+type FindFile = (name: string, optional?: boolean) => Promise<BytesOrSource | undefined>;
+type OpenFile = (name: string) => Promise<ByteSource>;
+
+/** An opened folder: the text of config.json, and the tensors of all files. */
+interface OpenedFolder {
+  readonly description: string;
+  readonly file: ReturnType<typeof joinFiles<string>>;
+  readonly tensors: ReadonlyMap<string, TensorEntry>;
+}
+
+const CONFIG = "config.json";
+const WHOLE = "model.safetensors";
+const INDEX = "model.safetensors.index.json";
+
+/** Opens config.json and the safetensors files beside it, of which there may be none with `configAlone`. */
+async function openFolder(where: string, find: FindFile, open: OpenFile, configAlone: boolean): Promise<OpenedFolder> {
+  const text = async (name: string, from: ByteSource) =>
+    new TextDecoder().decode(await readRange(`${where}: ${name}`, from, 0, from.size));
+  const config = await text(CONFIG, await open(CONFIG));
+  const indexed = await find(INDEX, true);
+  if (indexed === undefined) {
+    const whole = configAlone ? await find(WHOLE, true) : await open(WHOLE);
+    if (whole === undefined) return { description: config, file: joinFiles(new Map(), new Map()), tensors: new Map() };
+    const file = await openSafetensors(toSource(where, whole));
+    return { description: config, file, tensors: file.tensors };
+  }
+  const index = await openSafetensorsIndex(await text(INDEX, toSource(where, indexed)), open);
+  const files = new Map<string, TensorFile<string>>();
+  for (const name of new Set(index.tensors.values())) files.set(name, await openSafetensors(await open(name)));
+  const tensors = new Map<string, TensorEntry>();
+  for (const [name, fileName] of index.tensors) {
+    const entry = files.get(fileName)?.tensors.get(name);
+    if (entry !== undefined) tensors.set(name, entry);
+  }
+  return { description: config, file: joinFiles(index.tensors, files), tensors };
+}
+
+/** The name of a model on Hugging Face, or the address of its page. */
+const HUB = /^(?:https:\/\/huggingface\.co\/)?([\w-][\w.-]*\/[\w.-]+?)\/?$/;
+const FILE = /\.(gguf|json|safetensors)$/i;
+
+/** Where the files of a model with this name would be, as the end of an error; nothing if the text is no such name. */
+function hintOf(text: string): string {
+  const name = FILE.test(text) ? undefined : HUB.exec(text)?.[1];
+  const url = `https://huggingface.co/${name}/resolve/main/`;
+  return name ? `: a model of that name on Hugging Face would have the URL ${url}` : "";
+}
+
+/** `hintOf`, unless the text is a path in a folder of the host, where a mistake in it is likelier. */
+export async function hubHint(text: string): Promise<string> {
+  const hint = hintOf(text);
+  return hint && (await isLocal(text.replace(/\/.*/s, ""))) ? "" : hint;
+}
+
+/** Throws if a URL is that of a model's page, which has no files. */
+function refuseHubPage(where: string, url: string): void {
+  const hint = hintOf(url);
+  if (hint) throw new HeadwiseError("BAD_FILE", `${where}: source expected files, got ${describe(url)}, a page${hint}`);
 }

@@ -88,7 +88,7 @@ export class HeldPieces {
 }
 
 /** A source whose bytes will all be read, most of them once and in order. */
-export interface AheadSource extends ByteSource {
+interface AheadSource extends ByteSource {
   /** From now on, pieces that were given out come ahead too. */
   rewind(): void;
 }

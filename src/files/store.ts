@@ -2,10 +2,9 @@
 
 import { hostSha256, resolvePlace, warnOnce } from "../base/platform/host.ts";
 import { browserPieces, folderPieces, type PieceStore } from "../base/platform/piece-stores.ts";
-import { expectFlag, expectFunction, expectUint8Array, readFields } from "../base/util/arguments.ts";
+import { expectFlag, expectFunction, expectUint8Array, type Global, readFields } from "../base/util/arguments.ts";
 import { joinBytes, toHex } from "../base/util/bytes.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
-import type { Global } from "../base/util/global.ts";
 import { sha256 } from "../base/util/sha256.ts";
 import { reasonOf } from "../base/util/strings.ts";
 import { type ByteSource, createArray } from "./byte-source.ts";

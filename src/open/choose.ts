@@ -2,8 +2,8 @@
 
 import type { MachineMemory } from "../base/platform/machine.ts";
 import { memorySharing } from "../base/platform/workers.ts";
+import type { Global } from "../base/util/arguments.ts";
 import { HeadwiseError } from "../base/util/errors.ts";
-import type { Global } from "../base/util/global.ts";
 import type { ModelStore } from "../files/store.ts";
 import type { WeightFormat } from "../layers/linear/formats/format.ts";
 import type { CacheFormat } from "../layers/state/pages.ts";

@@ -1,8 +1,8 @@
 // Names of models on a hub: which files one has, which of them are taken, and where they are.
 
 import { environmentOf } from "../base/platform/machine.ts";
+import type { Global } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
-import type { Global } from "../base/util/global.ts";
 import { parseJson } from "../base/util/strings.ts";
 import { type ByteSource, readRange } from "../files/byte-source.ts";
 import type { RangeFetch } from "../files/http-source.ts";

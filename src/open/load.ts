@@ -8,8 +8,8 @@ import { type Encoder, loadEncoder, loadSeq2Seq, type Seq2Seq } from "../models/
 import { type LoadModelOptions, loadModel } from "../models/load/load-model.ts";
 import type { ModelFormats } from "../models/load/plan-model.ts";
 import { gguf } from "../models/spec/read-gguf.ts";
-import type { Kernels, LoadOptions } from "../wasm/kernels.ts";
-import type { LatentKernels, ModelKernels, QuantizedKernels } from "../wasm/modules.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import type { LatentKernels, LoadOptions, ModelKernels, QuantizedKernels } from "../wasm/modules.ts";
 import { type Choice, type Choices, chooseDecoder, chooseThreads } from "./choose.ts";
 import { createEmbedder, createEngine, type EmbedIds, type LocalEngine, type SessionBytes } from "./engine.ts";
 import type { ModelTask } from "./model.ts";

@@ -9,12 +9,12 @@ import {
   expectOneOf,
   expectRecord,
   expectSignal,
+  type Global,
   readFields,
+  readOptions,
 } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, throwUnder } from "../base/util/errors.ts";
-import type { Global } from "../base/util/global.ts";
 import { makeHandle, type Releasable } from "../base/util/lifetime.ts";
-import { readOptions } from "../base/util/other-names.ts";
 import type { ModelStore } from "../files/store.ts";
 import { CACHE_FORMATS } from "../layers/state/pages.ts";
 import { readFormats } from "../models/load/plan-model.ts";

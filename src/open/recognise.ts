@@ -1,9 +1,9 @@
 // What the files of a model are, from those that describe it.
 
+import type { Global } from "../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../base/util/errors.ts";
-import type { Global } from "../base/util/global.ts";
 import { parseJson } from "../base/util/strings.ts";
-import { type GgufFile, readGgufMetadata } from "../files/gguf/gguf.ts";
+import { type GgufFile, readGgufMetadata } from "../files/gguf.ts";
 import { readTexts } from "../files/model-files.ts";
 import type { ModelStore } from "../files/store.ts";
 import type { Pooling } from "../models/encoder/encode.ts";

@@ -2,8 +2,8 @@
 
 import { isLocal } from "../base/platform/host.ts";
 import { cacheFolder } from "../base/platform/machine.ts";
+import type { Global } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
-import type { Global } from "../base/util/global.ts";
 import type { ByteSource } from "../files/byte-source.ts";
 import { type RangeFetch, urlSource } from "../files/http-source.ts";
 import type { ModelSource } from "../files/model-files.ts";

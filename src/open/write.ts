@@ -2,10 +2,9 @@
 
 import { PAGE } from "../../assembly/layout.ts";
 import { randomSeed } from "../base/platform/host.ts";
-import { copyFields, expectFlag, expectOneOf, expectSignal, readFields } from "../base/util/arguments.ts";
+import { copyFields, expectFlag, expectOneOf, expectSignal, readFields, readOptions } from "../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../base/util/errors.ts";
 import { expectAlive } from "../base/util/lifetime.ts";
-import { readOptions } from "../base/util/other-names.ts";
 import { checkGeneration, type GenerationEnd } from "../models/generate/generate.ts";
 import type { GenerationFailure } from "../models/generate/generate-many.ts";
 import { SAMPLING_OPTIONS } from "../models/generate/sampling.ts";

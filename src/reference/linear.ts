@@ -1,27 +1,33 @@
-// y = x·wᵀ + b, by weight format.
+// y = x·wᵀ + b, by weight format: matrices in panels, rows of integers, products.
 
-import { MINS_SCRATCH, PANEL } from "../../assembly/layout.ts";
-import type { Reference } from "../wasm/abi.ts";
-import { widenBf16, widenF16 } from "./half.ts";
-import { linearIntegers, minOf, packedQ4, packedQ8, padded, readRow } from "./integers.ts";
+import { BLOCK, MINS_SCRATCH, PANEL } from "../../assembly/layout.ts";
+import type { LinearShape, Plain, Reference } from "../wasm/abi.ts";
+import {
+  minOf,
+  narrowBf16,
+  narrowF16,
+  type Packed,
+  packedQ4,
+  packedQ8,
+  padded,
+  quantized,
+  readRow,
+  widenBf16,
+  widenF16,
+  writeRow,
+} from "./numbers.ts";
 
-/** out[m, n] = x[m, k] · w[n, k]ᵀ + bias[n] for rows m in begin..end; w packed [panels][k][8], n = 8·panels. */
-export const linear_f32: Reference["linear_f32"] = (out, x, w, bias, shape, begin, end) => {
-  const { panels, k, outStride, xStride } = shape;
-  for (let m = begin; m < end; m++)
-    for (let n = 0; n < 8 * panels; n++) {
-      const panel = Math.floor(n / 8);
-      const column = n % 8;
-      let sum = bias ? bias[n]! : 0;
-      for (let i = 0; i < k; i++) sum += x[m * xStride + i]! * w[(panel * k + i) * 8 + column]!;
-      out[m * outStride + n] = sum;
-    }
-};
-
-/** out[m, n] = x[m, k] · w[n, k]ᵀ + bias[n] for rows m in begin..end; w packed [panels][k][8] in f16, or bf16. */
-export const linear_f16: Reference["linear_f16"] = (out, x, w, _scratch, bias, shape, begin, end) => {
-  const { panels, k, bf16, outStride, xStride } = shape;
-  const widen = bf16 ? widenBf16 : widenF16;
+/** out[m, n] = x[m, k] · widen(w[n, k])ᵀ + bias[n] for rows m in begin..end; w packed [panels][k][8], n = 8·panels. */
+function multiply(
+  out: Float32Array,
+  x: Float32Array,
+  w: Matrix,
+  bias: Float32Array | null,
+  { panels, k, outStride, xStride }: Plain<LinearShape>,
+  begin: number,
+  end: number,
+  widen = same,
+): void {
   for (let m = begin; m < end; m++)
     for (let n = 0; n < 8 * panels; n++) {
       const panel = Math.floor(n / 8);
@@ -30,7 +36,15 @@ export const linear_f16: Reference["linear_f16"] = (out, x, w, _scratch, bias, s
       for (let i = 0; i < k; i++) sum += x[m * xStride + i]! * widen(w[(panel * k + i) * 8 + column]!);
       out[m * outStride + n] = sum;
     }
-};
+}
+
+/** out[m, n] = x[m, k] · w[n, k]ᵀ + bias[n] for rows m in begin..end; w packed [panels][k][8], n = 8·panels. */
+export const linear_f32: Reference["linear_f32"] = (out, x, w, bias, shape, begin, end) =>
+  multiply(out, x, w, bias, shape, begin, end);
+
+/** out[m, n] = x[m, k] · w[n, k]ᵀ + bias[n] for rows m in begin..end; w packed [panels][k][8] in f16, or bf16. */
+export const linear_f16: Reference["linear_f16"] = (out, x, w, _scratch, bias, shape, begin, end) =>
+  multiply(out, x, w, bias, shape, begin, end, shape.bf16 ? widenBf16 : widenF16);
 
 /** out = x · wᵀ + bias for rows begin..end; x from quantize_rows in the same mode, w from pack_q8 or repack_q8. */
 export const linear_q8: Reference["linear_q8"] = (out, x, w, _sums, bias, shape, begin, end) =>
@@ -72,3 +86,211 @@ export const repeat_dots: Reference["repeat_dots"] = (out, x, w, _direct, begin,
     lanes[lane] = Math.imul(Math.max(0, end - begin), sum);
   }
 };
+
+/**
+ * out[m, n] = bias[n] + xScale[m] · Σg wScale[g, n] · (Σ of x[m, i] · w[n, i] over the i of group g): the sums in brackets
+ * exact, all else one float32 operation after the other.
+ */
+function linearIntegers(
+  out: Float32Array,
+  x: Uint8Array,
+  w: Packed,
+  bias: Float32Array | null,
+  { panels, k, mode, outStride }: Plain<LinearShape>,
+  begin: number,
+  end: number,
+): void {
+  const { group } = w;
+  for (let m = begin; m < end; m++) {
+    const { scale, integers } = readRow(x, m, mode, k);
+    for (let n = 0; n < PANEL * panels; n++) {
+      let sum = 0;
+      for (let g = 0; g < integers.length; g += group) {
+        let exact = 0;
+        for (let i = g; i < Math.min(g + group, integers.length); i++) exact += integers[i]! * w.weight(n, i);
+        sum = Math.fround(sum + Math.fround(Math.fround(exact) * w.scale(n, g)));
+      }
+      out[m * outStride + n] = (bias ? bias[n]! : 0) + Math.fround(sum * scale);
+    }
+  }
+}
+
+/** Quantises rows begin..end as x[r] ≈ scale[r]·integers[r]: to 14 bits, or to 7 if mode is odd. */
+export const quantize_rows: Reference["quantize_rows"] = (out, x, k, xStride, mode, begin, end) => {
+  const most = mode & 1 ? 63 : 8191;
+  for (let r = begin; r < end; r++) {
+    const row = x.subarray(r * xStride, r * xStride + k);
+    const { scale, integers } = quantized(row, most);
+    writeRow(out, r, mode, scale, [...integers, ...new Array<number>(padded(k) - k).fill(0)]);
+  }
+};
+
+/** A matrix of floats or of 16-bit floats. */
+type Matrix = Float32Array | Uint16Array;
+
+/** out[p, i, c] = store(w[8p + c, i]) for panels p in begin..end; 0 beyond n. */
+function packRows(out: Matrix, w: Matrix, n: number, k: number, begin: number, end: number, store = same): void {
+  for (let p = begin; p < end; p++)
+    for (let i = 0; i < k; i++)
+      for (let c = 0; c < PANEL; c++) {
+        const row = p * PANEL + c;
+        out[(p * k + i) * PANEL + c] = row < n ? store(w[row * k + i]!) : 0;
+      }
+}
+
+/** out[p, i, c] = store(w[i, 8p + c]) for inputs i in begin..end; 0 beyond n. */
+function packColumns(out: Matrix, w: Matrix, n: number, k: number, begin: number, end: number, store = same): void {
+  for (let p = 0; p < Math.ceil(n / PANEL); p++)
+    for (let i = begin; i < end; i++)
+      for (let c = 0; c < PANEL; c++) {
+        const column = p * PANEL + c;
+        out[(p * k + i) * PANEL + c] = column < n ? store(w[i * n + column]!) : 0;
+      }
+}
+
+const same = (x: number): number => x;
+
+/** Packs w [n, k] into panels [k][8]: out[p, i, c] = w[8p + c, i] for panels p in begin..end; 0 beyond n. */
+export const pack_rows_f32: Reference["pack_rows_f32"] = (out, w, n, k, begin, end) =>
+  packRows(out, w, n, k, begin, end);
+
+/** Packs w [k, n] into panels [k][8]: out[p, i, c] = w[i, 8p + c] for inputs i in begin..end; 0 beyond n. */
+export const pack_columns_f32: Reference["pack_columns_f32"] = (out, w, n, k, begin, end) =>
+  packColumns(out, w, n, k, begin, end);
+
+/** `pack_rows_f32` that rounds to f16, or to bf16. */
+export const pack_rows_f16: Reference["pack_rows_f16"] = (out, w, n, k, bf16, begin, end) =>
+  packRows(out, w, n, k, begin, end, bf16 ? narrowBf16 : narrowF16);
+
+/** `pack_columns_f32` that rounds to f16, or to bf16. */
+export const pack_columns_f16: Reference["pack_columns_f16"] = (out, w, n, k, bf16, begin, end) =>
+  packColumns(out, w, n, k, begin, end, bf16 ? narrowBf16 : narrowF16);
+
+/** `pack_rows_f32` for weights that are 16-bit floats already: their bits are copied. */
+export const repack_rows_f16: Reference["repack_rows_f16"] = (out, w, n, k, begin, end) =>
+  packRows(out, w, n, k, begin, end);
+
+/** `pack_columns_f32` for weights that are 16-bit floats already: their bits are copied. */
+export const repack_columns_f16: Reference["repack_columns_f16"] = (out, w, n, k, begin, end) =>
+  packColumns(out, w, n, k, begin, end);
+
+/** Packs panels begin..end of w [n, k] as w[n, i] ≈ scale·integer, one scale for each `block` inputs, and their sums; 0 beyond n and k. */
+export const pack_q8: Reference["pack_q8"] = (out, sums, w, n, k, block, begin, end) => {
+  const packed = packedQ8(out, k, block);
+  for (let row = begin * PANEL; row < end * PANEL; row++) {
+    for (let b = 0; b < padded(k); b += block) {
+      const values = row < n ? w.subarray(row * k + b, row * k + Math.min(k, b + block)) : [];
+      const { scale, integers } = quantized(values, 127);
+      packed.setScale(row, b, scale);
+      for (let i = 0; i < block; i++) packed.setWeight(row, b + i, integers[i] ?? 0);
+    }
+    storeSums(sums, packed, k, row);
+  }
+};
+
+/** Bytes of a block of GGUF's Q8_0: a float16, then 32 integers. */
+const Q8_0_BYTES = 34;
+
+/** Packs panels begin..end of a matrix in blocks of Q8_0, [n][k / 32], with the same scales and integers. */
+export const repack_q8: Reference["repack_q8"] = (out, sums, blocks, n, k, begin, end) => {
+  const packed = packedQ8(out, k, BLOCK);
+  const view = new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength);
+  for (let row = begin * PANEL; row < end * PANEL; row++) {
+    for (let b = 0; b < k; b += BLOCK) {
+      const at = ((row * k + b) / BLOCK) * Q8_0_BYTES;
+      packed.setScale(row, b, row < n ? widenF16(view.getUint16(at, true)) : 0);
+      for (let i = 0; i < BLOCK; i++) packed.setWeight(row, b + i, row < n ? view.getInt8(at + 2 + i) : 0);
+    }
+    storeSums(sums, packed, k, row);
+  }
+};
+
+/** The element that is largest in size, the first of several; NaN if there is one. */
+function extreme(values: ArrayLike<number>): number {
+  let found = 0;
+  for (let i = 0; i < values.length && !Number.isNaN(found); i++)
+    if (!(Math.abs(values[i]!) <= Math.abs(found))) found = values[i]!;
+  return found;
+}
+
+/**
+ * Packs panels begin..end of w [n, k] as w[n, i] ≈ scale·(nibble - 8), with one scale for each 32 inputs, chosen so that the
+ * input that is largest in size becomes -8.
+ */
+export const pack_q4: Reference["pack_q4"] = (out, w, n, k, begin, end) => {
+  const packed = packedQ4(out, k, 8);
+  for (let row = begin * PANEL; row < end * PANEL; row++)
+    for (let b = 0; b < padded(k); b += BLOCK) {
+      const values = row < n ? w.subarray(row * k + b, row * k + Math.min(k, b + BLOCK)) : [];
+      const sign = extreme(values) > 0 ? -1 : 1;
+      const signed = Array.from(values, (x) => sign * x);
+      const { scale, integers } = quantized(signed, 8);
+      packed.setScale(row, b, scale === 0 ? 0 : sign * scale);
+      for (let i = 0; i < BLOCK; i++) packed.setWeight(row, b + i, Math.min(7, integers[i] ?? 0));
+    }
+};
+
+/** Bytes of a block of GGUF's Q4_0: a float16, then byte j with the nibbles of elements j and j + 16. */
+const Q4_0_BYTES = 18;
+
+/** Packs panels begin..end of a matrix in blocks of Q4_0, [n][k / 32], with the same scales and integers. */
+export const repack_q4: Reference["repack_q4"] = (out, blocks, n, k, begin, end) => {
+  const packed = packedQ4(out, k, 8);
+  const view = new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength);
+  for (let row = begin * PANEL; row < end * PANEL; row++)
+    for (let b = 0; b < k; b += BLOCK) {
+      const at = ((row * k + b) / BLOCK) * Q4_0_BYTES;
+      packed.setScale(row, b, row < n ? widenF16(view.getUint16(at, true)) : 0);
+      for (let i = 0; i < BLOCK; i++) {
+        const nibble = row < n ? (view.getUint8(at + 2 + (i % 16)) >> (i < 16 ? 0 : 4)) & 15 : 8;
+        packed.setWeight(row, b + i, nibble - 8);
+      }
+    }
+};
+
+/** Integers of a block of so many bytes: a scale, a min if there is one, and 16 or 32 integers. */
+const inputsOf = (bytes: number): number => (bytes < BLOCK ? BLOCK / 2 : BLOCK);
+
+/** Packs panels begin..end of blocks [n][k / block] without their mins. */
+export const pack_blocks: Reference["pack_blocks"] = (out, sums, blocks, n, k, bytes, begin, end) => {
+  const block = inputsOf(bytes);
+  const packed = sums ? packedQ8(out, k, block) : packedQ4(out, k, 0);
+  const view = new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength);
+  for (let row = begin * PANEL; row < end * PANEL; row++) {
+    for (let b = 0; b < k; b += block) {
+      const at = ((row * k + b) / block) * bytes;
+      packed.setScale(row, b, row < n ? view.getFloat32(at, true) : 0);
+      for (let i = 0; i < block; i++) {
+        const integer = row < n ? view.getInt8(at + bytes - block + i) : 0;
+        packed.setWeight(row, b + i, integer);
+      }
+    }
+    if (sums) storeSums(sums, packed, k, row);
+  }
+};
+
+/** out[panels][k / block][8] = the mins of the blocks; 0 beyond n. */
+export const pack_mins: Reference["pack_mins"] = (out, blocks, n, k, bytes, begin, end) => {
+  const count = k / inputsOf(bytes);
+  const view = new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength);
+  for (let row = begin * PANEL; row < end * PANEL; row++)
+    for (let b = 0; b < count; b++)
+      out[(Math.floor(row / PANEL) * count + b) * PANEL + (row % PANEL)] =
+        row < n ? view.getFloat32((row * count + b) * bytes + 4, true) : 0;
+};
+
+/**
+ * Minus the sums of output n's weights over each group, in [panels][groups][8]: int16 for blocks of up to 32 inputs, else int32.
+ */
+function storeSums(sums: Uint8Array, w: Packed, k: number, n: number): void {
+  const view = new DataView(sums.buffer, sums.byteOffset, sums.byteLength);
+  const { group } = w;
+  const groups = Math.ceil(padded(k) / group);
+  for (let g = 0; g < groups; g++) {
+    let sum = 0;
+    for (let i = g * group; i < Math.min((g + 1) * group, padded(k)); i++) sum -= w.weight(n, i);
+    const at = (Math.floor(n / PANEL) * groups + g) * PANEL + (n % PANEL);
+    if (w.block <= BLOCK) view.setInt16(2 * at, sum, true);
+    else view.setInt32(4 * at, sum, true);
+  }
+}

@@ -1,10 +1,9 @@
 // Text as it is generated.
 
-import { expectFlag, readFields } from "../base/util/arguments.ts";
+import { expectFlag, readFields, readOptions } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, underName } from "../base/util/errors.ts";
-import { readOptions } from "../base/util/other-names.ts";
+import { withEnd } from "../base/util/steps.ts";
 import { reasonOf } from "../base/util/strings.ts";
-import { withEnd } from "../base/util/with-end.ts";
 import { expectModel, type LoadedModel, type Model } from "../models/blocks/model.ts";
 import { readIds, type TokenIds } from "../models/decoder/forward.ts";
 import { createSession, expectSession, expectUnused, nearestLength, type Session } from "../models/decoder/session.ts";

@@ -1,14 +1,11 @@
-import { expectFunction, expectSignal, readFields } from "../base/util/arguments.ts";
+import { expectFunction, expectSignal, type Global, readFields, readOptions } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
-import type { Global } from "../base/util/global.ts";
-import { readOptions } from "../base/util/other-names.ts";
 import { parseJson } from "../base/util/strings.ts";
-import { type GgufFile, readGgufMetadata } from "../files/gguf/gguf.ts";
-import { type ModelSource, readTexts } from "../files/model-files.ts";
-import { hubHint } from "../files/model-folder.ts";
+import { type GgufFile, readGgufMetadata } from "../files/gguf.ts";
+import { hubHint, type ModelSource, readTexts } from "../files/model-files.ts";
 import type { ModelStore } from "../files/store.ts";
 import { GENERATION } from "../models/families/facts.ts";
-import { readVocabulary, toTokenizerFiles } from "./gguf/tokenizer-json.ts";
+import { readTokenizerFiles } from "./gguf-tokenizer.ts";
 import { findTokenizers, type TokenizersLibrary } from "./libraries.ts";
 import { makeTokenizer, type Tokenizer } from "./tokenizer.ts";
 
@@ -137,7 +134,7 @@ function ofVocabulary(
   library: Awaited<ReturnType<typeof findTokenizers>>,
   metadata: GgufFile["metadata"],
 ): Tokenizer {
-  const files = toTokenizerFiles(where, readVocabulary(where, metadata));
+  const files = readTokenizerFiles(where, metadata);
   const key = "tokenizer.chat_template";
   const chatTemplate = metadata.get(key);
   if (chatTemplate !== undefined && typeof chatTemplate !== "string")

@@ -5,10 +5,10 @@ declare const pointee: unique symbol;
 /** An address in linear memory, by what lies there. */
 export type Pointer<T> = number & { readonly [pointee]: T };
 export type F32Ptr = Pointer<Float32Array>;
-export type F64Ptr = Pointer<Float64Array>;
-export type I32Ptr = Pointer<Int32Array>;
+type F64Ptr = Pointer<Float64Array>;
+type I32Ptr = Pointer<Int32Array>;
 export type U8Ptr = Pointer<Uint8Array>;
-export type U16Ptr = Pointer<Uint16Array>;
+type U16Ptr = Pointer<Uint16Array>;
 export type PagesPtr = Pointer<readonly Page[]>;
 /** A cache page: floats, or bytes with the formats of its keys (bits 0-1) and values (bits 2-3), as in layout.ts. */
 export type Page = Float32Array | { readonly formats: number; readonly bytes: Uint8Array };
@@ -48,69 +48,40 @@ export interface AttentionShape {
   readonly lse: F32Ptr | NullPtr;
   readonly formats: number;
 }
-export type AttentionShapePtr = Pointer<AttentionShape>;
-export const ATTENTION_SHAPE_BYTES = 112;
-export function storeAttentionShape(view: DataView, at: number, shape: AttentionShape): void {
-  view.setInt32(at + 0, shape.qLen, LITTLE_ENDIAN);
-  view.setInt32(at + 4, shape.kvLen, LITTLE_ENDIAN);
-  view.setInt32(at + 8, shape.qStart, LITTLE_ENDIAN);
-  view.setInt32(at + 12, shape.left, LITTLE_ENDIAN);
-  view.setInt32(at + 16, shape.right, LITTLE_ENDIAN);
-  view.setInt32(at + 20, shape.numHeads, LITTLE_ENDIAN);
-  view.setInt32(at + 24, shape.numKvHeads, LITTLE_ENDIAN);
-  view.setInt32(at + 28, shape.headDim, LITTLE_ENDIAN);
-  view.setInt32(at + 32, shape.valueDim, LITTLE_ENDIAN);
-  view.setInt32(at + 36, shape.qStride, LITTLE_ENDIAN);
-  view.setInt32(at + 40, shape.qHeadStride, LITTLE_ENDIAN);
-  view.setInt32(at + 44, shape.outStride, LITTLE_ENDIAN);
-  view.setInt32(at + 48, shape.outHeadStride, LITTLE_ENDIAN);
-  view.setFloat32(at + 52, shape.scale, LITTLE_ENDIAN);
-  view.setFloat32(at + 56, shape.softcap, LITTLE_ENDIAN);
-  view.setUint32(at + 60, shape.slopes, LITTLE_ENDIAN);
-  view.setUint32(at + 64, shape.sinks, LITTLE_ENDIAN);
-  view.setUint32(at + 68, shape.extraKey, LITTLE_ENDIAN);
-  view.setUint32(at + 72, shape.extraValue, LITTLE_ENDIAN);
-  view.setInt32(at + 76, shape.zeroKey, LITTLE_ENDIAN);
-  view.setUint32(at + 80, shape.keep, LITTLE_ENDIAN);
-  view.setInt32(at + 84, shape.keepHeadStride, LITTLE_ENDIAN);
-  view.setInt32(at + 88, shape.keepRowStride, LITTLE_ENDIAN);
-  view.setUint32(at + 92, shape.bias, LITTLE_ENDIAN);
-  view.setInt32(at + 96, shape.biasHeadStride, LITTLE_ENDIAN);
-  view.setInt32(at + 100, shape.biasRowStride, LITTLE_ENDIAN);
-  view.setUint32(at + 104, shape.lse, LITTLE_ENDIAN);
-  view.setInt32(at + 108, shape.formats, LITTLE_ENDIAN);
-}
-/** Where the fields of AttentionShape lie. */
-export const ATTENTION_SHAPE_AT = {
-  qLen: 0,
-  kvLen: 4,
-  qStart: 8,
-  left: 12,
-  right: 16,
-  numHeads: 20,
-  numKvHeads: 24,
-  headDim: 28,
-  valueDim: 32,
-  qStride: 36,
-  qHeadStride: 40,
-  outStride: 44,
-  outHeadStride: 48,
-  scale: 52,
-  softcap: 56,
-  slopes: 60,
-  sinks: 64,
-  extraKey: 68,
-  extraValue: 72,
-  zeroKey: 76,
-  keep: 80,
-  keepHeadStride: 84,
-  keepRowStride: 88,
-  bias: 92,
-  biasHeadStride: 96,
-  biasRowStride: 100,
-  lse: 104,
-  formats: 108,
-} as const;
+type AttentionShapePtr = Pointer<AttentionShape>;
+export const AttentionShape = {
+  bytes: 112,
+  store(view: DataView, at: number, shape: AttentionShape): void {
+    view.setInt32(at + 0, shape.qLen, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.kvLen, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.qStart, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.left, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.right, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.numHeads, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.numKvHeads, LITTLE_ENDIAN);
+    view.setInt32(at + 28, shape.headDim, LITTLE_ENDIAN);
+    view.setInt32(at + 32, shape.valueDim, LITTLE_ENDIAN);
+    view.setInt32(at + 36, shape.qStride, LITTLE_ENDIAN);
+    view.setInt32(at + 40, shape.qHeadStride, LITTLE_ENDIAN);
+    view.setInt32(at + 44, shape.outStride, LITTLE_ENDIAN);
+    view.setInt32(at + 48, shape.outHeadStride, LITTLE_ENDIAN);
+    view.setFloat32(at + 52, shape.scale, LITTLE_ENDIAN);
+    view.setFloat32(at + 56, shape.softcap, LITTLE_ENDIAN);
+    view.setUint32(at + 60, shape.slopes, LITTLE_ENDIAN);
+    view.setUint32(at + 64, shape.sinks, LITTLE_ENDIAN);
+    view.setUint32(at + 68, shape.extraKey, LITTLE_ENDIAN);
+    view.setUint32(at + 72, shape.extraValue, LITTLE_ENDIAN);
+    view.setInt32(at + 76, shape.zeroKey, LITTLE_ENDIAN);
+    view.setUint32(at + 80, shape.keep, LITTLE_ENDIAN);
+    view.setInt32(at + 84, shape.keepHeadStride, LITTLE_ENDIAN);
+    view.setInt32(at + 88, shape.keepRowStride, LITTLE_ENDIAN);
+    view.setUint32(at + 92, shape.bias, LITTLE_ENDIAN);
+    view.setInt32(at + 96, shape.biasHeadStride, LITTLE_ENDIAN);
+    view.setInt32(at + 100, shape.biasRowStride, LITTLE_ENDIAN);
+    view.setUint32(at + 104, shape.lse, LITTLE_ENDIAN);
+    view.setInt32(at + 108, shape.formats, LITTLE_ENDIAN);
+  },
+};
 
 export interface StatisticsShape {
   readonly topK: number;
@@ -122,29 +93,20 @@ export interface StatisticsShape {
   readonly receivedStride: number;
   readonly keptPages: number;
 }
-export type StatisticsShapePtr = Pointer<StatisticsShape>;
-export const STATISTICS_SHAPE_BYTES = 32;
-export function storeStatisticsShape(view: DataView, at: number, shape: StatisticsShape): void {
-  view.setInt32(at + 0, shape.topK, LITTLE_ENDIAN);
-  view.setInt32(at + 4, shape.first, LITTLE_ENDIAN);
-  view.setInt32(at + 8, shape.last, LITTLE_ENDIAN);
-  view.setInt32(at + 12, shape.work, LITTLE_ENDIAN);
-  view.setUint32(at + 16, shape.rows, LITTLE_ENDIAN);
-  view.setUint32(at + 20, shape.received, LITTLE_ENDIAN);
-  view.setInt32(at + 24, shape.receivedStride, LITTLE_ENDIAN);
-  view.setInt32(at + 28, shape.keptPages, LITTLE_ENDIAN);
-}
-/** Where the fields of StatisticsShape lie. */
-export const STATISTICS_SHAPE_AT = {
-  topK: 0,
-  first: 4,
-  last: 8,
-  work: 12,
-  rows: 16,
-  received: 20,
-  receivedStride: 24,
-  keptPages: 28,
-} as const;
+type StatisticsShapePtr = Pointer<StatisticsShape>;
+export const StatisticsShape = {
+  bytes: 32,
+  store(view: DataView, at: number, shape: StatisticsShape): void {
+    view.setInt32(at + 0, shape.topK, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.first, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.last, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.work, LITTLE_ENDIAN);
+    view.setUint32(at + 16, shape.rows, LITTLE_ENDIAN);
+    view.setUint32(at + 20, shape.received, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.receivedStride, LITTLE_ENDIAN);
+    view.setInt32(at + 28, shape.keptPages, LITTLE_ENDIAN);
+  },
+};
 
 export interface LinearShape {
   readonly panels: number;
@@ -156,29 +118,20 @@ export interface LinearShape {
   readonly mode: number;
   readonly zero: number;
 }
-export type LinearShapePtr = Pointer<LinearShape>;
-export const LINEAR_SHAPE_BYTES = 32;
-export function storeLinearShape(view: DataView, at: number, shape: LinearShape): void {
-  view.setInt32(at + 0, shape.panels, LITTLE_ENDIAN);
-  view.setInt32(at + 4, shape.k, LITTLE_ENDIAN);
-  view.setInt32(at + 8, shape.outStride, LITTLE_ENDIAN);
-  view.setInt32(at + 12, shape.xStride, LITTLE_ENDIAN);
-  view.setInt32(at + 16, shape.bf16, LITTLE_ENDIAN);
-  view.setInt32(at + 20, shape.block, LITTLE_ENDIAN);
-  view.setInt32(at + 24, shape.mode, LITTLE_ENDIAN);
-  view.setInt32(at + 28, shape.zero, LITTLE_ENDIAN);
-}
-/** Where the fields of LinearShape lie. */
-export const LINEAR_SHAPE_AT = {
-  panels: 0,
-  k: 4,
-  outStride: 8,
-  xStride: 12,
-  bf16: 16,
-  block: 20,
-  mode: 24,
-  zero: 28,
-} as const;
+type LinearShapePtr = Pointer<LinearShape>;
+export const LinearShape = {
+  bytes: 32,
+  store(view: DataView, at: number, shape: LinearShape): void {
+    view.setInt32(at + 0, shape.panels, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.k, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.outStride, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.xStride, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.bf16, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.block, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.mode, LITTLE_ENDIAN);
+    view.setInt32(at + 28, shape.zero, LITTLE_ENDIAN);
+  },
+};
 
 export interface RopeShape {
   readonly numHeads: number;
@@ -187,23 +140,17 @@ export interface RopeShape {
   readonly interleaved: number;
   readonly stride: number;
 }
-export type RopeShapePtr = Pointer<RopeShape>;
-export const ROPE_SHAPE_BYTES = 20;
-export function storeRopeShape(view: DataView, at: number, shape: RopeShape): void {
-  view.setInt32(at + 0, shape.numHeads, LITTLE_ENDIAN);
-  view.setInt32(at + 4, shape.headDim, LITTLE_ENDIAN);
-  view.setInt32(at + 8, shape.ropeDim, LITTLE_ENDIAN);
-  view.setInt32(at + 12, shape.interleaved, LITTLE_ENDIAN);
-  view.setInt32(at + 16, shape.stride, LITTLE_ENDIAN);
-}
-/** Where the fields of RopeShape lie. */
-export const ROPE_SHAPE_AT = {
-  numHeads: 0,
-  headDim: 4,
-  ropeDim: 8,
-  interleaved: 12,
-  stride: 16,
-} as const;
+type RopeShapePtr = Pointer<RopeShape>;
+export const RopeShape = {
+  bytes: 20,
+  store(view: DataView, at: number, shape: RopeShape): void {
+    view.setInt32(at + 0, shape.numHeads, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.headDim, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.ropeDim, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.interleaved, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.stride, LITTLE_ENDIAN);
+  },
+};
 
 export interface CacheShape {
   readonly numKvHeads: number;
@@ -214,46 +161,34 @@ export interface CacheShape {
   readonly vStride: number;
   readonly vHeadStride: number;
 }
-export type CacheShapePtr = Pointer<CacheShape>;
-export const CACHE_SHAPE_BYTES = 28;
-export function storeCacheShape(view: DataView, at: number, shape: CacheShape): void {
-  view.setInt32(at + 0, shape.numKvHeads, LITTLE_ENDIAN);
-  view.setInt32(at + 4, shape.headDim, LITTLE_ENDIAN);
-  view.setInt32(at + 8, shape.valueDim, LITTLE_ENDIAN);
-  view.setInt32(at + 12, shape.kStride, LITTLE_ENDIAN);
-  view.setInt32(at + 16, shape.kHeadStride, LITTLE_ENDIAN);
-  view.setInt32(at + 20, shape.vStride, LITTLE_ENDIAN);
-  view.setInt32(at + 24, shape.vHeadStride, LITTLE_ENDIAN);
-}
-/** Where the fields of CacheShape lie. */
-export const CACHE_SHAPE_AT = {
-  numKvHeads: 0,
-  headDim: 4,
-  valueDim: 8,
-  kStride: 12,
-  kHeadStride: 16,
-  vStride: 20,
-  vHeadStride: 24,
-} as const;
+type CacheShapePtr = Pointer<CacheShape>;
+export const CacheShape = {
+  bytes: 28,
+  store(view: DataView, at: number, shape: CacheShape): void {
+    view.setInt32(at + 0, shape.numKvHeads, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.headDim, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.valueDim, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.kStride, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.kHeadStride, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.vStride, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.vHeadStride, LITTLE_ENDIAN);
+  },
+};
 
 export interface NormShape {
   readonly n: number;
   readonly stride: number;
   readonly eps: number;
 }
-export type NormShapePtr = Pointer<NormShape>;
-export const NORM_SHAPE_BYTES = 12;
-export function storeNormShape(view: DataView, at: number, shape: NormShape): void {
-  view.setInt32(at + 0, shape.n, LITTLE_ENDIAN);
-  view.setInt32(at + 4, shape.stride, LITTLE_ENDIAN);
-  view.setFloat32(at + 8, shape.eps, LITTLE_ENDIAN);
-}
-/** Where the fields of NormShape lie. */
-export const NORM_SHAPE_AT = {
-  n: 0,
-  stride: 4,
-  eps: 8,
-} as const;
+type NormShapePtr = Pointer<NormShape>;
+export const NormShape = {
+  bytes: 12,
+  store(view: DataView, at: number, shape: NormShape): void {
+    view.setInt32(at + 0, shape.n, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.stride, LITTLE_ENDIAN);
+    view.setFloat32(at + 8, shape.eps, LITTLE_ENDIAN);
+  },
+};
 
 export interface ActivationShape {
   readonly kind: number;
@@ -264,27 +199,19 @@ export interface ActivationShape {
   readonly alpha: number;
   readonly limit: number;
 }
-export type ActivationShapePtr = Pointer<ActivationShape>;
-export const ACTIVATION_SHAPE_BYTES = 28;
-export function storeActivationShape(view: DataView, at: number, shape: ActivationShape): void {
-  view.setInt32(at + 0, shape.kind, LITTLE_ENDIAN);
-  view.setInt32(at + 4, shape.n, LITTLE_ENDIAN);
-  view.setInt32(at + 8, shape.outStride, LITTLE_ENDIAN);
-  view.setInt32(at + 12, shape.gateStride, LITTLE_ENDIAN);
-  view.setInt32(at + 16, shape.upStride, LITTLE_ENDIAN);
-  view.setFloat32(at + 20, shape.alpha, LITTLE_ENDIAN);
-  view.setFloat32(at + 24, shape.limit, LITTLE_ENDIAN);
-}
-/** Where the fields of ActivationShape lie. */
-export const ACTIVATION_SHAPE_AT = {
-  kind: 0,
-  n: 4,
-  outStride: 8,
-  gateStride: 12,
-  upStride: 16,
-  alpha: 20,
-  limit: 24,
-} as const;
+type ActivationShapePtr = Pointer<ActivationShape>;
+export const ActivationShape = {
+  bytes: 28,
+  store(view: DataView, at: number, shape: ActivationShape): void {
+    view.setInt32(at + 0, shape.kind, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.n, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.outStride, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.gateStride, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.upStride, LITTLE_ENDIAN);
+    view.setFloat32(at + 20, shape.alpha, LITTLE_ENDIAN);
+    view.setFloat32(at + 24, shape.limit, LITTLE_ENDIAN);
+  },
+};
 
 export interface EmbedShape {
   readonly n: number;
@@ -293,23 +220,17 @@ export interface EmbedShape {
   readonly block: number;
   readonly scale: number;
 }
-export type EmbedShapePtr = Pointer<EmbedShape>;
-export const EMBED_SHAPE_BYTES = 20;
-export function storeEmbedShape(view: DataView, at: number, shape: EmbedShape): void {
-  view.setInt32(at + 0, shape.n, LITTLE_ENDIAN);
-  view.setInt32(at + 4, shape.k, LITTLE_ENDIAN);
-  view.setInt32(at + 8, shape.format, LITTLE_ENDIAN);
-  view.setInt32(at + 12, shape.block, LITTLE_ENDIAN);
-  view.setFloat32(at + 16, shape.scale, LITTLE_ENDIAN);
-}
-/** Where the fields of EmbedShape lie. */
-export const EMBED_SHAPE_AT = {
-  n: 0,
-  k: 4,
-  format: 8,
-  block: 12,
-  scale: 16,
-} as const;
+type EmbedShapePtr = Pointer<EmbedShape>;
+export const EmbedShape = {
+  bytes: 20,
+  store(view: DataView, at: number, shape: EmbedShape): void {
+    view.setInt32(at + 0, shape.n, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.k, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.format, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.block, LITTLE_ENDIAN);
+    view.setFloat32(at + 16, shape.scale, LITTLE_ENDIAN);
+  },
+};
 
 export interface RouteShape {
   readonly experts: number;
@@ -322,34 +243,37 @@ export interface RouteShape {
   readonly renormalise: number;
   readonly scale: number;
 }
-export type RouteShapePtr = Pointer<RouteShape>;
-export const ROUTE_SHAPE_BYTES = 36;
-export function storeRouteShape(view: DataView, at: number, shape: RouteShape): void {
-  view.setInt32(at + 0, shape.experts, LITTLE_ENDIAN);
-  view.setInt32(at + 4, shape.topK, LITTLE_ENDIAN);
-  view.setInt32(at + 8, shape.stride, LITTLE_ENDIAN);
-  view.setInt32(at + 12, shape.sigmoid, LITTLE_ENDIAN);
-  view.setInt32(at + 16, shape.groups, LITTLE_ENDIAN);
-  view.setInt32(at + 20, shape.keepGroups, LITTLE_ENDIAN);
-  view.setInt32(at + 24, shape.pairs, LITTLE_ENDIAN);
-  view.setInt32(at + 28, shape.renormalise, LITTLE_ENDIAN);
-  view.setFloat32(at + 32, shape.scale, LITTLE_ENDIAN);
-}
-/** Where the fields of RouteShape lie. */
-export const ROUTE_SHAPE_AT = {
-  experts: 0,
-  topK: 4,
-  stride: 8,
-  sigmoid: 12,
-  groups: 16,
-  keepGroups: 20,
-  pairs: 24,
-  renormalise: 28,
-  scale: 32,
+type RouteShapePtr = Pointer<RouteShape>;
+export const RouteShape = {
+  bytes: 36,
+  store(view: DataView, at: number, shape: RouteShape): void {
+    view.setInt32(at + 0, shape.experts, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.topK, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.stride, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.sigmoid, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.groups, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.keepGroups, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.pairs, LITTLE_ENDIAN);
+    view.setInt32(at + 28, shape.renormalise, LITTLE_ENDIAN);
+    view.setFloat32(at + 32, shape.scale, LITTLE_ENDIAN);
+  },
+};
+
+/** The fields of each struct, in the order in which they lie: each has four bytes. */
+export const FIELDS = {
+  AttentionShape: ["qLen", "kvLen", "qStart", "left", "right", "numHeads", "numKvHeads", "headDim", "valueDim", "qStride", "qHeadStride", "outStride", "outHeadStride", "scale", "softcap", "slopes", "sinks", "extraKey", "extraValue", "zeroKey", "keep", "keepHeadStride", "keepRowStride", "bias", "biasHeadStride", "biasRowStride", "lse", "formats"],
+  StatisticsShape: ["topK", "first", "last", "work", "rows", "received", "receivedStride", "keptPages"],
+  LinearShape: ["panels", "k", "outStride", "xStride", "bf16", "block", "mode", "zero"],
+  RopeShape: ["numHeads", "headDim", "ropeDim", "interleaved", "stride"],
+  CacheShape: ["numKvHeads", "headDim", "valueDim", "kStride", "kHeadStride", "vStride", "vHeadStride"],
+  NormShape: ["n", "stride", "eps"],
+  ActivationShape: ["kind", "n", "outStride", "gateStride", "upStride", "alpha", "limit"],
+  EmbedShape: ["n", "k", "format", "block", "scale"],
+  RouteShape: ["experts", "topK", "stride", "sigmoid", "groups", "keepGroups", "pairs", "renormalise", "scale"],
 } as const;
 
 /** The kernels of floats, which every instance has, as the host calls them. */
-export interface FloatKernels {
+interface FloatKernels {
   append_f32(pages: PagesPtr, k: F32Ptr, v: F32Ptr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
   attention_f32(out: F32Ptr, q: F32Ptr, pages: PagesPtr, scratch: F32Ptr, shape: AttentionShapePtr, begin: number, end: number): void;
   gather_f32(k: F32Ptr, v: F32Ptr, pages: PagesPtr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
@@ -365,7 +289,7 @@ export interface FloatKernels {
 }
 
 /** The kernels of weights that are not float32, as the host calls them. */
-export interface WeightKernels {
+interface WeightKernels {
   linear_f16(out: F32Ptr, x: F32Ptr, w: U16Ptr, scratch: F32Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_q4(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_q8(out: F32Ptr, x: U8Ptr, w: U8Ptr, sums: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
@@ -385,7 +309,7 @@ export interface WeightKernels {
 }
 
 /** The kernels of cache pages of any format, and what no call of floats needs, as the host calls them. */
-export interface CacheKernels {
+interface CacheKernels {
   append_pages(pages: PagesPtr, k: F32Ptr, v: F32Ptr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
   attention_pages(out: F32Ptr, q: F32Ptr, pages: PagesPtr, scratch: F32Ptr, shape: AttentionShapePtr, begin: number, end: number): void;
   gather_pages(k: F32Ptr, v: F32Ptr, pages: PagesPtr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
@@ -394,14 +318,14 @@ export interface CacheKernels {
 }
 
 /** The kernels of latent attention, as the host calls them. */
-export interface LatentPageKernels {
+interface LatentPageKernels {
   append_latents(pages: PagesPtr, k: F32Ptr, v: F32Ptr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
   attention_latents(out: F32Ptr, q: F32Ptr, pages: PagesPtr, scratch: F32Ptr, shape: AttentionShapePtr, begin: number, end: number): void;
   gather_latents(k: F32Ptr, v: F32Ptr, pages: PagesPtr, shape: CacheShapePtr, past: number, begin: number, end: number): void;
 }
 
 /** The kernels of whole decoders around attention and linear, as the host calls them. */
-export interface DecoderKernels {
+interface DecoderKernels {
   activate_f32(out: F32Ptr, gate: F32Ptr, up: F32Ptr | NullPtr, shape: ActivationShapePtr, begin: number, end: number): void;
   add_scaled_f32(out: F32Ptr, x: F32Ptr, y: F32Ptr, n: number, scale: number, begin: number, end: number): void;
   cap_logits_f32(x: F32Ptr, n: number, stride: number, scale: number, softcap: number, begin: number, end: number): void;
@@ -416,7 +340,7 @@ export interface DecoderKernels {
 }
 
 /** The kernel that measures attention as it attends, as the host calls them. */
-export interface StatisticsKernels {
+interface StatisticsKernels {
   attention_statistics(out: F32Ptr, q: F32Ptr, pages: PagesPtr, scratch: F32Ptr, shape: AttentionShapePtr, statistics: StatisticsShapePtr, begin: number, end: number): void;
 }
 
@@ -439,76 +363,22 @@ export const SCRATCH_ARGUMENT = 3;
 /** The most arguments of a kernel. */
 export const MOST_ARGUMENTS = 8;
 
-/** The names of the kernels of each part. */
-export const KERNELS: { readonly [P in keyof PartKernels]: readonly (keyof PartKernels[P])[] } = {
-  floats: [
-    "append_f32",
-    "attention_f32",
-    "gather_f32",
-    "linear_f32",
-    "masked_softmax_f32",
-    "merge_heads_f32",
-    "pack_columns_f32",
-    "pack_rows_f32",
-    "rms_norm_f32",
-    "rope_f32",
-    "scores_f32",
-    "split_heads_f32",
-  ],
-  weights: [
-    "linear_f16",
-    "linear_q4",
-    "linear_q8",
-    "pack_blocks",
-    "pack_columns_f16",
-    "pack_mins",
-    "pack_q4",
-    "pack_q8",
-    "pack_rows_f16",
-    "quantize_rows",
-    "repack_columns_f16",
-    "repack_q4",
-    "repack_q8",
-    "repack_rows_f16",
-    "repeat_dots",
-    "subtract_mins",
-  ],
-  caches: [
-    "append_pages",
-    "attention_pages",
-    "gather_pages",
-    "scores_pages",
-    "weighted_sum_f32",
-  ],
-  latents: [
-    "append_latents",
-    "attention_latents",
-    "gather_latents",
-  ],
-  decoders: [
-    "activate_f32",
-    "add_scaled_f32",
-    "cap_logits_f32",
-    "embed_rows",
-    "gather_rows_f32",
-    "layer_norm_f32",
-    "route_f32",
-    "scatter_rows_f32",
-    "softmax_sums_f32",
-    "top_k_f32",
-    "widen_f16",
-  ],
-  statistics: [
-    "attention_statistics",
-  ],
-};
+/** The names of the kernels, part by part: their numbers in the work queue of threads. */
+export const KERNEL_NAMES: readonly (keyof KernelTable)[] = [
+  "append_f32", "attention_f32", "gather_f32", "linear_f32", "masked_softmax_f32", "merge_heads_f32", "pack_columns_f32", "pack_rows_f32", "rms_norm_f32", "rope_f32", "scores_f32", "split_heads_f32",
+  "linear_f16", "linear_q4", "linear_q8", "pack_blocks", "pack_columns_f16", "pack_mins", "pack_q4", "pack_q8", "pack_rows_f16", "quantize_rows", "repack_columns_f16", "repack_q4", "repack_q8", "repack_rows_f16", "repeat_dots", "subtract_mins",
+  "append_pages", "attention_pages", "gather_pages", "scores_pages", "weighted_sum_f32",
+  "append_latents", "attention_latents", "gather_latents",
+  "activate_f32", "add_scaled_f32", "cap_logits_f32", "embed_rows", "gather_rows_f32", "layer_norm_f32", "route_f32", "scatter_rows_f32", "softmax_sums_f32", "top_k_f32", "widen_f16",
+  "attention_statistics",
+];
 
 type Struct = AttentionShape | StatisticsShape | LinearShape | RopeShape | CacheShape | NormShape | ActivationShape | EmbedShape | RouteShape;
 type Pointed<A> = A extends Pointer<infer T> ? (T extends Struct ? Plain<T> : T) : A;
 /** A struct with arrays where it had addresses. */
 export type Plain<S> = { readonly [K in keyof S]: Pointed<S[K]> };
 /** A kernel with arrays where it had addresses. */
-export type Twin<F> = F extends (...args: infer A) => void
+type Twin<F> = F extends (...args: infer A) => void
   ? (...args: { [I in keyof A]: Pointed<A[I]> }) => void
   : never;
 /** A twin for every kernel. */

@@ -7,15 +7,10 @@ import type { LinearMemory } from "./memory.ts";
 import {
   type Build,
   type Builds,
+  hasPart,
   type Instance,
-  type KernelGroup,
-  type LatentKernels,
-  MARKS,
-  type ModelKernels,
-  type ModuleSource,
-  type QuantizedKernels,
+  type LoadOptions,
   type Started,
-  type StatisticsKernels,
   startChosen,
   startOwn,
 } from "./modules.ts";
@@ -67,27 +62,6 @@ export interface Kernels extends Releasable, Handle {
   readonly table: KernelTable;
   /** @internal */
   readonly memory: LinearMemory;
-}
-
-/** Options of `loadKernels`. */
-export interface LoadOptions {
-  /**
-   * A module to use instead of the inlined ones, such as `headwise/simd.wasm`: compiled, as bytes, or as a Response or URL
-   * that delivers bytes (`file:` URLs on hosts with a file system). The build is that of the module.
-   */
-  readonly module?: ModuleSource;
-  /** Use the build "simd", which gives the same bits on every engine. Default false: the faster build on this engine. */
-  readonly deterministic?: boolean;
-  /** Threads, 1 to 64, or "auto". Only `headwise/threads` has more than one. The bits do not depend on it. */
-  readonly threads?: number | "auto";
-  /** Kernels for formats other than float32: `quantized` of `headwise/quantized`, or your own modules. Default none. */
-  readonly quantized?: QuantizedKernels;
-  /** Kernels for latent attention: `latent` of `headwise/latent`, or your own modules. Default none. */
-  readonly latent?: LatentKernels;
-  /** Kernels for whole decoders: `models` of `headwise/models`, or your own modules. Default none. */
-  readonly models?: ModelKernels;
-  /** Kernels for statistics of attention: `statistics` of `headwise/inspect`, or your own modules. Default none. */
-  readonly statistics?: StatisticsKernels;
 }
 
 /** Throws unless `kernels` came from loadKernels and was not released. */
@@ -150,9 +124,6 @@ interface KernelRunner {
   release(): void;
 }
 
-/** Outside of `wrapKernels`, whose functions share their variables and would keep the instance. */
-const has = ({ kernels }: Instance, part: KernelGroup) => MARKS[part] in kernels;
-
 /** The public handle of a started instance. */
 export function wrapKernels({ instance: started, reason, fused }: Started, given: KernelRunner): Kernels {
   // Both are undefined once released: a handle that lives on must not keep the linear memory, which the table refers to.
@@ -177,10 +148,10 @@ export function wrapKernels({ instance: started, reason, fused }: Started, given
     build: started.relaxed ? "relaxed" : "simd",
     reason,
     fused,
-    quantized: has(started, "caches"),
-    latent: has(started, "latents"),
-    models: has(started, "decoders"),
-    statistics: has(started, "statistics"),
+    quantized: hasPart(started, "caches"),
+    latent: hasPart(started, "latents"),
+    models: hasPart(started, "decoders"),
+    statistics: hasPart(started, "statistics"),
     get threads() {
       return readThreads();
     },

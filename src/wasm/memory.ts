@@ -1,16 +1,15 @@
 import { ALIGN } from "../../assembly/layout.ts";
 import { HeadwiseError } from "../base/util/errors.ts";
 import type {
-  AttentionShapePtr,
-  CacheShapePtr,
+  AttentionShape,
+  CacheShape,
   F32Ptr,
-  F64Ptr,
-  LinearShapePtr,
+  LinearShape,
   PagesPtr,
-  RopeShapePtr,
-  StatisticsShapePtr,
+  Pointer,
+  RopeShape,
+  StatisticsShape,
   U8Ptr,
-  U16Ptr,
 } from "./abi.ts";
 
 /** What the plan functions count, each in bytes of linear memory. */
@@ -195,15 +194,9 @@ export class LinearMemory {
     return this.#words;
   }
 
-  /** From now on, `written` is given the address of each word that is stored through `view()`; nobody if it is undefined. */
-  watch(written?: (at: number) => void): void {
-    const view = new DataView(this.#buffer);
-    const watched = (name: "setInt32" | "setUint32" | "setFloat32") => (at: number, value: number) => {
-      DataView.prototype[name].call(view, at, value, true);
-      written?.(at);
-    };
-    const [setInt32, setUint32, setFloat32] = [watched("setInt32"), watched("setUint32"), watched("setFloat32")];
-    this.#view = written && Object.assign(view, { setInt32, setUint32, setFloat32 });
+  /** Makes `view()` give this view of the memory, until it grows; without one, again a view of its own. */
+  replaceView(view?: DataView): void {
+    this.#view = view;
   }
 
   /** Grows the memory up to address `end`. Callers change their own state only after this succeeded. */
@@ -237,27 +230,29 @@ export class Layout {
   }
 }
 
+const typed = (at: number): never => at as never;
+
 /** Gives an address the type of what it points to: the only way from a number to a kernel argument. */
 export const pointer: {
   f32(at: number): F32Ptr;
   u8(at: number): U8Ptr;
-  u16(at: number): U16Ptr;
-  f64(at: number): F64Ptr;
+  u16(at: number): Pointer<Uint16Array>;
+  f64(at: number): Pointer<Float64Array>;
   pages(at: number): PagesPtr;
-  attentionShape(at: number): AttentionShapePtr;
-  cacheShape(at: number): CacheShapePtr;
-  linearShape(at: number): LinearShapePtr;
-  ropeShape(at: number): RopeShapePtr;
-  statisticsShape(at: number): StatisticsShapePtr;
+  attentionShape(at: number): Pointer<AttentionShape>;
+  cacheShape(at: number): Pointer<CacheShape>;
+  linearShape(at: number): Pointer<LinearShape>;
+  ropeShape(at: number): Pointer<RopeShape>;
+  statisticsShape(at: number): Pointer<StatisticsShape>;
 } = {
-  f32: (at) => at as F32Ptr,
-  u8: (at) => at as U8Ptr,
-  u16: (at) => at as U16Ptr,
-  f64: (at) => at as F64Ptr,
-  pages: (at) => at as PagesPtr,
-  attentionShape: (at) => at as AttentionShapePtr,
-  cacheShape: (at) => at as CacheShapePtr,
-  linearShape: (at) => at as LinearShapePtr,
-  ropeShape: (at) => at as RopeShapePtr,
-  statisticsShape: (at) => at as StatisticsShapePtr,
+  f32: typed,
+  u8: typed,
+  u16: typed,
+  f64: typed,
+  pages: typed,
+  attentionShape: typed,
+  cacheShape: typed,
+  linearShape: typed,
+  ropeShape: typed,
+  statisticsShape: typed,
 };

@@ -1,13 +1,12 @@
 // Modules of kernels: compiled, chosen by what the engine can do, and instantiated.
 
 import { STAMP } from "../../assembly/stamp.ts";
-import { createInflate, type Inflate } from "../base/platform/host.ts";
-import { DETACHED, expectFlag, readFields } from "../base/util/arguments.ts";
+import { createInflate } from "../base/platform/host.ts";
+import { DETACHED, expectFlag, type Global, readFields } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, hexOf, memoryRefused, showBytes, tagOf } from "../base/util/errors.ts";
-import type { Global } from "../base/util/global.ts";
-import { type F32Ptr, type KernelTable, LINEAR_SHAPE_BYTES, type PartKernels, storeLinearShape } from "./abi.ts";
+import { type F32Ptr, type KernelTable, LinearShape, type PartKernels } from "./abi.ts";
 import { LinearMemory, pointer } from "./memory.ts";
-import { type Sharing, unfuse } from "./rewrite.ts";
+import { type SHARING, unfuse } from "./rewrite.ts";
 
 /** `WebAssembly.Module` where its type is known, which programs without the DOM's types lack. */
 type WasmModule = typeof globalThis extends { WebAssembly: { Module: { prototype: infer Module } } } ? Module : object;
@@ -20,6 +19,9 @@ export type ModuleSource = WasmSource | WasmAddress | Promise<WasmSource | WasmA
 
 /** A Response or a URL. */
 type WasmAddress = Global<"Response"> | Global<"URL">;
+
+/** What creates shared memory and modules for it. */
+type Sharing = typeof SHARING;
 
 /** A module, or an inlined relaxed one: base64 of its deflated bytes. */
 type InlinedWasm = WasmModule | string;
@@ -43,7 +45,7 @@ async function unpack(inlined: WasmSource | string, name = "module"): Promise<Wa
  * Throws NO_DECOMPRESSION if the engine cannot decompress modules, or NO_SIMD if it lacks SIMD too: such engines are
  * older still.
  */
-function expectInflate(): Inflate {
+function expectInflate(): ReturnType<typeof createInflate> {
   try {
     return createInflate();
   } catch (cause) {
@@ -56,9 +58,11 @@ function expectInflate(): Inflate {
 /** Engines with SIMD and deflate-raw. Some had SIMD earlier, but cannot decompress the default entry. */
 const WITH_SIMD = "Chrome 103, Firefox 113, Safari 16.4, Node 20.19, Deno and Bun";
 
+/** A module of the sections that follow magic and version. */
+const probe = (...sections: number[]) => Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, ...sections);
+
 /** A module of one function that gives a v128. */
-const SIMD_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
-  ...[0, 97, 115, 109, 1, 0, 0, 0], // magic, version
+const SIMD_PROBE = /* @__PURE__ */ probe(
   ...[1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0], // type () -> v128, one function of it
   ...[10, 8, 1, 6, 0, 65, 0, 253, 15, 11], // i32.const 0, i8x16.splat
 );
@@ -67,8 +71,7 @@ const SIMD_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
  * Uses i32x4.relaxed_dot_i8x16_i7x16_add_s, the only instruction of the relaxed kernels that some engines with relaxed
  * SIMD lack.
  */
-const DOT_PROBE: Uint8Array<ArrayBuffer> = Uint8Array.of(
-  ...[0, 97, 115, 109, 1, 0, 0, 0], // magic, version
+const DOT_PROBE = /* @__PURE__ */ probe(
   ...[1, 6, 1, 96, 1, 123, 1, 123, 3, 2, 1, 0], // type v128 -> v128, one function of it
   ...[10, 13, 1, 11, 0, 32, 0, 32, 0, 32, 0, 253, 147, 2, 11], // of its parameter three times
 );
@@ -160,7 +163,7 @@ function forbidden(cause: unknown): HeadwiseError {
 }
 
 /** The groups of kernels, one module each. */
-export type KernelGroup = keyof PartKernels;
+type KernelGroup = keyof PartKernels;
 
 /** The modules of an instance: always that of float32 kernels; those of weights and caches together or not at all. */
 export type Modules = Readonly<{ floats: WebAssembly.Module } & Partial<Record<KernelGroup, WebAssembly.Module>>>;
@@ -240,7 +243,7 @@ function isRelaxed(exports: WebAssembly.Exports): boolean {
 }
 
 /** A kernel of each part, which no other part has. */
-export const MARKS: { readonly [P in KernelGroup]: keyof PartKernels[P] & string } = {
+const MARKS: { readonly [P in KernelGroup]: keyof PartKernels[P] & string } = {
   floats: "linear_f32",
   weights: "linear_q8",
   caches: "append_pages",
@@ -248,6 +251,11 @@ export const MARKS: { readonly [P in KernelGroup]: keyof PartKernels[P] & string
   decoders: "embed_rows",
   statistics: "attention_statistics",
 };
+
+/** Whether an instance has the kernels of a part. */
+export function hasPart({ kernels }: Instance, part: KernelGroup): boolean {
+  return MARKS[part] in kernels;
+}
 
 /**
  * A part's kernels among the exports of a module, whose name in errors is `name`. Throws ABI_MISMATCH for the module of
@@ -317,18 +325,29 @@ export interface Started {
   readonly fused: boolean;
 }
 
-/** The options that determine which modules to start. */
-export interface Choice {
+/** Options of `loadKernels`. */
+export interface LoadOptions {
+  /**
+   * A module to use instead of the inlined ones, such as `headwise/simd.wasm`: compiled, as bytes, or as a Response or URL
+   * that delivers bytes (`file:` URLs on hosts with a file system). The build is that of the module.
+   */
   readonly module?: ModuleSource;
+  /** Use the build "simd", which gives the same bits on every engine. Default false: the faster build on this engine. */
   readonly deterministic?: boolean;
+  /** Threads, 1 to 64, or "auto". Only `headwise/threads` has more than one. The bits do not depend on it. */
+  readonly threads?: number | "auto";
+  /** Kernels for formats other than float32: `quantized` of `headwise/quantized`, or your own modules. Default none. */
   readonly quantized?: QuantizedKernels;
+  /** Kernels for latent attention: `latent` of `headwise/latent`, or your own modules. Default none. */
   readonly latent?: LatentKernels;
+  /** Kernels for whole decoders: `models` of `headwise/models`, or your own modules. Default none. */
   readonly models?: ModelKernels;
+  /** Kernels for statistics of attention: `statistics` of `headwise/inspect`, or your own modules. Default none. */
   readonly statistics?: StatisticsKernels;
 }
 
 /** Starts the caller's own modules, after checking that they match the options. */
-export async function startOwn(choice: Choice, shared?: Sharing): Promise<Started> {
+export async function startOwn(choice: LoadOptions, shared?: Sharing): Promise<Started> {
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
   const given = readExtras(choice);
   const started = await start(choice.module as WasmSource, "the module given", shared);
@@ -341,7 +360,7 @@ export async function startOwn(choice: Choice, shared?: Sharing): Promise<Starte
  * Starts the caller's own modules, or those of one of two builds: relaxed if the engine accepts it and fuses, else
  * simd.
  */
-export async function startChosen(builds: Builds, choice: Choice, shared?: Sharing): Promise<Started> {
+export async function startChosen(builds: Builds, choice: LoadOptions, shared?: Sharing): Promise<Started> {
   if (choice.module !== undefined) return startOwn(choice, shared);
   const deterministic = expectFlag("loadKernels", "deterministic", choice.deterministic);
   const given = readExtras(choice);
@@ -386,7 +405,7 @@ interface Extra {
   readonly builds: Readonly<Partial<Record<Build, Sources>>>;
 }
 
-function readExtras(choice: Choice): Extra[] {
+function readExtras(choice: LoadOptions): Extra[] {
   return (Object.keys(EXTRAS) as Extra["option"][]).flatMap((option) => {
     const { [option]: modules } = choice;
     if (modules === undefined) return [];
@@ -469,13 +488,13 @@ async function fitting(name: string, work: () => Promise<StartedInstance>): Prom
 
 /** (1 + 2^-12)² - (1 + 2^-11) is 2^-24 when the product is not rounded, else 0. */
 function fuses({ kernels, memory }: Instance): boolean {
-  const at = memory.allocate("loadKernels", 4 * 32 + LINEAR_SHAPE_BYTES);
+  const at = memory.allocate("loadKernels", 4 * 32 + LinearShape.bytes);
   const [x, w, bias, out] = [at, at + 32, at + 64, at + 96].map(pointer.f32) as [F32Ptr, F32Ptr, F32Ptr, F32Ptr];
   memory.f32(x, 16).fill(1 + 2 ** -12);
   memory.f32(bias, 8).fill(-(1 + 2 ** -11));
   const shape = pointer.linearShape(at + 4 * 32);
   const linear = { panels: 1, k: 1, outStride: 8, xStride: 1, bf16: 0, block: 0, mode: 0, zero: 0 };
-  storeLinearShape(memory.view(), shape, linear);
+  LinearShape.store(memory.view(), shape, linear);
   kernels.linear_f32(out, x, w, bias, shape, 0, 1);
   const fused = memory.f32(out, 1)[0] !== 0;
   memory.free(at);

@@ -1,20 +1,21 @@
 // Makes one module of another: unfused products of fused ones, shared memory of memory of its own.
 
-import { type Bytes, joinBytes, leb } from "../base/util/bytes.ts";
+import { joinBytes, leb } from "../base/util/bytes.ts";
 import { memoryRefused } from "../base/util/errors.ts";
 
 // The binary format of the modules, as far as their instructions need it.
 
-/** The id of the section of function bodies, and where the first section begins. */
-export const CODE = 10;
-export const SECTIONS = 8;
+/** The id of the section of function bodies. */
+const CODE = 10;
+/** Bytes of magic number and version. */
+const HEADER = 8;
 
 const END = 0x0b;
 const BR_TABLE = 0x0e;
 
 /** The first prefix of opcodes of two bytes, which are numbered from 0x1000 times their prefix: those of SIMD from 0xfd000. */
 const PREFIX = 0xfc;
-export const RELAXED_MADD = 0xfd105;
+const RELAXED_MADD = 0xfd105;
 
 /**
  * The immediates of the opcodes from `first` to that of the next row: how many LEB128 numbers, then how many bytes. The
@@ -140,7 +141,7 @@ export function unfuse(relaxed: Uint8Array): Uint8Array<ArrayBuffer> {
   let parameters: number[] = [];
   let functions: number[] = [];
   let globals: number[] = [];
-  for (reader.at = 8; ; ) {
+  for (reader.at = HEADER; ; ) {
     const start = reader.at;
     const section = reader.byte();
     const end = reader.number() + reader.at;
@@ -174,7 +175,7 @@ function unfuseBody(reader: ModuleReader, parameters: number): Uint8Array {
   // The addend is the top operand of the stack; one more local holds it during the multiplication.
   const addend = leb(locals);
   const mulAdd = [LOCAL_SET, ...addend, ...MUL, LOCAL_GET, ...addend, ...ADD];
-  const parts: Bytes[] = [leb(groups + 1), bytes.subarray(declared, reader.at), [1, V128]];
+  const parts: (Uint8Array | readonly number[])[] = [leb(groups + 1), bytes.subarray(declared, reader.at), [1, V128]];
   let copied = reader.at;
   let changes = false;
   while (reader.at < end) {
@@ -219,8 +220,6 @@ const MEMORY = 2;
 const SHARED = 3;
 /** The maximum in the import, in pages of 64 KiB: all that 32-bit addresses reach. */
 const MOST_PAGES = 65_536;
-/** Bytes of magic number and version. */
-const HEADER = 8;
 
 /** Reads an unsigned LEB128 number at `at`. Returns it and the offset of its end. */
 function readUnsigned(bytes: Uint8Array, at: number): readonly [value: number, end: number] {
@@ -236,7 +235,7 @@ function readUnsigned(bytes: Uint8Array, at: number): readonly [value: number, e
  * The module of `bytes` on shared memory of up to 4 GiB, byte for byte what the compiler emits for threads. Bytes whose
  * only import is not an unshared memory are returned unchanged.
  */
-export function shareMemory(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+function shareMemory(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   for (let at = HEADER; at < bytes.length; ) {
     const [length, from] = readUnsigned(bytes, at + 1);
     if (bytes[at] === IMPORTS) return withImport(bytes, at, from, from + length);
@@ -260,12 +259,6 @@ function withImport(bytes: Uint8Array<ArrayBuffer>, id: number, from: number, to
   return joinBytes([bytes.subarray(0, id + 1), leb(section.length), section, bytes.subarray(to)]);
 }
 
-/** Creates shared memory and modules for it; given to loaders by entries with threads. */
-export interface Sharing {
-  shareMemory(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer>;
-  createMemory(): WebAssembly.Memory;
-}
-
 /**
  * Maxima of the memory itself, in the order in which they are tried: some engines cannot reserve 4 GiB of addresses.
  */
@@ -283,5 +276,8 @@ function createMemory(): WebAssembly.Memory {
   throw memoryRefused("that threads could share", refused);
 }
 
-/** Sharing for hosts with threads. */
-export const SHARING: Sharing = { shareMemory, createMemory };
+/** Creates shared memory and modules for it; given to loaders by entries with threads. */
+export const SHARING: {
+  shareMemory(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer>;
+  createMemory(): WebAssembly.Memory;
+} = { shareMemory, createMemory };

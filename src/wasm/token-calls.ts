@@ -79,17 +79,28 @@ function noteCalls({ table, memory }: Kernels, names: (keyof KernelTable)[], ste
   };
   const own = { ...table };
   try {
-    memory.watch(noteWord);
+    memory.replaceView(watchedView(memory.view().buffer, noteWord));
     for (const name of Object.keys(own) as (keyof KernelTable)[]) Object.assign(table, { [name]: noteOf(name) });
     for (const each of steps) {
       note(STEP);
       flops.push(each);
     }
   } finally {
-    memory.watch();
+    memory.replaceView();
     Object.assign(table, own);
   }
   return { numbers, flops };
+}
+
+/** A view of a memory that gives `written` the address of each word that is stored through it. */
+function watchedView(buffer: ArrayBufferLike, written: (at: number) => void): DataView {
+  const view = new DataView(buffer);
+  const watched = (name: "setInt32" | "setUint32" | "setFloat32") => (at: number, value: number) => {
+    DataView.prototype[name].call(view, at, value, true);
+    written(at);
+  };
+  const [setInt32, setUint32, setFloat32] = [watched("setInt32"), watched("setUint32"), watched("setFloat32")];
+  return Object.assign(view, { setInt32, setUint32, setFloat32 });
 }
 
 /** Runs the calls for the token at `position`. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_RELU_SQUARED, ACT_SWISH } from "../../assembly/layout.ts";
-import { activate_f32, add_scaled_f32, cap_logits_f32 } from "../../src/reference/activations.ts";
+import { activate_f32, add_scaled_f32, cap_logits_f32 } from "../../src/reference/pointwise.ts";
 import {
   type Arguments,
   builds,

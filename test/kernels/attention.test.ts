@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { FORMAT_F16, PAGE } from "../../assembly/layout.ts";
 import { attention_f32 } from "../../src/reference/attention.ts";
-import { narrowF16, widenF16 } from "../../src/reference/half.ts";
+import { narrowF16, widenF16 } from "../../src/reference/numbers.ts";
 import { checkAttention } from "../support/attention-properties.ts";
 import {
   attendAll,

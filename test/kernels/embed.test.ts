@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { LINEAR_SCRATCH, WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_Q4, WEIGHT_Q8 } from "../../assembly/layout.ts";
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
-import { padded } from "../../src/reference/integers.ts";
-import { embed_rows } from "../../src/reference/rows.ts";
+import { embed_rows } from "../../src/reference/decoder.ts";
+import { padded } from "../../src/reference/numbers.ts";
 import {
   type Arguments,
   builds,

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import { normalCdf } from "../../src/reference/activations.ts";
+import { normalCdf } from "../../src/reference/numbers.ts";
 import { compile } from "../support/compile.ts";
 import { calls } from "../support/sampled.ts";
 

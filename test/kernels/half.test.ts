@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import { toFloats } from "../../src/base/tensor/to-floats.ts";
-import { narrowBf16, narrowF16, widenBf16, widenF16 } from "../../src/reference/half.ts";
+import { toFloats } from "../../src/base/tensor/dtypes.ts";
+import { narrowBf16, narrowF16, widenBf16, widenF16 } from "../../src/reference/numbers.ts";
 import { compile } from "../support/compile.ts";
 import { createRandom } from "../support/harness.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { merge_heads_f32, split_heads_f32 } from "../../src/reference/rows.ts";
+import { merge_heads_f32, split_heads_f32 } from "../../src/reference/pointwise.ts";
 import {
   type Arguments,
   builds,

@@ -3,7 +3,7 @@ import { BLOCK, LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import { integerRowBytes, linearShape, panelsOf, wholeBlocks } from "../../src/layers/linear/formats/format.ts";
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { reference } from "../../src/reference/index.ts";
-import { packedQ4, packedQ8 } from "../../src/reference/integers.ts";
+import { packedQ4, packedQ8 } from "../../src/reference/numbers.ts";
 import {
   type Arguments,
   builds,

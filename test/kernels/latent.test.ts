@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, PAGE } from "../../assembly/layout.ts";
-import { append_latents, attention_latents, gather_latents } from "../../src/reference/latents.ts";
+import { append_latents, attention_latents, gather_latents } from "../../src/reference/latent.ts";
 import type { Page } from "../../src/wasm/abi.ts";
 import { checkAttention } from "../support/attention-properties.ts";
 import {

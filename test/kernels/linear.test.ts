@@ -1,8 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats/format.ts";
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
-import { linear_f32 } from "../../src/reference/linear.ts";
-import { pack_rows_f32 } from "../../src/reference/pack.ts";
+import { linear_f32, pack_rows_f32 } from "../../src/reference/linear.ts";
 import {
   builds,
   copyArguments,

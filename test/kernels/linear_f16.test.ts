@@ -2,9 +2,14 @@ import { describe, expect, test } from "vitest";
 import { F16_SCRATCH } from "../../assembly/layout.ts";
 import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats/format.ts";
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
-import { widenBf16, widenF16 } from "../../src/reference/half.ts";
-import { linear_f16 } from "../../src/reference/linear.ts";
-import { pack_columns_f16, pack_rows_f16, repack_columns_f16, repack_rows_f16 } from "../../src/reference/pack.ts";
+import {
+  linear_f16,
+  pack_columns_f16,
+  pack_rows_f16,
+  repack_columns_f16,
+  repack_rows_f16,
+} from "../../src/reference/linear.ts";
+import { widenBf16, widenF16 } from "../../src/reference/numbers.ts";
 import {
   type Arguments,
   builds,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { layer_norm_f32, rms_norm_f32 } from "../../src/reference/norm.ts";
+import { layer_norm_f32, rms_norm_f32 } from "../../src/reference/pointwise.ts";
 import {
   type Arguments,
   builds,

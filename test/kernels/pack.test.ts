@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { packedFloats, panelsOf } from "../../src/layers/linear/formats/format.ts";
-import { pack_columns_f32, pack_rows_f32 } from "../../src/reference/pack.ts";
+import { pack_columns_f32, pack_rows_f32 } from "../../src/reference/linear.ts";
 import {
   type Arguments,
   builds,

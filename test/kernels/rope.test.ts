@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { rope_f32 } from "../../src/reference/rope.ts";
+import { rope_f32 } from "../../src/reference/pointwise.ts";
 import {
   type Arguments,
   builds,

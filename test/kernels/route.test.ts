@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { gather_rows_f32, route_f32, scatter_rows_f32 } from "../../src/reference/experts.ts";
+import { gather_rows_f32, route_f32, scatter_rows_f32 } from "../../src/reference/decoder.ts";
 import type { Plain, RouteShape } from "../../src/wasm/abi.ts";
 import {
   type Arguments,

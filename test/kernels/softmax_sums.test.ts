@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { softmax_sums_f32 } from "../../src/reference/softmax.ts";
+import { softmax_sums_f32 } from "../../src/reference/decoder.ts";
 import {
   type Arguments,
   builds,

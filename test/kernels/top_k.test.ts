@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { top_k_f32 } from "../../src/reference/rows.ts";
+import { top_k_f32 } from "../../src/reference/decoder.ts";
 import {
   type Arguments,
   builds,

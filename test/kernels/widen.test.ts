@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { widen_f16 } from "../../src/reference/half.ts";
+import { widen_f16 } from "../../src/reference/decoder.ts";
 import { pointer } from "../../src/wasm/memory.ts";
 import { builds, createRandom, load, pieces, runKernel } from "../support/harness.ts";
 

@@ -19,12 +19,6 @@ import {
 } from "../../src/entries/core.ts";
 import { createLatentAttention, type LatentAttention, type LatentConfig } from "../../src/entries/latent.ts";
 import { exportPages, importPages } from "../../src/entries/models.ts";
-import {
-  attendLatentReference,
-  type ReferenceLatentOptions,
-  type ReferenceLatentResult,
-  type ReferenceLatentWeights,
-} from "../../src/reference/latent-attend.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { failKernels } from "../support/failing-kernels.ts";
 import { floats } from "../support/harness.ts";
@@ -36,6 +30,12 @@ import {
   randomLatentConfig,
   randomLatentLayer,
 } from "../support/latent-layers.ts";
+import {
+  attendLatentReference,
+  type ReferenceLatentOptions,
+  type ReferenceLatentResult,
+  type ReferenceLatentWeights,
+} from "../support/latent-oracle.ts";
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../support/layers.ts";
 import { sampled } from "../support/sampled.ts";
 

@@ -9,7 +9,8 @@ import type * as Latent from "../../src/entries/latent.ts";
 import type * as Models from "../../src/entries/models.ts";
 import type * as Text from "../../src/entries/text.ts";
 import type * as Weights from "../../src/entries/weights.ts";
-import type { Kernels, LoadOptions } from "../../src/wasm/kernels.ts";
+import type { Kernels } from "../../src/wasm/kernels.ts";
+import type { LoadOptions } from "../../src/wasm/modules.ts";
 
 /** `headwise`, or another entry with the same functions, such as `headwise/threads`. */
 export type Entry = Omit<typeof Headwise, "loadKernels"> & {

@@ -2,7 +2,7 @@
 // `fused` is how the build's multiply-add rounds: once, or after the product and again after the sum.
 
 import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, LATENT_PAGES, PAGE } from "../../assembly/layout.ts";
-import { narrowF16, widenF16 } from "../../src/reference/half.ts";
+import { narrowF16, widenF16 } from "../../src/reference/numbers.ts";
 import { attends, type Trial } from "./attention-trial.ts";
 
 const f = Math.fround;

@@ -16,8 +16,9 @@ import {
   TILE_ROWS,
 } from "../../assembly/layout.ts";
 import { kernelsFor } from "../../src/layers/state/pages.ts";
-import { append_f32, pageBytes } from "../../src/reference/cache.ts";
-import { append_latents } from "../../src/reference/latents.ts";
+import { append_f32 } from "../../src/reference/cache.ts";
+import { append_latents } from "../../src/reference/latent.ts";
+import { pageBytes } from "../../src/reference/pages.ts";
 import type { Random } from "../../src/tools/diagnostics/random.ts";
 import type { AttentionShape, Page, Plain } from "../../src/wasm/abi.ts";
 import type { Instance } from "../../src/wasm/modules.ts";

@@ -1,6 +1,8 @@
 // The storage of browsers, in memory: as much of it as stores of pieces use.
 
-import type { StorageScope } from "../../src/base/platform/piece-stores.ts";
+import type { browserPieces } from "../../src/base/platform/piece-stores.ts";
+
+type StorageScope = NonNullable<Parameters<typeof browserPieces>[1]>;
 
 const notFound = (): never => {
   throw new DOMException("no such file", "NotFoundError");

@@ -43,21 +43,21 @@ const isPages = (value: unknown): value is readonly Page[] => Array.isArray(valu
 
 type Store = (view: DataView, at: number, fields: Readonly<Record<string, number>>) => void;
 /** The structs that kernels take: where their fields lie, and how they are written. */
-const STRUCTS: readonly { readonly fields: object; readonly bytes: number; readonly store: unknown }[] = [
-  { fields: abi.ACTIVATION_SHAPE_AT, bytes: abi.ACTIVATION_SHAPE_BYTES, store: abi.storeActivationShape },
-  { fields: abi.ATTENTION_SHAPE_AT, bytes: abi.ATTENTION_SHAPE_BYTES, store: abi.storeAttentionShape },
-  { fields: abi.CACHE_SHAPE_AT, bytes: abi.CACHE_SHAPE_BYTES, store: abi.storeCacheShape },
-  { fields: abi.EMBED_SHAPE_AT, bytes: abi.EMBED_SHAPE_BYTES, store: abi.storeEmbedShape },
-  { fields: abi.LINEAR_SHAPE_AT, bytes: abi.LINEAR_SHAPE_BYTES, store: abi.storeLinearShape },
-  { fields: abi.NORM_SHAPE_AT, bytes: abi.NORM_SHAPE_BYTES, store: abi.storeNormShape },
-  { fields: abi.ROPE_SHAPE_AT, bytes: abi.ROPE_SHAPE_BYTES, store: abi.storeRopeShape },
-  { fields: abi.ROUTE_SHAPE_AT, bytes: abi.ROUTE_SHAPE_BYTES, store: abi.storeRouteShape },
-  { fields: abi.STATISTICS_SHAPE_AT, bytes: abi.STATISTICS_SHAPE_BYTES, store: abi.storeStatisticsShape },
+const STRUCTS: readonly { readonly fields: readonly string[]; readonly bytes: number; readonly store: unknown }[] = [
+  { fields: abi.FIELDS.ActivationShape, bytes: abi.ActivationShape.bytes, store: abi.ActivationShape.store },
+  { fields: abi.FIELDS.AttentionShape, bytes: abi.AttentionShape.bytes, store: abi.AttentionShape.store },
+  { fields: abi.FIELDS.CacheShape, bytes: abi.CacheShape.bytes, store: abi.CacheShape.store },
+  { fields: abi.FIELDS.EmbedShape, bytes: abi.EmbedShape.bytes, store: abi.EmbedShape.store },
+  { fields: abi.FIELDS.LinearShape, bytes: abi.LinearShape.bytes, store: abi.LinearShape.store },
+  { fields: abi.FIELDS.NormShape, bytes: abi.NormShape.bytes, store: abi.NormShape.store },
+  { fields: abi.FIELDS.RopeShape, bytes: abi.RopeShape.bytes, store: abi.RopeShape.store },
+  { fields: abi.FIELDS.RouteShape, bytes: abi.RouteShape.bytes, store: abi.RouteShape.store },
+  { fields: abi.FIELDS.StatisticsShape, bytes: abi.StatisticsShape.bytes, store: abi.StatisticsShape.store },
 ];
 /** The struct that has the fields of a plain object. */
 const structOf = (value: object) => {
   const names = Object.keys(value).sort().join();
-  return STRUCTS.find(({ fields }) => Object.keys(fields).sort().join() === names);
+  return STRUCTS.find(({ fields }) => [...fields].sort().join() === names);
 };
 
 /** A deep copy, so that a kernel and its twin start from the same arguments. */

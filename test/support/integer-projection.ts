@@ -4,7 +4,7 @@ import type { StoredTensor, Tensor, WeightFormat } from "../../src/entries/core.
 import { integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats/format.ts";
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { reference } from "../../src/reference/index.ts";
-import { readRow } from "../../src/reference/integers.ts";
+import { readRow } from "../../src/reference/numbers.ts";
 
 function quantize(x: Float32Array, k: number, fast: boolean): Uint8Array {
   const rows = x.length / k;

@@ -8,9 +8,9 @@ import {
   type LatentOptions,
   type LatentWeights,
 } from "../../src/entries/latent.ts";
-import type { ReferenceLatentWeights } from "../../src/reference/latent-attend.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "./harness.ts";
+import type { ReferenceLatentWeights } from "./latent-oracle.ts";
 import { matrix } from "./layers.ts";
 
 export const PATHS = ["absorbed", "expanded"] as const;

@@ -18,7 +18,7 @@ import { statistics } from "../../src/entries/inspect.ts";
 import { latent } from "../../src/entries/latent.ts";
 import { models } from "../../src/entries/models.ts";
 import { quantized } from "../../src/entries/quantized.ts";
-import { LIMITS, type Limits, loadThreaded } from "../../src/hosts/threads/load.ts";
+import { LIMITS, loadThreaded } from "../../src/hosts/threads/load.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import type { Builds } from "../../src/wasm/modules.ts";
 import { floats } from "./harness.ts";
@@ -39,13 +39,13 @@ export { quantized };
 export const workerSource: string = readFileSync(new URL("../../build/worker.txt", import.meta.url), "utf8");
 
 /** Shares even the smallest work, in the smallest tiles. */
-const SHARE_ALL: Limits = { ...LIMITS, shares: { call: 0, tile: 0 } };
+const SHARE_ALL: typeof LIMITS = { ...LIMITS, shares: { call: 0, tile: 0 } };
 
 /** Fresh kernels of one build with threads, which share even the smallest work unless `limits` says otherwise. */
 export function threadedKernels(
   build: (typeof shippedBuilds)[number],
   threads: number,
-  limits: Partial<Limits> = {},
+  limits: Partial<typeof LIMITS> = {},
   source: string = workerSource,
 ): Promise<Kernels> {
   const options = { deterministic: build === "simd", threads, quantized, latent, models, statistics };

@@ -2,7 +2,7 @@
 
 import { PAGE, STATISTICS } from "../../assembly/layout.ts";
 import { keptPages, statisticsBytes } from "../../src/layers/pass/statistics.ts";
-import { attention_statistics } from "../../src/reference/attention_statistics.ts";
+import { attention_statistics } from "../../src/reference/attention.ts";
 import type { Plain, StatisticsShape } from "../../src/wasm/abi.ts";
 import type { Instance } from "../../src/wasm/modules.ts";
 import { createPages, createTrial, inRandomFormats, scratchFloats, type Trial } from "./attention-trial.ts";

@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { GgufValue } from "../../src/files/gguf/header.ts";
+import type { GgufValue } from "../../src/files/gguf.ts";
 
 /** What tokenizer.json says, as far as it is looked at. */
 export interface TokenizerJson {

@@ -2,7 +2,7 @@
 
 import { Worker } from "node:worker_threads";
 import { findHost, type ThreadWorker } from "../../src/base/platform/workers.ts";
-import { LIMITS, type Limits, loadThreaded } from "../../src/hosts/threads/load.ts";
+import { LIMITS, loadThreaded } from "../../src/hosts/threads/load.ts";
 import { attend } from "../../src/layers/api/attend.ts";
 import { createAttention, createCache } from "../../src/layers/attention/attention.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
@@ -47,7 +47,7 @@ export async function alone(): Promise<Float32Array> {
 export async function start(
   threads: number,
   createWorker: () => ThreadWorker,
-  limits: Partial<Limits> = {},
+  limits: Partial<typeof LIMITS> = {},
 ): Promise<Kernels> {
   const host = findHost(globalThis, workerSource, createWorker);
   const kernels = await loadThreaded(threadedBuilds, { threads, deterministic: true }, host, { ...LIMITS, ...limits });

@@ -9,8 +9,8 @@ import { STAMP } from "../../assembly/stamp.ts";
 import { PEERS, staleCopies } from "../../scripts/entries.mjs";
 import { ROOMS } from "../../scripts/rooms.mjs";
 import { stampOf } from "../../scripts/stamp.mjs";
-import { KERNEL_NAMES } from "../../src/hosts/threads/pool.ts";
 import { MIXERS } from "../../src/models/mixers/mixers.ts";
+import { KERNEL_NAMES } from "../../src/wasm/abi.ts";
 import { wasmOf } from "../support/modules.ts";
 
 const root = join(import.meta.dirname, "../..");
@@ -143,8 +143,8 @@ test("files of api/ do not import each other, and only cli/ imports entries/", (
 const BESIDE_ENTRIES: Readonly<Record<string, readonly string[]>> = {
   "src/cli/chat.ts": ["src/text/libraries.ts"],
   "src/cli/load.ts": [
-    ...["src/base/platform/machine.ts", "src/base/util/strings.ts", "src/files/gguf/gguf.ts"],
-    ...["src/files/model-files.ts", "src/files/model-folder.ts", "src/models/families/index.ts"],
+    ...["src/base/platform/machine.ts", "src/base/util/strings.ts", "src/files/gguf.ts"],
+    ...["src/files/model-files.ts", "src/models/families/index.ts"],
   ],
   "src/cli/generate.ts": ["src/text/libraries.ts"],
 };
@@ -318,7 +318,7 @@ const OWNED: readonly [name: string, isUsed: (uses: Uses) => boolean, owners: (f
   ["the platform", ({ globals }) => anyOf([...HOST, "import.meta"], globals), isIn("base/platform", "entries", "cli")],
   ["the name of a runtime, or code from text", ({ globals }) => anyOf(RUNTIMES, globals), () => false],
   ["fetch", ({ globals }) => globals.has("fetch"), isIn("files/http-source", "entries", "cli")],
-  ["atomics", ({ globals }) => globals.has("Atomics"), isIn("hosts/threads", "entries/worker")],
+  ["atomics", ({ globals }) => globals.has("Atomics"), isIn("hosts/threads")],
   ["arithmetic whose last bits differ between engines", ({ code }) => INEXACT.test(code), () => false],
   ["an import() of a computed path", ({ code }) => /\bimport\((?!")/.test(code), () => false],
 ];

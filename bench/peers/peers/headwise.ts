@@ -8,17 +8,8 @@ import { linearShape, packedFloats, panelsOf } from "../../../src/layers/linear/
 import { FORMATS } from "../../../src/layers/linear/formats/formats.ts";
 import { createPageLayout } from "../../../src/layers/state/pages.ts";
 import { allocatePages, pageTable } from "../../../src/layers/state/table.ts";
-import { pack_rows_f32 } from "../../../src/reference/pack.ts";
-import {
-  ATTENTION_SHAPE_BYTES,
-  CACHE_SHAPE_BYTES,
-  type F32Ptr,
-  LINEAR_SHAPE_BYTES,
-  NULL,
-  storeAttentionShape,
-  storeCacheShape,
-  storeLinearShape,
-} from "../../../src/wasm/abi.ts";
+import { pack_rows_f32 } from "../../../src/reference/linear.ts";
+import { AttentionShape, CacheShape, type F32Ptr, LinearShape, NULL } from "../../../src/wasm/abi.ts";
 import { pointer } from "../../../src/wasm/memory.ts";
 import { prepareIntegerProduct } from "../headwise-int.ts";
 import { root, versionIn } from "../packages.ts";
@@ -51,8 +42,8 @@ function prepareProduct(kernels: Kernels, { m, n, k, x, w }: Product): Prepared 
   pack_rows_f32(memory.f32(wAt, packedFloats(n, k)), w, n, k, 0, panels);
   memory.f32(biasAt, n).fill(0);
   const [out, from, weights, bias] = [outAt, xAt, wAt, biasAt].map(pointer.f32) as [F32Ptr, F32Ptr, F32Ptr, F32Ptr];
-  const shape = pointer.linearShape(memory.allocate("bench", LINEAR_SHAPE_BYTES));
-  storeLinearShape(memory.view(), shape, linearShape(FORMATS.f32, { panels, k, outStride: n, xStride: k }));
+  const shape = pointer.linearShape(memory.allocate("bench", LinearShape.bytes));
+  LinearShape.store(memory.view(), shape, linearShape(FORMATS.f32, { panels, k, outStride: n, xStride: k }));
   let y = new Float32Array();
   return {
     run() {
@@ -124,13 +115,13 @@ function prepareCore(kernels: Kernels, { numHeads, numKvHeads, headDim, kvLen, q
   };
   const [kAt, vAt, qAt, outAt] = [place(k), place(v), place(q), place(q)];
   const strides = { kStride: headDim, kHeadStride: kvLen * headDim, vStride: headDim, vHeadStride: kvLen * headDim };
-  const cacheShape = pointer.cacheShape(memory.allocate("bench", CACHE_SHAPE_BYTES));
-  storeCacheShape(memory.view(), cacheShape, { ...dims, ...strides });
+  const cacheShape = pointer.cacheShape(memory.allocate("bench", CacheShape.bytes));
+  CacheShape.store(memory.view(), cacheShape, { ...dims, ...strides });
   table.append_f32(pages, pointer.f32(kAt), pointer.f32(vAt), cacheShape, 0, 0, kvLen);
 
   const scratch = memory.allocate("bench", 4 * (TILE_ROWS * (ROW_STATE + 2 * headDim) + SCRATCH_STRIP));
-  const shape = pointer.attentionShape(memory.allocate("bench", ATTENTION_SHAPE_BYTES));
-  storeAttentionShape(memory.view(), shape, {
+  const shape = pointer.attentionShape(memory.allocate("bench", AttentionShape.bytes));
+  AttentionShape.store(memory.view(), shape, {
     ...dims,
     ...{ qLen: 1, kvLen, qStart: kvLen - 1, left: FAR, right: 0, numHeads },
     ...{ qStride: q.length, qHeadStride: headDim, outStride: q.length, outHeadStride: headDim },

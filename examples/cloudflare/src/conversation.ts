@@ -9,10 +9,15 @@ import type { Ask } from "./ask.ts";
 import { digestOf } from "./digest.ts";
 import { engine } from "./engine.ts";
 import { event, eventStream, HttpError, json, respond } from "./http.ts";
-import type { Env } from "./limits.ts";
+import type { Variables } from "./limits.ts";
 import { Store, type Stored } from "./store.ts";
 
 const DAY_MS = 86_400_000;
+
+/** The bindings of wrangler.jsonc. */
+export interface Env extends Variables {
+  readonly CONVERSATIONS: DurableObjectNamespace<Conversation>;
+}
 
 export class Conversation extends DurableObject<Env> {
   readonly #id: string;

@@ -9,7 +9,7 @@ import { quantized } from "headwise/quantized";
 import { loadTokenizer, type Tokenizer } from "headwise/text";
 import config from "../../../model/stories/config.json";
 import file from "../../../model/stories/stories.gguf";
-import { type Env, type Limits, readLimits } from "./limits.ts";
+import { type Limits, readLimits, type Variables } from "./limits.ts";
 
 /** Milliseconds without a slice after which an answer counts as abandoned: its object was reset, or its client reads no more. */
 const ABANDONED_MS = 30_000;
@@ -97,4 +97,4 @@ export class Engine {
  */
 const kernels = await loadKernels({ deterministic: true, models, quantized });
 const [model, tokenizer] = await Promise.all([loadModel(kernels, file, { gguf }), loadTokenizer(file)]);
-export const engine: Engine = new Engine(model, tokenizer, readLimits(env as unknown as Env));
+export const engine: Engine = new Engine(model, tokenizer, readLimits(env as unknown as Variables));

@@ -1,10 +1,9 @@
 // The Worker's entry point: routes, and checks that need no conversation, so that a bad request starts no object.
 
 import { checkAsk } from "./ask.ts";
-import type { Conversation } from "./conversation.ts";
+import type { Conversation, Env } from "./conversation.ts";
 import { engine } from "./engine.ts";
 import { HttpError, json, readJson, respond } from "./http.ts";
-import type { Env } from "./limits.ts";
 
 export { Conversation } from "./conversation.ts";
 

@@ -1,5 +1,3 @@
-import type { Conversation } from "./conversation.ts";
-
 /** The variables and their smallest values. */
 const LEAST = {
   MAX_PROMPT: 1,
@@ -16,13 +14,11 @@ const LEAST = {
 
 export type Limits = Readonly<Record<keyof typeof LEAST, number>>;
 
-/** The bindings of wrangler.jsonc. Variables are numbers, or text if they come from a command line. */
-export interface Env extends Readonly<Record<keyof Limits, number | string>> {
-  readonly CONVERSATIONS: DurableObjectNamespace<Conversation>;
-}
+/** The variables of wrangler.jsonc: numbers, or text if they come from a command line. */
+export type Variables = Readonly<Record<keyof Limits, number | string>>;
 
 /** Throws for a variable that is not an integer, or too small. */
-export function readLimits(env: Env): Limits {
+export function readLimits(env: Variables): Limits {
   const entries = Object.entries(LEAST).map(([name, least]) => {
     const value = Number(env[name as keyof Limits]);
     if (!Number.isInteger(value) || value < least)

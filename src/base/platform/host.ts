@@ -2,7 +2,7 @@
 
 import { decodeBase64 } from "../util/bytes.ts";
 import { HeadwiseError } from "../util/errors.ts";
-import { createSha256, type Sha256, sha256 } from "../util/sha256.ts";
+import { createSha256, sha256 } from "../util/sha256.ts";
 
 interface WithProcess {
   readonly process?: { getBuiltinModule?(name: string): unknown };
@@ -32,9 +32,6 @@ export function warnOnce(text: string): void {
 export function warnOld(name: string, now: string): void {
   warnOnce(`${name} is an old name, which the next version does not have: use ${now}`);
 }
-
-/** The version of this package, by which a worker and the thread that uses it know that they fit together. */
-export const VERSION = "0.5.0";
 
 interface Host {
   readonly process?: { threadCpuUsage?(): { readonly user: number; readonly system: number } };
@@ -98,6 +95,9 @@ export async function hostSha256(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8A
   return subtle ? new Uint8Array(await subtle.digest("SHA-256", bytes)) : sha256(bytes);
 }
 
+/** What computes SHA-256 of bytes that come in parts. */
+type Sha256 = ReturnType<typeof createSha256>;
+
 /** SHA-256 of bytes that come in parts: by the host where it has it, as Node, Deno and Bun do. */
 export function hostHasher(): Sha256 {
   const crypto = builtinModule<{ createHash(name: "sha256"): Sha256 }>("node:crypto");
@@ -105,7 +105,7 @@ export function hostHasher(): Sha256 {
 }
 
 /** Decompresses base64 of raw deflate. */
-export type Inflate = (text: string) => Uint8Array<ArrayBuffer> | Promise<Uint8Array<ArrayBuffer>>;
+type Inflate = (text: string) => Uint8Array<ArrayBuffer> | Promise<Uint8Array<ArrayBuffer>>;
 
 interface Zlib {
   inflateRawSync(bytes: Uint8Array): Uint8Array<ArrayBuffer>;

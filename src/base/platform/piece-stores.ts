@@ -102,7 +102,7 @@ interface Directory {
 }
 
 /** What a page or a worker may have. */
-export interface StorageScope {
+interface StorageScope {
   readonly navigator?: { readonly storage?: { getDirectory?(): Promise<Directory> } };
   readonly FileSystemFileHandle?: { readonly prototype: object };
   readonly caches?: {

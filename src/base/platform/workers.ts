@@ -2,7 +2,7 @@
 
 import { describe } from "../util/errors.ts";
 import { reasonOf } from "../util/strings.ts";
-import { builtinModule, VERSION } from "./host.ts";
+import { builtinModule } from "./host.ts";
 
 /**
  * The part of a worker that is used: a `Worker` of the web or of `node:worker_threads` fits. Its messages are received by
@@ -42,6 +42,9 @@ export const AUTO_MOST = 8;
 /** Why a web worker did not start: the engine reports no more than that. */
 const REFUSED =
   "its source was refused: allow worker-src blob: in the content security policy, or make it with createWorker from a file that is served with Cross-Origin-Embedder-Policy: require-corp";
+
+/** The version of this package, by which a worker and the thread that uses it know that they fit together. */
+const VERSION = "0.5.0";
 
 /** The name by which the messages of a worker script are known: layouts that both sides share may differ by version. */
 export const scriptName = (entry: string): string => `${entry} ${VERSION}`;

@@ -49,7 +49,7 @@ export const CODED_BLOCKS = {
 } as const;
 
 export type PlainDtype = keyof typeof BITS;
-export type BlockDtype = keyof typeof BLOCKS;
+type BlockDtype = keyof typeof BLOCKS;
 export type CodedDtype = keyof typeof CODED_BLOCKS;
 
 /**
@@ -108,7 +108,7 @@ export type FloatDtype = (typeof FLOAT_DTYPES)[number];
 export const FLOAT_DTYPE_RULE: string = `dtype ${FLOAT_DTYPES.slice(0, -1).join(", ")} or ${FLOAT_DTYPES.at(-1)}`;
 
 /**
- * `toFloats` (to-floats.ts). F16 and BF16 are written to `out`, of as many floats, if it is given: fresh memory is slower to write
+ * `toFloats`. F16 and BF16 are written to `out`, of as many floats, if it is given: fresh memory is slower to write
  * than they are to widen.
  */
 export function decodeFloats(tensor: StoredTensor, where: string, out?: Float32Array): Float32Array {
@@ -231,4 +231,19 @@ function widenHalves(
       }
     }
   return floats;
+}
+
+/**
+ * Decodes a stored tensor to float32: F32, F16, BF16, Q8_0 and Q4_0 exactly, F64 to nearest. F32 at a multiple of four bytes
+ * is not copied: the result is a view of `tensor.bytes`. A tensor with a dimension of 0 gives an empty array, however large
+ * its other dimensions are.
+ * @param where Name of the function in error messages.
+ * @throws HeadwiseError `BAD_FILE` for any other dtype. TypeError or RangeError for bytes that do not fit dtype and shape.
+ * @example
+ * import { toFloats } from "headwise/weights";
+ * const stored = { name: "w", dtype: "BF16", shape: [2], bytes: new Uint8Array([0x80, 0x3f, 0x00, 0xc0]) } as const;
+ * console.log(toFloats(stored)); // Float32Array(2) [ 1, -2 ]
+ */
+export function toFloats(tensor: StoredTensor, where = "toFloats"): Float32Array {
+  return decodeFloats(tensor, where);
 }

@@ -1,4 +1,4 @@
-import { createFloats, type Tensor } from "./tensor.ts";
+import type { Tensor } from "./tensor.ts";
 
 /**
  * Order of the dimensions of a tensor: "bhsd" [batch, heads, len, dim] or "bshd" [batch, len, heads, dim]. A tensor of rank 3
@@ -49,23 +49,4 @@ export function eachRun(
   if (layout === "bshd") copy((batchRow * len + begin) * heads * dim, 0, tokens * heads * dim);
   else
     for (let h = 0; h < heads; h++) copy(((batchRow * heads + h) * len + begin) * dim, h * tokens * dim, tokens * dim);
-}
-
-/** Both tensors, concatenated along the tokens. */
-export function concatTokens(where: string, first: Tensor, second: Tensor, layout: HeadLayout): Tensor {
-  const a = headSizes(first, layout);
-  const b = headSizes(second, layout);
-  const sizes = { ...a, len: a.len + b.len };
-  const data = createFloats(where, "present", first.data.length + second.data.length);
-  for (let row = 0; row < a.batch; row++) {
-    eachRun(sizes, layout, row, 0, a.len, (to, from, floats) => {
-      const base = row * a.heads * a.len * a.dim;
-      data.set(first.data.subarray(base + from, base + from + floats), to);
-    });
-    eachRun(sizes, layout, row, a.len, sizes.len, (to, from, floats) => {
-      const base = row * b.heads * b.len * b.dim;
-      data.set(second.data.subarray(base + from, base + from + floats), to);
-    });
-  }
-  return { data, shape: headShape(sizes, layout) };
 }

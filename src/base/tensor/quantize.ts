@@ -1,8 +1,7 @@
 import { expectFloats, expectOneOf } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
-import { BLOCKS, type StoredTensor, shapeText } from "./dtypes.ts";
+import { BLOCKS, type StoredTensor, shapeText, toFloats } from "./dtypes.ts";
 import { elementsIn, LARGEST_LENGTH, readShape, type Tensor } from "./tensor.ts";
-import { toFloats } from "./to-floats.ts";
 
 /** The encodings that `quantizeTensor` writes. */
 export type StoredFormat = "Q8_0" | "Q4_0" | "F16" | "BF16";

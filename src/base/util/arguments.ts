@@ -1,9 +1,6 @@
 // Reads and checks arguments, and the limits of numbers that callers give.
 
 import { describe, tagOf } from "./errors.ts";
-import type { Global } from "./global.ts";
-
-// Reads and checks arguments.
 
 /** The largest integer that kernels take. */
 export const LARGEST_INT: number = 2 ** 31 - 1;
@@ -228,9 +225,6 @@ export function copyFields(value: object, names: readonly string[]): Record<stri
 /** The most heads of a layer or a rank-4 tensor. */
 export const MOST_HEADS: number = 2 ** 16;
 
-/** The most components of a head that RoPE rotates. */
-export const MOST_DIM: number = 2 ** 16;
-
 /** The most sequences of a call or cache. */
 export const MOST_SEQUENCES: number = 2 ** 20;
 
@@ -241,12 +235,45 @@ export function expectHeads(where: string, name: string, heads: number, dim: num
 }
 
 /**
- * Factors and limits of scores must be below this: the kernels hold scores in units of ln 2, which makes them larger by
- * half, and the largest float32 is 3.4e38.
+ * What `new globalThis[Name]()` gives, where a program is compiled with the type of that global, else any object. Programs
+ * have the types of the DOM, of web workers, of Node, or none of these, so declarations must not name them.
  */
-const MOST_SCORE = 1e38;
+export type Global<Name extends string> = typeof globalThis extends { readonly [N in Name]: { prototype: infer T } }
+  ? T
+  : object;
 
-/** Whether a factor, limit or logit is within MOST_SCORE. */
-export function isScore(value: number): boolean {
-  return Math.abs(value) <= MOST_SCORE;
+// Options under the names that other libraries have for them.
+
+/** By our names: those of other libraries, without case and underscores. */
+const OTHER_NAMES: Readonly<Record<string, string>> = {
+  maxTokens: "maxnewtokens maxlength maxoutputtokens maxcompletiontokens numpredict npredict",
+  temperature: "dosample temp",
+  stopIds: "eostokenid eostokenids stoptokenids stoptokens",
+  stop: "stopsequences stopstrings stopwords",
+  repetitionPenalty: "repeatpenalty",
+  seed: "randomseed",
+  maxSeqLen: "nctx numctx contextlength maxlength maxmodellen maxpositionembeddings maxseqlength",
+  weights: "dtype torchdtype quantization quantize",
+  format: "cachetype cacheformat kvcachetype",
+  store: "cachedir",
+  signal: "abortsignal",
+  onProgress: "progresscallback",
+  normalize: "normalizeembeddings",
+  pooling: "poolingmode",
+};
+
+/** `readFields` of options, whose error names ours where it is given under a usual name of another library. */
+export function readOptions<T extends object, const Name extends string>(
+  where: string,
+  options: T,
+  known: readonly Name[] & AllFieldsOf<T, Name>,
+): T {
+  const names: readonly string[] = known;
+  for (const field of Object.keys(Object(options))) {
+    if (names.includes(field)) continue;
+    const plain = field.replace(/_/g, "").toLowerCase();
+    const ours = names.find((each) => OTHER_NAMES[each]?.split(" ").includes(plain));
+    if (ours !== undefined) throw new TypeError(`${where}: options expected ${ours} instead, got ${describe(field)}`);
+  }
+  return readFields(where, "options", options, known);
 }

@@ -1,7 +1,5 @@
-import { chunksOf } from "./rows.ts";
-
 /** A sequence of bytes. */
-export type Bytes = Uint8Array | readonly number[];
+type Bytes = Uint8Array | readonly number[];
 
 /** The concatenation of the parts. */
 export function joinBytes(parts: readonly Bytes[]): Uint8Array<ArrayBuffer> {
@@ -29,19 +27,6 @@ export function decodeBase64(text: string): Uint8Array<ArrayBuffer> {
   return fromBase64?.(text) ?? Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 }
 
-/** Base64 of bytes. */
-export function encodeBase64(bytes: Uint8Array): string {
-  // In pieces: a call takes as many arguments as the stack has room for.
-  const text = Array.from(chunksOf(bytes.length, 4096), ([begin, end]) =>
-    String.fromCharCode(...bytes.subarray(begin, end)),
-  );
-  return btoa(text.join(""));
-}
-
 /** Bytes as hexadecimal digits. */
 export const toHex = (bytes: Uint8Array): string =>
   Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-
-/** The bytes of hexadecimal digits. */
-export const fromHex = (digits: string): Uint8Array =>
-  Uint8Array.from({ length: digits.length / 2 }, (_, i) => Number.parseInt(digits.slice(2 * i, 2 * i + 2), 16));

@@ -20,7 +20,7 @@ const HALF_PI_MIDDLE = 3.139164164167596e-7;
 const HALF_PI_LOW = 6.223372171896613e-14;
 
 /** The largest |angle| in radians that `sine` and `cosine` take: beyond it, n times the parts of pi/2 is not exact. */
-export const LARGEST_ANGLE: number = 2 ** 31;
+const LARGEST_ANGLE = 2 ** 31;
 
 /** x·2^n, rounded once, for |n| <= 2100. In two factors, because 2^n may overflow or underflow where x·2^n does not. */
 function shift(x: number, n: number): number {

@@ -12,7 +12,7 @@ const ROUNDS = /* @__PURE__ */ Int32Array.of(
 const START = [0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19];
 
 /** What computes SHA-256 of bytes that come in parts. */
-export interface Sha256 {
+interface Sha256 {
   update(bytes: Uint8Array): void;
   /** The digest of all bytes that came; called once. */
   digest(): Uint8Array;

@@ -1,3 +1,5 @@
+// Work in steps, and generators that say how they ended.
+
 /**
  * Work in steps, each of which yields the number of floating-point operations it did. Other code may run between two
  * steps; `return()` abandons the work and frees what it holds.
@@ -10,4 +12,52 @@ export function finish<T>(steps: Steps<T>): T {
     const { done, value } = steps.next();
     if (done) return value;
   }
+}
+
+/** An asynchronous generator, and what it gave in the end. */
+interface Ended<T, End> extends AsyncGenerator<T, End, void> {
+  readonly end: Promise<End>;
+}
+
+/**
+ * Adds the promise `end` to a generator: what it returns, or what `endOf` gives where it was left, by `return()` or `throw()`, also
+ * before its first step, or where it throws and `wasAborted` says that a signal did; it rejects with other errors, also of leaving. It settles when
+ * the generator has finished, and is no unhandled rejection where nobody asks for it.
+ */
+export function withEnd<T, End>(
+  all: AsyncGenerator<T, End, void>,
+  endOf: (reason: "left" | "aborted") => End,
+  wasAborted: (error: unknown) => boolean,
+): Ended<T, End> {
+  let settle!: (end: End | Promise<End>) => void;
+  const end = new Promise<End>((resolve) => {
+    settle = resolve;
+  });
+  end.catch(() => {});
+  const [next, leave, fail] = [all.next.bind(all), all.return.bind(all), all.throw.bind(all)];
+  const leaving = async (left: Promise<IteratorResult<T, End>>, thrown?: unknown) => {
+    try {
+      const result = await left;
+      settle(endOf("left"));
+      return result;
+    } catch (error) {
+      settle(error === thrown ? endOf("left") : Promise.reject(error));
+      throw error;
+    }
+  };
+  return Object.assign(all, {
+    end,
+    async next() {
+      try {
+        const result = await next();
+        if (result.done) settle(result.value);
+        return result;
+      } catch (error) {
+        settle(wasAborted(error) ? endOf("aborted") : Promise.reject(error));
+        throw error;
+      }
+    },
+    return: (value: End | PromiseLike<End>) => leaving(leave(value)),
+    throw: (error: unknown) => leaving(fail(error), error),
+  });
 }

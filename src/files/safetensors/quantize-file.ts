@@ -1,15 +1,13 @@
 // A safetensors file in fewer bits, read and written in pieces, so that it may be larger than memory.
 
-import { BLOCKS, bitsEach, type Dtype, isBlockDtype, type StoredTensor } from "../../base/tensor/dtypes.ts";
+import { BLOCKS, bitsEach, type Dtype, isBlockDtype, type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
 import { quantizeTensor, STORED_FORMATS, type StoredFormat } from "../../base/tensor/quantize.ts";
-import { toFloats } from "../../base/tensor/to-floats.ts";
 import { expectFunction, expectOneOf, readFields } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../../base/util/errors.ts";
 import { type ByteSource, type BytesOrSource, readRange, toSource } from "../byte-source.ts";
 import type { TensorEntry } from "../tensor-file.ts";
 import { compareLines, type HeaderLine, headerText } from "./header.ts";
-import { asPlain, noteQuantized, QUANTIZED } from "./quantization.ts";
-import { openFile } from "./safetensors.ts";
+import { asPlain, noteQuantized, openFile, QUANTIZED } from "./safetensors.ts";
 
 /** Options of `quantizeSafetensors`. */
 export interface QuantizeSafetensorsOptions {

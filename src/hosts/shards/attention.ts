@@ -2,9 +2,15 @@
 
 import { AUTO_MOST, endWorker, makeWorkers, type ThreadHost, type ThreadWorker } from "../../base/platform/workers.ts";
 import { createFloats, orRefuse } from "../../base/tensor/tensor.ts";
-import { expectFlag, expectFunction, expectInt, expectSignal, readFields } from "../../base/util/arguments.ts";
+import {
+  expectFlag,
+  expectFunction,
+  expectInt,
+  expectSignal,
+  type Global,
+  readFields,
+} from "../../base/util/arguments.ts";
 import { HeadwiseError, tagOf } from "../../base/util/errors.ts";
-import type { Global } from "../../base/util/global.ts";
 import { expectAlive, expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
 import { reasonOf } from "../../base/util/strings.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "../../layers/attention/config.ts";
@@ -31,13 +37,13 @@ import { type CacheOptions, checkCacheOptions, checkTruncatable } from "../../la
 import {
   type Build,
   type Builds,
-  type Choice,
+  type LoadOptions,
   type Modules,
   type QuantizedKernels,
   startChosen,
 } from "../../wasm/modules.ts";
 import { arraysIn, cutConfig, cutOptions, cutWeights, lengthOf, outputsOf, type Share, sharesOf } from "./partition.ts";
-import { createShardPool, type Fits, type ShardPool } from "./pool.ts";
+import { createShardPool, type ShardPool } from "./pool.ts";
 import { type AttendRequest, failureOf, namedError, type StartRequest } from "./shard.ts";
 
 /** One attention layer whose heads are divided among workers. Each worker has memory of its own. */
@@ -154,7 +160,7 @@ const OPTIONS = ["shards", "deterministic", "quantized", "createWorker", ...WEIG
 function checkOptions(
   where: string,
   { shards: requested = "auto", createWorker, deterministic, quantized }: ShardOptions,
-): { requested: number | "auto"; choice: Choice; createWorker: ShardOptions["createWorker"] } {
+): { requested: number | "auto"; choice: LoadOptions; createWorker: ShardOptions["createWorker"] } {
   if (requested !== "auto") expectInt(where, "shards", requested, 1, MOST_SHARDS);
   if (createWorker !== undefined) expectFunction(where, "createWorker", createWorker);
   const choice = { deterministic: expectFlag(where, "deterministic", deterministic), quantized };
@@ -229,9 +235,9 @@ export async function attendSharded(
         }),
       ),
     );
-    const fits: Fits = (reply, i) =>
-      isFloats(reply.x, rows * config.dModel) && isFloats(reply.y, rows * lengthOf((shares[i] as Share).columns));
-    const replies = await pool.request(where, requests, fits);
+    const replies = await pool.request(where, requests, ({ x, y }, i) => {
+      return isFloats(x, rows * config.dModel) && isFloats(y, rows * lengthOf((shares[i] as Share).columns));
+    });
     for (const [i, reply] of replies.entries()) spares[i] = reply.x;
     expectWanted();
     expectOutKept();

@@ -12,7 +12,7 @@ import {
 } from "./shard.ts";
 
 /** Whether the reply of shard i can be the result of its request. */
-export type Fits = (reply: ShardReply, i: number) => boolean;
+type Fits = (reply: ShardReply, i: number) => boolean;
 
 /** The shards of an attention, in workers or on the calling thread. */
 export interface ShardPool {

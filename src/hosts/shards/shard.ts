@@ -1,4 +1,5 @@
-// One shard, in a worker or on the calling thread, and the messages between it and its caller.
+// One shard, in a worker or on the calling thread, which attends with its heads and projects its columns of y, and the messages
+// between it and its caller.
 
 import { PANEL } from "../../../assembly/layout.ts";
 import { scriptName } from "../../base/platform/workers.ts";
@@ -22,14 +23,11 @@ import {
 } from "../../layers/linear/products.ts";
 import { type AttendOptions, checkAttend } from "../../layers/pass/call.ts";
 import { forward } from "../../layers/pass/forward.ts";
-import type { CacheOptions } from "../../layers/state/kv-cache.ts";
-import { leastLength } from "../../layers/state/table.ts";
-import { ownKernels } from "../../wasm/kernels.ts";
+import { type CacheOptions, leastOf } from "../../layers/state/kv-cache.ts";
+import { type Kernels, ownKernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import type { Modules } from "../../wasm/modules.ts";
 import { arraysIn, lengthOf, type Span } from "./partition.ts";
-
-// The work of one shard, in a worker or on the calling thread: it attends with its heads and projects its columns of y.
 
 /** A shard's part of a cache. */
 interface CachePart {
@@ -67,14 +65,64 @@ export function createShard(): (request: ShardRequest) => Promise<ShardReply | u
 }
 
 async function startShard(start: StartRequest): Promise<Shard> {
-  const { where, config, weights, columns, outputs } = start;
+  const { where, config, weights } = start;
   const { floats, weights: ofWeights, caches: ofCaches } = start.modules;
   const others = ofWeights && ofCaches && { weights: ofWeights, caches: ofCaches };
   const kernels = await ownKernels({ module: floats, quantized: others && { simd: others, relaxed: others } });
   const attention = packAttention(where, kernels, config, weights);
   const exchange = createExchange(start.peers);
+  const projectHeads = packOutputs(kernels, start);
   const caches = new Map<number, CachePart>();
 
+  /** Brings a cache to the `past` tokens that the layer holds: with those of the last call if that has succeeded. */
+  const confirm = (part: CachePart, past: number) => {
+    if (past > part.cache.length) part.cache.commit(part.newKeys);
+    part.newKeys = 0;
+    part.cache.truncate(past);
+  };
+
+  const attendHeads = ({ where, x, past, cache: id, options }: AttendRequest): Float32Array => {
+    const part = id === undefined ? undefined : caches.get(id);
+    if (part) confirm(part, past);
+    const call = checkAttend(where, attention, x, { ...options, cache: part?.cache });
+    const { ys } = finish(forward(attention, attention.passes, [call], { where }));
+    if (part) part.newKeys = call.newKeys;
+    return ys[0] as Float32Array;
+  };
+
+  return {
+    createCache: (id, options) => void caches.set(id, { cache: createCache(attention, options), newKeys: 0 }),
+    forget(id) {
+      caches.get(id)?.cache.release();
+      caches.delete(id);
+    },
+    leastLength({ cache: id }) {
+      const part = caches.get(id ?? -1);
+      return part ? leastOf(part.cache, part.cache.length + part.newKeys) : 0;
+    },
+    async attend(request) {
+      let heads: Float32Array | undefined;
+      let failure: unknown;
+      try {
+        heads = attendHeads(request);
+      } catch (error) {
+        failure = error;
+      }
+      // A shard that failed takes part in the exchange: otherwise the others would wait for it, and messages would
+      // remain for the next call.
+      const parts = await exchange(request.where, heads);
+      if (failure !== undefined) throw failure;
+      return parts && projectHeads(request.where, parts);
+    },
+  };
+}
+
+/** What projects the heads' outputs of all shards to a shard's columns of y: side by side, a chunk of rows at a time. */
+function packOutputs(
+  kernels: Kernels,
+  start: StartRequest,
+): (where: string, parts: readonly Float32Array[]) => Float32Array {
+  const { config, columns, outputs, weights } = start;
   const {
     formats: { o: format },
     fast,
@@ -83,13 +131,12 @@ async function startShard(start: StartRequest): Promise<Shard> {
   const width = Math.max(...outputs.map(({ end }) => end));
   const layout = new Layout();
   const [place] = placeLinears(layout, columns > 0 ? [{ n: columns, k: width, format }] : []);
-  const base = kernels.memory.allocate(where, layout.bytes);
-  const staging = kernels.memory.allocate(where, place ? 4 * stagedFloats(place) : 0);
+  const base = kernels.memory.allocate(start.where, layout.bytes);
+  const staging = kernels.memory.allocate(start.where, place ? 4 * stagedFloats(place) : 0);
   const wo = place && storeLinear(kernels, base, place, start.wo.w, weights.layout, start.wo.bias, staging);
   kernels.memory.free(staging);
 
-  /** Copies the heads' outputs of all shards side by side, a chunk at a time, and projects them. */
-  const projectHeads = (where: string, parts: readonly Float32Array[]): Float32Array => {
+  return (where, parts) => {
     const rows = (parts[0]?.length ?? 0) / lengthOf(outputs[0] as Span);
     const y = createFloats(where, "y", rows * columns);
     if (!wo) return y;
@@ -123,48 +170,6 @@ async function startShard(start: StartRequest): Promise<Shard> {
       }
     }
     return y;
-  };
-
-  /** Brings a cache to the `past` tokens that the layer holds: with those of the last call if that has succeeded. */
-  const confirm = (part: CachePart, past: number) => {
-    if (past > part.cache.length) part.cache.commit(part.newKeys);
-    part.newKeys = 0;
-    part.cache.truncate(past);
-  };
-
-  const attendHeads = ({ where, x, past, cache: id, options }: AttendRequest): Float32Array => {
-    const part = id === undefined ? undefined : caches.get(id);
-    if (part) confirm(part, past);
-    const call = checkAttend(where, attention, x, { ...options, cache: part?.cache });
-    const { ys } = finish(forward(attention, attention.passes, [call], { where }));
-    if (part) part.newKeys = call.newKeys;
-    return ys[0] as Float32Array;
-  };
-
-  return {
-    createCache: (id, options) => void caches.set(id, { cache: createCache(attention, options), newKeys: 0 }),
-    forget(id) {
-      caches.get(id)?.cache.release();
-      caches.delete(id);
-    },
-    leastLength({ cache: id }) {
-      const part = caches.get(id ?? -1);
-      return part ? leastLength(part.cache.pages, part.cache.length + part.newKeys).least : 0;
-    },
-    async attend(request) {
-      let heads: Float32Array | undefined;
-      let failure: unknown;
-      try {
-        heads = attendHeads(request);
-      } catch (error) {
-        failure = error;
-      }
-      // A shard that failed takes part in the exchange: otherwise the others would wait for it, and messages would
-      // remain for the next call.
-      const parts = await exchange(request.where, heads);
-      if (failure !== undefined) throw failure;
-      return parts && projectHeads(request.where, parts);
-    },
   };
 }
 

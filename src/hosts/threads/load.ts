@@ -12,14 +12,21 @@ import {
 } from "../../base/platform/workers.ts";
 import { HeadwiseError } from "../../base/util/errors.ts";
 import { reasonOf } from "../../base/util/strings.ts";
-import { chooseKernels, type Kernels, type LoadOptions, type Threads, wrapKernels } from "../../wasm/kernels.ts";
-import { type Builds, isModule, type Started, type StartedInstance, startChosen } from "../../wasm/modules.ts";
+import { chooseKernels, type Kernels, type Threads, wrapKernels } from "../../wasm/kernels.ts";
+import {
+  type Builds,
+  isModule,
+  type LoadOptions,
+  type Started,
+  type StartedInstance,
+  startChosen,
+} from "../../wasm/modules.ts";
 import { SHARING } from "../../wasm/rewrite.ts";
 import { SHARES, type Shares, shareKernels } from "./parallel-kernels.ts";
 import { SCRIPT, ThreadPool, type WorkerStart } from "./pool.ts";
 
 /** How long to wait, and what to share. */
-export interface Limits {
+interface Limits {
   /** Milliseconds for a worker to start: a slow phone needs one second. */
   readonly startMs: number;
   /**

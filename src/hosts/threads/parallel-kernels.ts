@@ -7,37 +7,83 @@ import { scaleBytes } from "../../layers/linear/formats/format.ts";
 import { FORMATS, int8PanelBytes, int8SumBytes } from "../../layers/linear/formats/formats.ts";
 import { statisticsBytes } from "../../layers/pass/statistics.ts";
 import {
-  ACTIVATION_SHAPE_AT,
-  ATTENTION_SHAPE_AT,
   type AttentionShape,
-  CACHE_SHAPE_AT,
+  FIELDS,
   type KernelTable,
-  LINEAR_SHAPE_AT,
-  type LinearShape,
-  NORM_SHAPE_AT,
+  LinearShape,
   NULL,
-  ROPE_SHAPE_AT,
-  ROUTE_SHAPE_AT,
   SCRATCH_ARGUMENT,
   type ScratchKernel,
-  STATISTICS_SHAPE_AT,
-  storeLinearShape,
 } from "../../wasm/abi.ts";
 import { aligned, type LinearMemory } from "../../wasm/memory.ts";
-import {
-  fewest,
-  type Load,
-  type Parallel,
-  type ParallelScratch,
-  rangesOf,
-  type Span,
-  STREAM_ROWS,
-  share,
-  type ThreadPool,
-  TILES,
-} from "./pool.ts";
+import { type ThreadPool, TILES } from "./pool.ts";
 
-// How rows of attention are shared among threads (see parallel-kernels.ts).
+/** Where each field of a struct lies. */
+const offsetsOf = <Name extends string>(names: readonly Name[]) =>
+  Object.fromEntries(names.map((name, i) => [name, 4 * i])) as Readonly<Record<Name, number>>;
+
+const ACTIVATION = /* @__PURE__ */ offsetsOf(FIELDS.ActivationShape);
+const ATTENTION = /* @__PURE__ */ offsetsOf(FIELDS.AttentionShape);
+const CACHE = /* @__PURE__ */ offsetsOf(FIELDS.CacheShape);
+const LINEAR = /* @__PURE__ */ offsetsOf(FIELDS.LinearShape);
+const NORM = /* @__PURE__ */ offsetsOf(FIELDS.NormShape);
+const ROPE = /* @__PURE__ */ offsetsOf(FIELDS.RopeShape);
+const ROUTE = /* @__PURE__ */ offsetsOf(FIELDS.RouteShape);
+const STATISTICS = /* @__PURE__ */ offsetsOf(FIELDS.StatisticsShape);
+
+// How a range is cut into tiles: they shrink towards its end, so that threads of any speed end together.
+
+/** A product of fewer rows takes as long as reading its other factor, like one of so many. */
+const STREAM_ROWS = 3;
+
+/** A range of rows, of tokens or of panels. */
+type Span = readonly [from: number, to: number];
+
+/** A call's work, the least work of its tiles, and the threads to share it. */
+interface Load {
+  readonly work: number;
+  readonly least: number;
+  readonly threads: number;
+}
+
+/** The least units of a tile, of `units` in all; half of the tiles there is room for are left to other cuts. */
+function fewest(units: number, { work, least }: Load): number {
+  return Math.max(1, Math.ceil((units * least) / work), Math.ceil((2 * units) / TILES));
+}
+
+/** The units of the next tile when `left` are left: half of a thread's share. */
+function share(left: number, least: number, threads: number): number {
+  return Math.min(left, Math.max(least, Math.ceil(left / (2 * threads))));
+}
+
+/** Ranges that make up begin..end, cut at multiples of `unit` that are counted from -offset. */
+function rangesOf(begin: number, end: number, unit: number, offset: number, load: Load): Span[] {
+  const first = Math.floor((begin + offset) / unit);
+  const last = Math.ceil((end + offset) / unit);
+  const least = fewest(last - first, load);
+  const ranges: Span[] = [];
+  for (let at = first; at < last; ) {
+    const next = at + share(last - at, least, load.threads);
+    ranges.push([Math.max(begin, at * unit - offset), Math.min(end, next * unit - offset)]);
+    at = next;
+  }
+  return ranges;
+}
+
+/** How a call of a kernel with these arguments, which end in begin and end, is shared among threads. */
+interface Parallel<A extends readonly number[]> {
+  /** What the call takes, in operations of a matrix product. Small calls ask too, so it reads little. */
+  cost(view: DataView, ...args: A): number;
+  /** The calls that make it up, one a tile; shapeOf(i) is where tile i may have a shape of its own. */
+  cut(args: A, view: DataView, load: Load, shapeOf: (tile: number) => number): readonly (readonly number[])[];
+}
+
+/** The same for a kernel that works in scratch: bytes that each thread needs for itself. */
+interface ParallelScratch<A extends readonly number[]> extends Parallel<A> {
+  scratch(view: DataView, ...args: A): number;
+}
+
+// How rows of attention are shared among threads.
 
 /** Rows of attention are cut at whole strips of 4 and of 6. */
 const ATTENTION_ROWS = 12;
@@ -50,7 +96,7 @@ type Counts = Pick<
 
 /** Reads them; the other fields of a shape are not read, because small calls go through here too. */
 function countsAt(view: DataView, at: number): Counts {
-  const read = (field: keyof Counts) => view.getInt32(at + ATTENTION_SHAPE_AT[field], true);
+  const read = (field: keyof Counts) => view.getInt32(at + ATTENTION[field], true);
   return {
     qLen: read("qLen"),
     kvLen: read("kvLen"),
@@ -107,7 +153,7 @@ function attentionTiles(shape: Counts, begin: number, end: number, load: Load): 
   return ranges;
 }
 
-// How projections are shared among threads (see parallel-kernels.ts): a tile is some panels by some rows, with a shape of
+// How projections are shared among threads: a tile is some panels by some rows, with a shape of
 // its own that has so many panels.
 
 /** Panels of a tile of many rows: a weight block of the kernel, or less where so few rows leave little to share. */
@@ -134,10 +180,10 @@ const COSTS: Readonly<Record<"f32" | "f16" | "q8" | "q4", Costs>> = {
 /** The arguments of a projection: out, x, w, its sums or the kernel's scratch if there are any, bias, shape, begin, end. */
 type KernelArguments = readonly number[];
 
-const { panels: PANELS, k: DEPTH } = LINEAR_SHAPE_AT;
+const { panels: PANELS, k: DEPTH } = LINEAR;
 
 function shapeAt(view: DataView, at: number): LinearShape {
-  const read = (field: keyof LinearShape) => view.getInt32(at + LINEAR_SHAPE_AT[field], true);
+  const read = (field: keyof LinearShape) => view.getInt32(at + LINEAR[field], true);
   return {
     panels: read("panels"),
     k: read("k"),
@@ -197,7 +243,7 @@ function projection(format: keyof typeof COSTS): Parallel<KernelArguments> {
           ? blocksOf(panels, rows, load, stripRows)
           : rangesOf(0, panels, FEW_PANELS, 0, load).map((range) => ({ panels: range, rows: [0, rows] as const }));
       return tiles.map(({ panels: [panel, next], rows: [from, to] }, i) => {
-        storeLinearShape(view, shapeOf(i), { ...shape, panels: next - panel });
+        LinearShape.store(view, shapeOf(i), { ...shape, panels: next - panel });
         return [
           ...[out + column * panel, x, w + bytes * panel, ...others.map((other) => other + sums * panel)],
           ...[bias === NULL ? NULL : bias + column * panel, shapeOf(i), begin + from, begin + to],
@@ -226,7 +272,7 @@ function minimums(): ParallelScratch<KernelArguments> {
       const shape = shapeAt(view, at);
       const { panels, k, block } = shape;
       return rangesOf(0, panels, FEW_PANELS, 0, load).map(([from, to], i) => {
-        storeLinearShape(view, shapeOf(i), { ...shape, panels: to - from });
+        LinearShape.store(view, shapeOf(i), { ...shape, panels: to - from });
         const own = [out + 4 * PANEL * from, x, mins + scaleBytes(k, block) * from, scratch];
         return [...own, shapeOf(i), begin, end];
       });
@@ -234,8 +280,7 @@ function minimums(): ParallelScratch<KernelArguments> {
   };
 }
 
-// The kernels of an engine with threads: the same functions, which cut a call's range into tiles and run them on all
-// threads. The bits stay the same, because no kernel's results depend on how its range is cut. Tiles shrink towards the end
+// How each kernel is shared. The bits stay the same, because no kernel's results depend on how its range is cut. Tiles shrink towards the end
 // of a call, so that threads of any speed end together; what is too little to share is called directly.
 
 /** What is too little to share, in floating-point operations of a matrix product: a core does some 50 a nanosecond. */
@@ -292,7 +337,7 @@ const statistics: ParallelScratch<Arguments<"attention_statistics">> = {
   cost: (view, _out, _q, _pages, _scratch, shape, _statistics, begin, end) =>
     attentionWork(countsAt(view, shape), end - begin),
   cut(args, view, load) {
-    const [shape, received] = [countsAt(view, args[4]), readInt(view, args[5] + STATISTICS_SHAPE_AT.received)];
+    const [shape, received] = [countsAt(view, args[4]), readInt(view, args[5] + STATISTICS.received)];
     const rows = (shape.qLen * shape.numHeads) / shape.numKvHeads;
     return callsOf(
       args,
@@ -300,7 +345,7 @@ const statistics: ParallelScratch<Arguments<"attention_statistics">> = {
     );
   },
   scratch(view, _out, _q, _pages, _scratch, _shape, at) {
-    const read = (field: keyof typeof STATISTICS_SHAPE_AT) => readInt(view, at + STATISTICS_SHAPE_AT[field]);
+    const read = (field: (typeof FIELDS.StatisticsShape)[number]) => readInt(view, at + STATISTICS[field]);
     return 4 * read("work") + statisticsBytes(read("topK"), read("received") ? read("keptPages") : 0);
   },
 };
@@ -328,7 +373,7 @@ const latents: typeof attention = {
 // Panels of keys are written whole where all their keys are of one tile.
 const append = ranges<Arguments<"append_f32">>(
   (view, _pages, _k, _v, shape, _past, begin, end) => {
-    const read = (field: keyof typeof CACHE_SHAPE_AT) => view.getInt32(shape + CACHE_SHAPE_AT[field], true);
+    const read = (field: (typeof FIELDS.CacheShape)[number]) => view.getInt32(shape + CACHE[field], true);
     return COPIED * (end - begin) * read("numKvHeads") * (read("headDim") + read("valueDim"));
   },
   PANEL,
@@ -341,7 +386,7 @@ const scores = ranges<Arguments<"scores_f32">>((view, _out, _q, _pages, shape, _
 });
 
 const rope = ranges<Arguments<"rope_f32">>((view, _x, _cos, _sin, shape, begin, end) => {
-  const read = (field: keyof typeof ROPE_SHAPE_AT) => view.getInt32(shape + ROPE_SHAPE_AT[field], true);
+  const read = (field: (typeof FIELDS.RopeShape)[number]) => view.getInt32(shape + ROPE[field], true);
   return ROTATED * (end - begin) * read("numHeads") * read("ropeDim");
 });
 
@@ -352,10 +397,10 @@ const readInt = (view: DataView, at: number) => view.getInt32(at, true);
 const route: ParallelScratch<Arguments<"route_f32">> = {
   ...ranges<Arguments<"route_f32">>(
     (view, _ids, _weights, _logits, _scratch, _correction, shape, begin, end) =>
-      SOFTMAXED * (end - begin) * readInt(view, shape + ROUTE_SHAPE_AT.experts),
+      SOFTMAXED * (end - begin) * readInt(view, shape + ROUTE.experts),
   ),
   scratch: (view, _ids, _weights, _logits, _scratch, _correction, shape) =>
-    4 * (readInt(view, shape + ROUTE_SHAPE_AT.experts) + 3 * readInt(view, shape + ROUTE_SHAPE_AT.groups)),
+    4 * (readInt(view, shape + ROUTE.experts) + 3 * readInt(view, shape + ROUTE.groups)),
 };
 
 /**
@@ -364,8 +409,7 @@ const route: ParallelScratch<Arguments<"route_f32">> = {
  */
 const PARALLEL = {
   activate_f32: ranges(
-    (view, _out, _gate, _up, shape, begin, end) =>
-      SOFTMAXED * (end - begin) * readInt(view, shape + ACTIVATION_SHAPE_AT.n),
+    (view, _out, _gate, _up, shape, begin, end) => SOFTMAXED * (end - begin) * readInt(view, shape + ACTIVATION.n),
   ),
   add_scaled_f32: ranges((_view, _out, _x, _y, n, _scale, begin, end) => NORMED * (end - begin) * n),
   append_f32: append,
@@ -382,8 +426,7 @@ const PARALLEL = {
   gather_pages: null,
   gather_rows_f32: null,
   layer_norm_f32: ranges(
-    (view, _out, _x, _gain, _bias, shape, begin, end) =>
-      2 * NORMED * (end - begin) * readInt(view, shape + NORM_SHAPE_AT.n),
+    (view, _out, _x, _gain, _bias, shape, begin, end) => 2 * NORMED * (end - begin) * readInt(view, shape + NORM.n),
   ),
   linear_f16: scratchProjection("f16"),
   linear_f32: projection("f32"),

@@ -2,7 +2,7 @@
 
 import { scriptName } from "../../base/platform/workers.ts";
 import { HeadwiseError } from "../../base/util/errors.ts";
-import { KERNELS, type KernelTable, LINEAR_SHAPE_BYTES, MOST_ARGUMENTS, SCRATCH_ARGUMENT } from "../../wasm/abi.ts";
+import { KERNEL_NAMES, type KernelTable, LinearShape, MOST_ARGUMENTS, SCRATCH_ARGUMENT } from "../../wasm/abi.ts";
 import type { StartedInstance } from "../../wasm/modules.ts";
 
 // How the threads of an engine share work: a control block in their shared memory, of words that only Atomics touch, of
@@ -31,7 +31,7 @@ export const EPOCH = 0;
 export const NEXT: number = WORD;
 const LEFT: number = 2 * WORD;
 /** 1 when the workers are to end. */
-export const STOPPED: number = 3 * WORD;
+const STOPPED: number = 3 * WORD;
 /** 1 + the number of a kernel that failed in a worker; behind it the length of the error's text, and the text. */
 const FAILED: number = 4 * WORD;
 const TEXT = FAILED + 2;
@@ -50,11 +50,10 @@ export const TILES = 256;
 
 const RECORDS_AT = 4 * WORDS;
 const SHAPES_AT: number = RECORDS_AT + 8 * RECORD * TILES;
-const CONTROL_BYTES: number = SHAPES_AT + LINEAR_SHAPE_BYTES * TILES;
 
 /** Where a tile of a projection has its shape. It may be written while no job runs. */
 function shapeOf(control: number, tile: number): number {
-  return control + SHAPES_AT + LINEAR_SHAPE_BYTES * tile;
+  return control + SHAPES_AT + LinearShape.bytes * tile;
 }
 
 /** Views of a control block. Growth leaves views of shared memory valid, so they may be kept. */
@@ -82,15 +81,12 @@ export interface WorkerStart {
 
 type AnyKernel = (...args: number[]) => void;
 
-/** Kernels by number, those of modules that were not loaded too. */
-export const KERNEL_NAMES: readonly (keyof KernelTable)[] = Object.values(KERNELS).flat();
-
-/** The kernels in the order of their numbers. */
-export function numbered(table: KernelTable): readonly AnyKernel[] {
+/** The kernels in the order of their numbers, undefined for those of modules that were not loaded. */
+function numbered(table: KernelTable): readonly AnyKernel[] {
   return KERNEL_NAMES.map((name) => table[name] as AnyKernel);
 }
 
-export function viewControl(buffer: ArrayBufferLike, at: number): Control {
+function viewControl(buffer: ArrayBufferLike, at: number): Control {
   return {
     words: new Int32Array(buffer, at, WORDS),
     records: new Float64Array(buffer, at + RECORDS_AT, RECORD * TILES),
@@ -98,7 +94,7 @@ export function viewControl(buffer: ArrayBufferLike, at: number): Control {
 }
 
 /** Takes tiles and runs them until all are taken. `fail` is called for those that throw; they count as done. */
-export function runTiles(
+function runTiles(
   { words, records }: Control,
   kernels: readonly AnyKernel[],
   thread: number,
@@ -129,7 +125,7 @@ export function runTiles(
 }
 
 /** Records that a kernel failed; of several failures the first stays. */
-export function leaveFailure({ words }: Control, kernel: number, error: unknown): void {
+function leaveFailure({ words }: Control, kernel: number, error: unknown): void {
   if (Atomics.compareExchange(words, FAILED, 0, kernel + 1) !== 0) return;
   const text = String(error).slice(0, TEXT_LENGTH);
   for (let i = 0; i < text.length; i++) words[TEXT + i] = text.charCodeAt(i);
@@ -164,7 +160,7 @@ function spin(microseconds: number, done: () => boolean): boolean {
  * A way to look for something before sleeping, for up to `most` microseconds: shorter each time that it was in vain, since
  * a thread that looks may be in the way of the very thread it waits for, and longer again each time that it was not.
  */
-export function createLooking(most: number): (done: () => boolean) => boolean {
+function createLooking(most: number): (done: () => boolean) => boolean {
   let microseconds = most;
   return (done) => {
     const found = spin(microseconds, done);
@@ -173,64 +169,25 @@ export function createLooking(most: number): (done: () => boolean) => boolean {
   };
 }
 
-// How a range is cut into tiles: they shrink towards its end, so that threads of any speed end together.
-
-/** A product of fewer rows takes as long as reading its other factor, like one of so many. */
-export const STREAM_ROWS = 3;
-
-/** A range of rows, of tokens or of panels. */
-export type Span = readonly [from: number, to: number];
-
-/** A call's work, the least work of its tiles, and the threads to share it. */
-export interface Load {
-  readonly work: number;
-  readonly least: number;
-  readonly threads: number;
-}
-
-/** The least units of a tile, of `units` in all; half of the tiles there is room for are left to other cuts. */
-export function fewest(units: number, { work, least }: Load): number {
-  return Math.max(1, Math.ceil((units * least) / work), Math.ceil((2 * units) / TILES));
-}
-
-/** The units of the next tile when `left` are left: half of a thread's share. */
-export function share(left: number, least: number, threads: number): number {
-  return Math.min(left, Math.max(least, Math.ceil(left / (2 * threads))));
-}
-
-/** Ranges that make up begin..end, cut at multiples of `unit` that are counted from -offset. */
-export function rangesOf(begin: number, end: number, unit: number, offset: number, load: Load): Span[] {
-  const first = Math.floor((begin + offset) / unit);
-  const last = Math.ceil((end + offset) / unit);
-  const least = fewest(last - first, load);
-  const ranges: Span[] = [];
-  for (let at = first; at < last; ) {
-    const next = at + share(last - at, least, load.threads);
-    ranges.push([Math.max(begin, at * unit - offset), Math.min(end, next * unit - offset)]);
-    at = next;
-  }
-  return ranges;
-}
-
-/** How a call of a kernel with these arguments, which end in begin and end, is shared among threads. */
-export interface Parallel<A extends readonly number[]> {
-  /** What the call takes, in operations of a matrix product. Small calls ask too, so it reads little. */
-  cost(view: DataView, ...args: A): number;
-  /** The calls that make it up, one a tile; shapeOf(i) is where tile i may have a shape of its own. */
-  cut(args: A, view: DataView, load: Load, shapeOf: (tile: number) => number): readonly (readonly number[])[];
-}
-
-/** The same for a kernel that works in scratch: bytes that each thread needs for itself. */
-export interface ParallelScratch<A extends readonly number[]> extends Parallel<A> {
-  scratch(view: DataView, ...args: A): number;
-}
-
 /**
  * Microseconds that a worker looks for the next job, and that the main thread looks for the end of one, before they sleep.
  * Waking up takes tens of microseconds; what a call does between two kernels, up to some hundred; the last tiles, ten.
  */
 const LOOK_FOR_JOB = 200;
 const LOOK_FOR_END = 50;
+
+/** What a worker does: runs tiles of one job after the other until the kernels are released. */
+export function work(table: KernelTable, { memory, control: at, thread, lookFor }: WorkerStart): void {
+  const kernels = numbered(table);
+  const control = viewControl(memory.buffer, at);
+  const { words } = control;
+  const look = createLooking(lookFor);
+  while (Atomics.load(words, STOPPED) === 0) {
+    const epoch = Atomics.load(words, EPOCH);
+    runTiles(control, kernels, thread, (kernel, error) => leaveFailure(control, kernel, error));
+    if (!look(() => Atomics.load(words, EPOCH) !== epoch)) Atomics.wait(words, EPOCH, epoch);
+  }
+}
 
 /** A worker that can be ended. */
 interface PoolWorker {
@@ -261,7 +218,8 @@ export class ThreadPool {
    */
   constructor(where: string, shared: StartedInstance, crowded: boolean, patienceMs: number) {
     this.#shared = shared;
-    this.at = shared.memory.allocate(where, CONTROL_BYTES);
+    // Up to the end of the last shape.
+    this.at = shared.memory.allocate(where, shapeOf(0, TILES));
     this.lookFor = crowded ? 0 : LOOK_FOR_JOB;
     this.#control = viewControl(shared.wasmMemory.buffer, this.at);
     this.#control.words.fill(0);

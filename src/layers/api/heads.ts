@@ -2,7 +2,7 @@ import { blockStrides, eachRun, type HeadLayout, type HeadSizes, headSizes } fro
 import { checkTensor, expectTensor, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectHeads, expectInt, expectOneOf, MOST_HEADS, readFields, readList } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
-import { type F32Ptr, ROPE_SHAPE_BYTES, storeRopeShape } from "../../wasm/abi.ts";
+import { type F32Ptr, RopeShape } from "../../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { expectPositions } from "../attention/mask.ts";
@@ -147,14 +147,14 @@ function rotate(
     x: layout.floats(heads * len * dim),
     cos: layout.floats(len * half),
     sin: layout.floats(len * half),
-    shape: layout.take(ROPE_SHAPE_BYTES),
+    shape: layout.take(RopeShape.bytes),
   };
   const base = memory.scratch(where, layout.bytes);
   const { stride, headStride } = blockStrides(sizes, order, len);
   // A head-major block is heads x len tokens of one head each.
   const perCall = order === "bhsd" ? heads : 1;
   const shape = pointer.ropeShape(base + at.shape);
-  storeRopeShape(memory.view(), shape, {
+  RopeShape.store(memory.view(), shape, {
     numHeads: heads / perCall,
     headDim: dim,
     ropeDim: 2 * half,

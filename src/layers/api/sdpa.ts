@@ -1,7 +1,6 @@
 import { PAGE, TILE_ROWS } from "../../../assembly/layout.ts";
 import {
   blockStrides,
-  concatTokens,
   eachRun,
   type HeadLayout,
   type HeadSizes,
@@ -532,4 +531,23 @@ function copyIn(
   eachRun(sizes, layout, batchRow, begin, end, (from, block, floats) =>
     memory.f32(to + block * 4, floats).set(tensor.data.subarray(from, from + floats)),
   );
+}
+
+/** Both tensors, concatenated along the tokens. */
+function concatTokens(where: string, first: Tensor, second: Tensor, layout: HeadLayout): Tensor {
+  const a = headSizes(first, layout);
+  const b = headSizes(second, layout);
+  const sizes = { ...a, len: a.len + b.len };
+  const data = createFloats(where, "present", first.data.length + second.data.length);
+  for (let row = 0; row < a.batch; row++) {
+    eachRun(sizes, layout, row, 0, a.len, (to, from, floats) => {
+      const base = row * a.heads * a.len * a.dim;
+      data.set(first.data.subarray(base + from, base + from + floats), to);
+    });
+    eachRun(sizes, layout, row, a.len, sizes.len, (to, from, floats) => {
+      const base = row * b.heads * b.len * b.dim;
+      data.set(second.data.subarray(base + from, base + from + floats), to);
+    });
+  }
+  return { data, shape: headShape(sizes, layout) };
 }

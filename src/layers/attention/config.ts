@@ -6,7 +6,6 @@ import {
   expectFloats,
   expectInt,
   expectOneOf,
-  isScore,
   MOST_HEADS,
   readFields,
 } from "../../base/util/arguments.ts";
@@ -276,4 +275,15 @@ function checkSlopes(where: string, alibi: "geometric" | Float32Array, numHeads:
   if (odd !== undefined)
     throw new RangeError(`${where}: alibi expected slopes from -1e38 to 1e38, got ${describe(odd)}`);
   return slopes.slice();
+}
+
+/**
+ * Factors and limits of scores must be below this: the kernels hold scores in units of ln 2, which makes them larger by
+ * half, and the largest float32 is 3.4e38.
+ */
+const MOST_SCORE = 1e38;
+
+/** Whether a factor, limit or logit is within MOST_SCORE. */
+function isScore(value: number): boolean {
+  return Math.abs(value) <= MOST_SCORE;
 }

@@ -4,16 +4,7 @@
 import { PAGE } from "../../../assembly/layout.ts";
 import { CHUNK_ROWS, type RowRun, rowsIn, tokenRunsOf } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import {
-  ATTENTION_SHAPE_AT,
-  type F32Ptr,
-  NORM_SHAPE_BYTES,
-  type NormShapePtr,
-  NULL,
-  type NullPtr,
-  ROPE_SHAPE_BYTES,
-  storeNormShape,
-} from "../../wasm/abi.ts";
+import { type F32Ptr, NormShape, NULL, type NullPtr, type Pointer, RopeShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { wholePanels } from "../linear/formats/format.ts";
@@ -80,7 +71,7 @@ function placeHeadNorm({ numHeads, numKvHeads, headDim }: CheckedConfig, each: b
     const length = each ? heads * headDim : headDim;
     return { gain: layout.floats(length), bias: layout.floats(length) };
   };
-  const places = { q: place(numHeads), k: place(numKvHeads), shape: layout.take(NORM_SHAPE_BYTES) };
+  const places = { q: place(numHeads), k: place(numKvHeads), shape: layout.take(NormShape.bytes) };
   return { places, bytes: layout.bytes };
 }
 
@@ -114,8 +105,8 @@ export function packHeadNorm(
   const norms = { eps, q: normOf("q", numHeads), k: normOf("k", numKvHeads) };
   const normalise = (of: "q" | "k", x: F32Ptr, stride: number, rows: number) => {
     const { heads, step, gain, bias } = norms[of];
-    const shapeAt = (at + places.shape) as NormShapePtr;
-    storeNormShape(memory.view(), shapeAt, { n: headDim, stride, eps });
+    const shapeAt = (at + places.shape) as Pointer<NormShape>;
+    NormShape.store(memory.view(), shapeAt, { n: headDim, stride, eps });
     for (let head = 0; head < heads; head++) {
       const row = pointer.f32(x + 4 * head * headDim);
       const by = <P extends F32Ptr | NullPtr>(vector: P) =>
@@ -215,7 +206,7 @@ export function placeLayer(
     heads,
     ...(rotations ?? placeRotations(layout, config.rope, rows)),
     keyRows: placeRows(layout),
-    ropeShape: layout.take(ROPE_SHAPE_BYTES),
+    ropeShape: layout.take(RopeShape.bytes),
     linear: placeLinearScratch(
       layout,
       PROJECTIONS.map((name) => ({ k: sizes[name].k, format: formats[name] })),
@@ -508,11 +499,8 @@ function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, 
         pages: pageTable(pages, placed.batchRow),
         layout: pages.layout,
       };
-      const stored = storeShape(own, segment, segment.kvLen, false);
-      const view = kernels.memory.view();
-      view.setUint32(stored + ATTENTION_SHAPE_AT.bias, table + 4 * (zero - segment.position), true);
-      view.setInt32(stored + ATTENTION_SHAPE_AT.biasHeadStride, stride, true);
-      view.setInt32(stored + ATTENTION_SHAPE_AT.biasRowStride, -1, true);
+      const bias = { at: pointer.f32(table + 4 * (zero - segment.position)), headStride: stride, rowStride: -1 };
+      const stored = storeShape(own, segment, segment.kvLen, false, bias);
       const { q, out: heads, pages: keys } = segment;
       const scratch = pointer.f32(base + places.segment.work);
       const attend = kernels.table[segment.layout.kernels.attention];

@@ -11,7 +11,6 @@ import {
   expectInt,
   expectOneOf,
   expectRecord,
-  MOST_DIM,
   readFields,
   readList,
   wrongValue,
@@ -19,9 +18,12 @@ import {
 import { describe } from "../../base/util/errors.ts";
 import { cosine, ln, pow, sine } from "../../base/util/math.ts";
 import type { RowRun } from "../../base/util/rows.ts";
-import { storeRopeShape } from "../../wasm/abi.ts";
+import { RopeShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { pointer } from "../../wasm/memory.ts";
+
+/** The most components of a head that RoPE rotates. */
+const MOST_DIM = 2 ** 16;
 
 /** Rotary position embedding of queries and keys. */
 export interface RopeConfig {
@@ -382,7 +384,7 @@ export function rotateHeads(
 ): void {
   if (!rotary) return;
   const shape = pointer.ropeShape(base + places.ropeShape);
-  storeRopeShape(kernels.memory.view(), shape, {
+  RopeShape.store(kernels.memory.view(), shape, {
     numHeads: heads,
     headDim,
     ropeDim: rotary.dim,

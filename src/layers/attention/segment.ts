@@ -1,14 +1,7 @@
 import { QUERY_HEAD, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../../assembly/layout.ts";
 import { LARGEST_INT } from "../../base/util/arguments.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import {
-  ATTENTION_SHAPE_BYTES,
-  type AttentionShape,
-  type F32Ptr,
-  NULL,
-  type PagesPtr,
-  storeAttentionShape,
-} from "../../wasm/abi.ts";
+import { AttentionShape, type F32Ptr, NULL, type PagesPtr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
 import { wholePanels } from "../linear/formats/format.ts";
@@ -135,7 +128,7 @@ export function placeSegment(
 ): SegmentPlaces {
   const most = (need: keyof SegmentNeeds) => needs.reduce((largest, one) => Math.max(largest, one[need]), 0);
   return {
-    shape: layout.take(ATTENTION_SHAPE_BYTES),
+    shape: layout.take(AttentionShape.bytes),
     work: layout.floats(most("work")),
     keep: layout.take(most("keep")),
     bias: layout.floats(most("bias")),
@@ -221,12 +214,20 @@ export function readScores(work: SegmentWork, segment: Segment, stage: ScoreStag
   }
 }
 
+/** A bias in memory, in place of that of the masks. */
+interface ShapeBias {
+  readonly at: F32Ptr;
+  readonly headStride: number;
+  readonly rowStride: number;
+}
+
 /** Writes the shape of a segment, and its masks, to `places`. */
 export function storeShape(
   { kernels: { memory }, base, places, call, masks, target }: SegmentWork,
   { batchRow, begin, end, position, kvLen: length, layout }: Segment,
   kvLen: number,
   keep: boolean,
+  bias?: ShapeBias,
 ): ReturnType<typeof pointer.attentionShape> {
   const tokens = end - begin;
   const elements = maskElements(masks, target, tokens);
@@ -234,7 +235,7 @@ export function storeShape(
   if (masks.bias) writeBias(memory.f32(base + places.bias, elements), masks, target, batchRow, begin, end);
   const rowStride = masks.perRow ? target.kvLen : 0;
   const headStride = masks.perHead ? (masks.perRow ? tokens : 1) * target.kvLen : 0;
-  storeAttentionShape(memory.view(), base + places.shape, {
+  AttentionShape.store(memory.view(), base + places.shape, {
     ...call,
     qLen: tokens,
     kvLen,
@@ -244,9 +245,9 @@ export function storeShape(
     keep: keep ? pointer.u8(base + places.keep) : NULL,
     keepHeadStride: headStride,
     keepRowStride: rowStride,
-    bias: masks.bias ? pointer.f32(base + places.bias) : NULL,
-    biasHeadStride: headStride,
-    biasRowStride: rowStride,
+    bias: bias?.at ?? (masks.bias ? pointer.f32(base + places.bias) : NULL),
+    biasHeadStride: bias?.headStride ?? headStride,
+    biasRowStride: bias?.rowStride ?? rowStride,
     lse: pointer.f32(base + places.lse),
     formats: layout.formats,
   });

@@ -3,7 +3,7 @@
 
 import { CHUNK_ROWS, chunksOf, type RowRun, rowsIn, type TokenRun, tokenRunsOf } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import { NULL, ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
+import { NULL, RopeShape } from "../../wasm/abi.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { segmentsOf } from "../attention/heads.ts";
 import type { Placement } from "../attention/mask.ts";
@@ -163,7 +163,7 @@ export function placeLatentLayer(
     cos: layout.floats((rows * ropeDim) / 2),
     sin: layout.floats((rows * ropeDim) / 2),
     keyRows: placeRows(layout),
-    ropeShape: layout.take(ROPE_SHAPE_BYTES),
+    ropeShape: layout.take(RopeShape.bytes),
     linear: placeLinearScratch(
       layout,
       matrices.filter((size) => size !== undefined),

@@ -1,6 +1,6 @@
 // The weights of a layer of latent attention: their forms, options and checks, and how they are packed.
 
-import { type StoredTensor, storedBlock } from "../../base/tensor/dtypes.ts";
+import { type StoredTensor, storedBlock, toFloats } from "../../base/tensor/dtypes.ts";
 import {
   cutOutputs,
   expectLayout,
@@ -9,7 +9,6 @@ import {
   readMatrix,
   type WeightTensor,
 } from "../../base/tensor/matrix.ts";
-import { toFloats } from "../../base/tensor/to-floats.ts";
 import { readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import type { F32Ptr } from "../../wasm/abi.ts";

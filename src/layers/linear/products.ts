@@ -6,7 +6,7 @@ import type { StoredTensor } from "../../base/tensor/dtypes.ts";
 import { type MatrixLayout, rowsOf, sizeIn, transposedColumnsOf } from "../../base/tensor/matrix.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import { type F32Ptr, storeLinearShape } from "../../wasm/abi.ts";
+import { type F32Ptr, LinearShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { aligned, type Layout, pointer } from "../../wasm/memory.ts";
 import {
@@ -257,7 +257,7 @@ export function multiply(
 ): void {
   const { format, panels, k } = linear;
   const { xStride, mode } = input;
-  storeLinearShape(memory.view(), input.shape, linearShape(FORMATS[format], { panels, k, outStride, xStride, mode }));
+  LinearShape.store(memory.view(), input.shape, linearShape(FORMATS[format], { panels, k, outStride, xStride, mode }));
   FORMATS[format].multiply(table, out, linear, input, begin, end);
 }
 

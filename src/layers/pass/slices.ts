@@ -1,8 +1,7 @@
 // Asynchronous calls: steps that run in time slices, with yields to the event loop between them.
 
 import { yieldToEventLoop } from "../../base/platform/host.ts";
-import { expectFinite, expectFunction, expectSignal } from "../../base/util/arguments.ts";
-import type { Global } from "../../base/util/global.ts";
+import { expectFinite, expectFunction, expectSignal, type Global } from "../../base/util/arguments.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 

@@ -14,7 +14,7 @@ import {
 } from "../../../assembly/layout.ts";
 import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
 import { HeadwiseError } from "../../base/util/errors.ts";
-import { type AttentionShape, NULL, STATISTICS_SHAPE_BYTES, storeStatisticsShape } from "../../wasm/abi.ts";
+import { type AttentionShape, NULL, StatisticsShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { aligned, Layout, pointer } from "../../wasm/memory.ts";
 import type { CheckedRules } from "../attention/config.ts";
@@ -81,7 +81,7 @@ export function measureCalls(
   // Statistics lie behind the kernel's own scratch, 64-byte aligned.
   const workOf = ({ layout }: MeasuredCall) => aligned(4 * workFloats(layout)) / 4;
   const layout = new Layout();
-  const shapeAt = layout.take(STATISTICS_SHAPE_BYTES);
+  const shapeAt = layout.take(StatisticsShape.bytes);
   const rowsAt = layout.floats(most(({ target, tokens }) => target.numHeads * tokens) * rowFloats(wanted));
   const scratchAt = layout.take(most((call) => 4 * workOf(call) + statisticsBytes(wanted.topK, pagesOf(call))));
   const receivedAt = calls.map(({ target }) => layout.take(wanted.received ? RECEIVED_BYTES * receivedIn(target) : 0));
@@ -95,7 +95,7 @@ export function measureCalls(
         return (segment, shape, begin, end) => {
           const sums =
             base + (receivedAt[i] as number) + RECEIVED_BYTES * segment.batchRow * numHeads * wholePages(kvLen);
-          storeStatisticsShape(memory.view(), base + shapeAt, {
+          StatisticsShape.store(memory.view(), base + shapeAt, {
             ...{ topK: wanted.topK, first: wanted.first, last: wanted.last, work: workOf(call) },
             rows: pointer.f32(base + rowsAt),
             received: wanted.received ? pointer.f64(sums) : NULL,

@@ -7,7 +7,7 @@
 import { PAGE, PANEL } from "../../../assembly/layout.ts";
 import { createBytes } from "../../base/tensor/tensor.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
-import { CACHE_SHAPE_BYTES, type CacheShapePtr, type F32Ptr, type PagesPtr, storeCacheShape } from "../../wasm/abi.ts";
+import { CacheShape, type F32Ptr, type PagesPtr, type Pointer } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { aligned, Layout, pointer } from "../../wasm/memory.ts";
 import {
@@ -145,7 +145,7 @@ function placeStaging({ numKvHeads, headDim, valueDim }: PageShape, layout: Layo
   return {
     key: layout.floats(AGED_TOKENS * numKvHeads * headDim),
     value: layout.floats(AGED_TOKENS * numKvHeads * valueDim),
-    shape: layout.take(CACHE_SHAPE_BYTES),
+    shape: layout.take(CacheShape.bytes),
     table: layout.take(8),
   };
 }
@@ -355,7 +355,7 @@ interface KeyValueRows {
 
 /** Places what `storeRows` writes. */
 export function placeRows(layout: Layout): number {
-  return layout.take(CACHE_SHAPE_BYTES);
+  return layout.take(CacheShape.bytes);
 }
 
 /** Writes the description of rows that the kernels below read, at an address from `placeRows`. */
@@ -364,8 +364,8 @@ export function storeRows(
   at: number,
   { numKvHeads, headDim, valueDim }: PageShape,
   { kStride, kHeadStride, vStride, vHeadStride }: RowStrides,
-): CacheShapePtr {
-  storeCacheShape(memory.view(), at, {
+): Pointer<CacheShape> {
+  CacheShape.store(memory.view(), at, {
     ...{ numKvHeads, headDim, valueDim },
     ...{ kStride, kHeadStride, vStride, vHeadStride },
   });
@@ -377,7 +377,7 @@ export function appendRows(
   kernels: Kernels,
   pages: Pages,
   batchRow: number,
-  shape: CacheShapePtr,
+  shape: Pointer<CacheShape>,
   { k, v }: KeyValueRows,
   position: number,
   count: number,
@@ -391,7 +391,7 @@ export function gatherRows(
   { table }: Kernels,
   pages: Pages,
   batchRow: number,
-  shape: CacheShapePtr,
+  shape: Pointer<CacheShape>,
   { k, v }: KeyValueRows,
   position: number,
   count: number,

@@ -8,7 +8,7 @@ import type { RopeWithDim } from "../../layers/attention/rope.ts";
 import { wholePanels } from "../../layers/linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, type Rows } from "../../layers/linear/products.ts";
 import type { RotationPlaces, RunRows, Runs, StateCall } from "../../layers/mixer/mixer.ts";
-import { NULL, ROUTE_SHAPE_BYTES, storeRouteShape } from "../../wasm/abi.ts";
+import { NULL, RouteShape } from "../../wasm/abi.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import type { MlpSpec, ModelSpec, MoeSpec, NormRole } from "../spec/spec.ts";
 import { type ModelPlaces, modelPointer, type PackedBlock, type PackedMlp, type PackedMoe } from "./model.ts";
@@ -257,7 +257,7 @@ function placeMoeRows(layout: Layout, all: readonly MoeSpec[], rows: number, str
     logits: layout.floats(any * rows * wholePanels(most(({ experts }) => experts))),
     ids: layout.floats(rows * topK),
     weights: layout.floats(rows * topK),
-    shape: layout.take(ROUTE_SHAPE_BYTES),
+    shape: layout.take(RouteShape.bytes),
     scratch: layout.floats(most(({ experts, router }) => experts + 3 * router.groups)),
     slots: layout.floats(rows * topK),
     gathered: layout.floats(any * rows * stride),
@@ -336,7 +336,7 @@ function chooseExperts(
 ): void {
   const { score, renormalise, scale, groups, keepGroups, pairs } = router;
   const at = modelPointer.routeShape(base + places.shape);
-  storeRouteShape(kernels.memory.view(), at, {
+  RouteShape.store(kernels.memory.view(), at, {
     ...{ experts: experts.length, topK, stride: logits.stride, groups, keepGroups, scale },
     sigmoid: score === "sigmoid" ? 1 : 0,
     pairs: pairs ? 1 : 0,

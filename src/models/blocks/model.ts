@@ -7,15 +7,7 @@ import type { RelativeTable } from "../../layers/attention/heads.ts";
 import { type PackedFormat, type PackedLinear, panelsOf } from "../../layers/linear/formats/format.ts";
 import { joinLinears, type LinearPlace, linearFlops, placeLinears } from "../../layers/linear/products.ts";
 import type { BlockLayer } from "../../layers/mixer/mixer.ts";
-import type {
-  ActivationShapePtr,
-  EmbedShapePtr,
-  F32Ptr,
-  I32Ptr,
-  NormShapePtr,
-  NullPtr,
-  RouteShapePtr,
-} from "../../wasm/abi.ts";
+import type { ActivationShape, EmbedShape, F32Ptr, NormShape, NullPtr, Pointer, RouteShape } from "../../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { Layout, type LinearMemory } from "../../wasm/memory.ts";
 import { keyOf, type Weight } from "../mixers/weight.ts";
@@ -33,17 +25,17 @@ import { endWeights, layerWeights } from "../spec/weights.ts";
 
 /** Gives an address the type of what it points to, for the kernels of decoders; `pointer` of memory.ts has the others. */
 export const modelPointer: {
-  i32(at: number): I32Ptr;
-  normShape(at: number): NormShapePtr;
-  activationShape(at: number): ActivationShapePtr;
-  embedShape(at: number): EmbedShapePtr;
-  routeShape(at: number): RouteShapePtr;
+  i32(at: number): Pointer<Int32Array>;
+  normShape(at: number): Pointer<NormShape>;
+  activationShape(at: number): Pointer<ActivationShape>;
+  embedShape(at: number): Pointer<EmbedShape>;
+  routeShape(at: number): Pointer<RouteShape>;
 } = {
-  i32: (at) => at as I32Ptr,
-  normShape: (at) => at as NormShapePtr,
-  activationShape: (at) => at as ActivationShapePtr,
-  embedShape: (at) => at as EmbedShapePtr,
-  routeShape: (at) => at as RouteShapePtr,
+  i32: (at) => at as Pointer<Int32Array>,
+  normShape: (at) => at as Pointer<NormShape>,
+  activationShape: (at) => at as Pointer<ActivationShape>,
+  embedShape: (at) => at as Pointer<EmbedShape>,
+  routeShape: (at) => at as Pointer<RouteShape>,
 };
 
 /**

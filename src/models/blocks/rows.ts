@@ -7,17 +7,7 @@ import type { PackedLinear } from "../../layers/linear/formats/format.ts";
 import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import { type LinearScratch, prepareInput, project, type Rows } from "../../layers/linear/products.ts";
 import type { HeadSite, Tap } from "../../layers/mixer/mixer.ts";
-import {
-  ACTIVATION_SHAPE_BYTES,
-  EMBED_SHAPE_BYTES,
-  type F32Ptr,
-  NORM_SHAPE_BYTES,
-  NULL,
-  type NullPtr,
-  storeActivationShape,
-  storeEmbedShape,
-  storeNormShape,
-} from "../../wasm/abi.ts";
+import { ActivationShape, EmbedShape, type F32Ptr, NormShape, NULL, type NullPtr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { pointer } from "../../wasm/memory.ts";
 import type { ActivationSpec } from "../spec/spec.ts";
@@ -49,7 +39,8 @@ export interface RowWork {
 export type LayerSite = HeadSite | "residPre" | "attnIn" | "attnOut" | "residMid" | "mlpIn" | "mlpOut" | "residPost";
 
 /** Bytes that the largest of these shapes needs. */
-export const ROW_SHAPE_BYTES: number = Math.max(NORM_SHAPE_BYTES, ACTIVATION_SHAPE_BYTES, EMBED_SHAPE_BYTES);
+export const ROW_SHAPE_BYTES: number = /* @__PURE__ */ (() =>
+  Math.max(NormShape.bytes, ActivationShape.bytes, EmbedShape.bytes))();
 
 /** to = norm(from), for rows of n floats; `to` may be `from`. */
 export function normRows(
@@ -65,7 +56,7 @@ export function normRows(
   if (kind === "rms") table.rms_norm_f32(to.at, from.at, gain, n, from.stride, eps, 0, rows);
   else {
     const at = modelPointer.normShape(base + shape);
-    storeNormShape(memory.view(), at, { n, stride: from.stride, eps });
+    NormShape.store(memory.view(), at, { n, stride: from.stride, eps });
     table.layer_norm_f32(to.at, from.at, gain, bias, at, 0, rows);
   }
 }
@@ -107,7 +98,7 @@ export function activateRows(
   const { stride } = gate;
   const at = modelPointer.activationShape(base + shape);
   const strides = { outStride: stride, gateStride: stride, upStride: stride };
-  storeActivationShape(kernels.memory.view(), at, { kind: KINDS[kind], n, ...strides, alpha, limit });
+  ActivationShape.store(kernels.memory.view(), at, { kind: KINDS[kind], n, ...strides, alpha, limit });
   kernels.table.activate_f32(gate.at, gate.at, up, at, 0, rows);
 }
 
@@ -135,7 +126,7 @@ export function embedRows(
   const { table, memory } = kernels;
   const at = modelPointer.embedShape(base + shape);
   const { rows: code, block, mins: hasMins } = FORMATS[format];
-  storeEmbedShape(memory.view(), at, { n, k, format: code, block: block(k), scale });
+  EmbedShape.store(memory.view(), at, { n, k, format: code, block: block(k), scale });
   const minsAt = hasMins ? pointer.f32(mins) : NULL;
   if (to.stride === k) table.embed_rows(to.at, modelPointer.i32(ids), pointer.u8(w), minsAt, at, 0, rows);
   else

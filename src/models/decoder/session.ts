@@ -1,7 +1,6 @@
-import { expectInt } from "../../base/util/arguments.ts";
+import { expectInt, readOptions } from "../../base/util/arguments.ts";
 import { HeadwiseError, underName } from "../../base/util/errors.ts";
 import { expectAlive, expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
-import { readOptions } from "../../base/util/other-names.ts";
 import { KV_STATES } from "../../layers/attention/kv-state.ts";
 import type { BlockLayer, CallTokens, LayerCall, LayerState, StateMaker } from "../../layers/mixer/mixer.ts";
 import { type CacheOptions, expectNoHold } from "../../layers/state/kv-cache.ts";

@@ -2,9 +2,8 @@
 
 import { shapeText } from "../../base/tensor/dtypes.ts";
 import { createFloats, LARGEST_LENGTH, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
-import { expectFlag, expectInt, expectOneOf, readFields } from "../../base/util/arguments.ts";
+import { expectFlag, expectInt, expectOneOf, readFields, readOptions } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
-import { readOptions } from "../../base/util/other-names.ts";
 import { copyRows } from "../../base/util/rows.ts";
 import { finish } from "../../base/util/steps.ts";
 import type { Rows } from "../../layers/linear/products.ts";

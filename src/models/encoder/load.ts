@@ -1,12 +1,10 @@
 // Loads encoders and models with two halves: opens their files, plans and packs them.
 
 import { PAGE } from "../../../assembly/layout.ts";
-import type { StoredTensor } from "../../base/tensor/dtypes.ts";
-import { toFloats } from "../../base/tensor/to-floats.ts";
-import { expectInt, readFields } from "../../base/util/arguments.ts";
+import { type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
+import { expectInt, readFields, readOptions } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { expectMade } from "../../base/util/lifetime.ts";
-import { readOptions } from "../../base/util/other-names.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { parseJson } from "../../base/util/strings.ts";
 import {

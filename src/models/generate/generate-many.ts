@@ -1,8 +1,7 @@
 // Tokens of many sessions that are generated together.
 
-import { expectInt, expectRecord, expectSignal, readFields } from "../../base/util/arguments.ts";
+import { expectInt, expectRecord, expectSignal, type Global, readFields } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
-import type { Global } from "../../base/util/global.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/slices.ts";
 import type { OutputSink } from "../blocks/ends.ts";

@@ -1,10 +1,9 @@
 // Tokens of one session, as they are generated, and guesses of those that come, which the model checks in one pass.
 
 import { yieldToEventLoop } from "../../base/platform/host.ts";
-import { expectInt, readFields } from "../../base/util/arguments.ts";
+import { expectInt, readFields, readOptions } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
-import { readOptions } from "../../base/util/other-names.ts";
-import { withEnd } from "../../base/util/with-end.ts";
+import { withEnd } from "../../base/util/steps.ts";
 import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/slices.ts";
 import { checkModelCall, type ModelCall, readIds, runCalls, type TokenIds } from "../decoder/forward.ts";
 import {

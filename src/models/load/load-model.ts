@@ -1,11 +1,17 @@
 // Loads a model: opens its files, checks its tensors, and packs them one after the other; and plans one from headers alone.
 
-import { toFloats } from "../../base/tensor/to-floats.ts";
-import { expectFlag, expectFunction, expectInt, expectSignal, readFields } from "../../base/util/arguments.ts";
+import { toFloats } from "../../base/tensor/dtypes.ts";
+import {
+  expectFlag,
+  expectFunction,
+  expectInt,
+  expectSignal,
+  type Global,
+  readFields,
+  readOptions,
+} from "../../base/util/arguments.ts";
 import { describe, HeadwiseError, throwUnder } from "../../base/util/errors.ts";
-import type { Global } from "../../base/util/global.ts";
 import { makeHandle } from "../../base/util/lifetime.ts";
-import { readOptions } from "../../base/util/other-names.ts";
 import { type ModelFiles, type ModelSource, openModelFiles } from "../../files/model-files.ts";
 import type { ModelStore } from "../../files/store.ts";
 import type { WeightFormat } from "../../layers/linear/formats/format.ts";

@@ -1,9 +1,8 @@
 // Reads the tensors of a model one after the other and packs the weights that they hold into their places.
 
 import { PANEL } from "../../../assembly/layout.ts";
-import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, isCoded, type StoredTensor } from "../../base/tensor/dtypes.ts";
+import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, isCoded, type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
 import { cutOutputs, type MatrixLayout, rowsOf } from "../../base/tensor/matrix.ts";
-import { toFloats } from "../../base/tensor/to-floats.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import type { TensorReader } from "../../files/read-ahead.ts";

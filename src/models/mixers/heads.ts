@@ -1,7 +1,6 @@
 // Softmax heads as the mixer of a layer.
 
-import type { StoredTensor } from "../../base/tensor/dtypes.ts";
-import { toFloats } from "../../base/tensor/to-floats.ts";
+import { type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { packBlockHeads } from "../../layers/attention/attention.ts";
 import { type CheckedConfig, checkConfig } from "../../layers/attention/config.ts";

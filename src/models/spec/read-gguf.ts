@@ -4,7 +4,7 @@ import { shapeText } from "../../base/tensor/dtypes.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import type { Handle } from "../../base/util/lifetime.ts";
 import { nearestNames } from "../../base/util/strings.ts";
-import { type GgufFile, openGgufParts } from "../../files/gguf/gguf.ts";
+import { type GgufFile, openGgufParts } from "../../files/gguf.ts";
 import type { OpenGguf } from "../../files/model-files.ts";
 import { POSITIVE_RULE } from "../families/facts.ts";
 import { type Family, LLAMA_NAMES, type MoeNames, type Names } from "../families/family.ts";

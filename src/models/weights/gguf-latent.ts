@@ -1,9 +1,8 @@
-import type { StoredTensor } from "../../base/tensor/dtypes.ts";
-import { toFloats } from "../../base/tensor/to-floats.ts";
+import { type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
 import { expectInt } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { ln } from "../../base/util/math.ts";
-import type { GgufFile } from "../../files/gguf/gguf.ts";
+import type { GgufFile } from "../../files/gguf.ts";
 import type { RopeConfig } from "../../layers/attention/rope.ts";
 import { checkLatentConfig, type LatentConfig } from "../../layers/latent/config.ts";
 import type { LatentWeights } from "../../layers/latent/weights.ts";

@@ -1,12 +1,10 @@
 // Layers of attention of GGUF files: their configuration by the metadata, their tensors and weights.
 
-import { hasShape, type StoredTensor, shapeText } from "../../base/tensor/dtypes.ts";
-import { toFloats } from "../../base/tensor/to-floats.ts";
+import { hasShape, type StoredTensor, shapeText, toFloats } from "../../base/tensor/dtypes.ts";
 import { expectFields, expectInt, expectOneOf } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../../base/util/errors.ts";
 import { nearestNames } from "../../base/util/strings.ts";
-import type { GgufFile } from "../../files/gguf/gguf.ts";
-import type { GgufValue } from "../../files/gguf/header.ts";
+import type { GgufFile, GgufValue } from "../../files/gguf.ts";
 import { type AttentionConfig, checkConfig, type QkNormConfig } from "../../layers/attention/config.ts";
 import { PAIRINGS, type RopeConfig, type RopeScaling } from "../../layers/attention/rope.ts";
 import type { AttentionWeights } from "../../layers/attention/weights.ts";

@@ -1,13 +1,11 @@
 // The weights of a layer in safetensors, by the names of each family.
 
-import { isBlockDtype, type StoredTensor, shapeText } from "../../base/tensor/dtypes.ts";
+import { isBlockDtype, type StoredTensor, shapeText, toFloats } from "../../base/tensor/dtypes.ts";
 import { expectMatrix, type MatrixLayout, type WeightTensor } from "../../base/tensor/matrix.ts";
 import { LARGEST_LENGTH, readShape } from "../../base/tensor/tensor.ts";
-import { toFloats } from "../../base/tensor/to-floats.ts";
 import { expectInt, expectOneOf, expectRecord, expectUint8Array, readFields } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../../base/util/errors.ts";
-import { quantizedIn } from "../../files/safetensors/quantization.ts";
-import { readSafetensors, type SafetensorsFile } from "../../files/safetensors/safetensors.ts";
+import { quantizedIn, readSafetensors, type SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import { type AttentionConfig, CONFIG_FIELDS, FUSED_ORDERS } from "../../layers/attention/config.ts";
 import type { AttentionWeights } from "../../layers/attention/weights.ts";
 import { present } from "../families/facts.ts";

@@ -1,6 +1,5 @@
 // The choices of a configuration: variants of attention, and sizes for a number of parameters.
 
-import { expectEven, expectInt, expectOneOf, expectRecord } from "../../base/util/arguments.ts";
 import { ln, pow } from "../../base/util/math.ts";
 import type { AttentionConfig } from "../../layers/attention/config.ts";
 import type { LatentConfig } from "../../layers/latent/config.ts";
@@ -49,33 +48,6 @@ export type Projection =
 export type ProjectionKind = Projection["kind"];
 export const PROJECTION_KINDS: readonly ProjectionKind[] = ["mha", "gqa", "mqa", "mla"];
 
-/** Throws unless a value is a variant of attention for so many heads. */
-export function expectProjection(where: string, name: string, projection: Projection, numHeads: number): void {
-  expectRecord(where, name, projection);
-  expectOneOf(where, `${name}.kind`, projection.kind, PROJECTION_KINDS);
-  if (projection.kind !== "mla") {
-    const { numKvHeads } = projection;
-    expectInt(where, `${name}.numKvHeads`, numKvHeads, 1, numHeads);
-    if (numHeads % numKvHeads !== 0)
-      throw new RangeError(`${where}: ${name}.numKvHeads expected a divisor of ${numHeads} heads, got ${numKvHeads}`);
-    return;
-  }
-  for (const size of ["kvLoraRank", "nopeDim", "valueDim"] as const)
-    expectInt(where, `${name}.${size}`, projection[size]);
-  expectEven(where, `${name}.ropeDim`, projection.ropeDim);
-  if (projection.qLoraRank !== undefined) expectInt(where, `${name}.qLoraRank`, projection.qLoraRank);
-}
-
-/** A variant of attention whose latents have `rank` and `dim` floats at most, and whose heads have `dim` besides. */
-export function narrowed(projection: Projection, dim: number, rank: number = Infinity): Projection {
-  if (projection.kind !== "mla") return projection;
-  const { kind, kvLoraRank, qLoraRank, ropeDim } = projection;
-  return {
-    ...{ kind, kvLoraRank: Math.min(rank, kvLoraRank), ropeDim: Math.min(rank, ropeDim), nopeDim: dim, valueDim: dim },
-    qLoraRank: qLoraRank && dim,
-  };
-}
-
 /** Latents of queries pay from this width on: DeepSeek-V2 has them, the Lite model of 2048 does not. */
 const QUERY_LATENTS_FROM = 4096;
 /** Heads to a group: four as in Llama 3.1 8B, eight as in Llama 3.1 70B. */
@@ -100,7 +72,7 @@ function grouped(numHeads: number, numKvHeads: number): Projection {
 }
 
 /** The variants to try, each with less cache than the one before; those of `kind` alone if it is given. */
-export function projectionsFor(
+function projectionsFor(
   { dModel, numHeads, headDim, numKvHeads }: Heads,
   kind: ProjectionKind | undefined,
 ): readonly [Projection, ...Projection[]] {
@@ -132,7 +104,7 @@ function cachedNumbers(projection: Projection, headDim: number): number {
 }
 
 /** Parameters of a layer's attention. */
-export function attentionParameters({ dModel, numHeads, headDim }: Heads, projection: Projection): number {
+function attentionParameters({ dModel, numHeads, headDim }: Heads, projection: Projection): number {
   const heads: AttentionConfig = { dModel, numHeads, headDim };
   if (projection.kind !== "mla") return countParameters({ ...heads, numKvHeads: projection.numKvHeads }).total;
   const { kvLoraRank, qLoraRank, nopeDim, ropeDim, valueDim } = projection;
@@ -207,7 +179,7 @@ function chooseWidth(parameters: number): Pick<Anchor, "dModel" | "headDim"> {
 }
 
 /** The heads for a budget, as far as they are not given. Those that do not divide what they should are replaced by the nearest. */
-export function chooseHeads(parameters: number, given: Partial<Heads>): Heads {
+function chooseHeads(parameters: number, given: Partial<Heads>): Heads {
   const width = chooseWidth(parameters);
   const { dModel = width.dModel, headDim } = given;
   const wanted = given.numHeads ?? Math.max(1, Math.round(dModel / (headDim ?? width.headDim)));
@@ -230,7 +202,7 @@ function nearestDivisor(wanted: number, of: number): number {
  * Entries of the table of tokens, and whether the head is that table: those that are given, or the largest whose table takes no more
  * than its share of the budget.
  */
-export function chooseVocabulary(
+function chooseVocabulary(
   parameters: number,
   dModel: number,
   given: number | undefined,
@@ -254,7 +226,7 @@ const mlpDimOf = (ideal: number): number => 64 * Math.max(1, Math.round(ideal / 
  * Layers and MLP for what the tables of a budget leave: as many layers of MLPs of 8/3 of the width as come nearest, and then the MLP
  * that comes nearest with so many layers, within 2 and 4 widths.
  */
-export function chooseDepth(rest: number, dModel: number, attention: number): { layers: number; mlpDim: number } {
+function chooseDepth(rest: number, dModel: number, attention: number): { layers: number; mlpDim: number } {
   const norms = 2 * dModel;
   const gated = (dim: number) => 3 * dim * dModel;
   const usual = attention + gated(mlpDimOf((8 / 3) * dModel)) + norms;
@@ -320,6 +292,38 @@ export function planShape(
 }
 
 type Planned = ModelPlan & Pick<Candidate, "parameters">;
+
+/** What candidates are for: a budget, and the sizes that are given. */
+interface Wanted extends Partial<Heads> {
+  readonly parameterBudget: number;
+  readonly seqLen: number;
+  readonly vocabSize?: number | undefined;
+  readonly attention?: ProjectionKind | undefined;
+}
+
+/** Candidates for a budget, in each of the formats with each variant of attention, up to the first one that is fine. */
+export function planCandidates(
+  where: string,
+  wanted: Wanted,
+  formats: { readonly weights: readonly WeightFormat[]; readonly caches: readonly CacheFormat[] },
+  isFine: (candidate: Candidate) => boolean,
+): Candidate[] {
+  const { parameterBudget, seqLen } = wanted;
+  const heads = chooseHeads(parameterBudget, wanted);
+  const { dModel, numHeads, headDim } = heads;
+  const { vocabSize, tied } = chooseVocabulary(parameterBudget, dModel, wanted.vocabSize);
+  const tables = vocabSize * dModel * (tied ? 1 : 2) + dModel;
+  const planned: Candidate[] = [];
+  for (const weights of formats.weights)
+    for (const cache of formats.caches)
+      for (const projection of projectionsFor(heads, wanted.attention)) {
+        if (planned.some(isFine)) return planned;
+        const depth = chooseDepth(parameterBudget - tables, dModel, attentionParameters(heads, projection));
+        const shape = { dModel, numHeads, headDim, ...depth, vocabSize, tied, projection };
+        planned.push(planShape(where, shape, weights, cache, seqLen));
+      }
+  return planned;
+}
 
 /** The config.json of a shape: that of a Llama, or of a DeepSeek-V2 without experts. */
 function configOf(shape: Shape, seqLen: number): Candidate["config"] {

@@ -1,6 +1,15 @@
 // A decoder for a budget of parameters, a length of sequences and a place to run: each choice with its reason.
 
-import { expectEven, expectInt, expectOneOf, readFields } from "../../base/util/arguments.ts";
+import {
+  expectEven,
+  expectFinite,
+  expectInt,
+  expectOneOf,
+  expectRecord,
+  readFields,
+  readList,
+} from "../../base/util/arguments.ts";
+import { describe } from "../../base/util/errors.ts";
 import type { WeightFormat } from "../../layers/linear/formats/format.ts";
 import { WEIGHT_FORMATS } from "../../layers/linear/formats/formats.ts";
 import { CACHE_FORMATS, type CacheFormat } from "../../layers/state/pages.ts";
@@ -8,20 +17,15 @@ import type { ModelPlan } from "../../models/load/plan-model.ts";
 import { LARGEST_MEMORY } from "../../wasm/memory.ts";
 import {
   anchorNear,
-  attentionParameters,
   type Candidate,
-  chooseDepth,
-  chooseHeads,
-  chooseVocabulary,
   PROJECTION_KINDS,
   type Projection,
   type ProjectionKind,
-  planShape,
-  projectionsFor,
+  planCandidates,
   type Shape,
   vocabularyName,
 } from "./choose.ts";
-import { expectRoofline, predictSpeed, type Roofline, type Speed, workOf } from "./roofline.ts";
+import { predictSpeed, type Roofline, type Speed, workOf } from "./roofline.ts";
 
 // Where a model is to run, and what that place allows.
 
@@ -124,6 +128,43 @@ const OPTIONS = [
   ...(["parameterBudget", "seqLen", "target", "roofline", "memory", "attention", "weights", "cache"] as const),
   ...SIZES,
 ] as const;
+
+/** Throws unless the option `roofline` has positive speeds. */
+function expectRoofline(where: string, roofline: Roofline): void {
+  const expectSpeeds = (name: string, given: object, speeds: readonly string[]) => {
+    expectRecord(where, name, given);
+    for (const speed of speeds)
+      expectFinite(where, `${name}.${speed}`, (given as Readonly<Record<string, unknown>>)[speed], true);
+  };
+  const name = "options.roofline";
+  expectSpeeds(name, roofline, ["flops", "bytes"]);
+  const { weights = {}, attention, other } = roofline;
+  if (other !== undefined) {
+    expectRecord(where, `${name}.other`, other);
+    for (const part of ["layer", "pass", "row", "element"] as const)
+      if (expectFinite(where, `${name}.other.${part}`, other[part]) < 0)
+        throw new RangeError(`${where}: ${name}.other.${part} expected a number >= 0, got ${other[part]}`);
+  }
+  if (attention !== undefined) expectSpeeds(`${name}.attention`, attention, ["prompt", "token"]);
+  expectRecord(where, `${name}.weights`, weights);
+  for (const [format, speed] of Object.entries(weights)) {
+    expectOneOf(where, `${name}.weights`, format, WEIGHT_FORMATS);
+    const at = `${name}.weights.${format}`;
+    expectSpeeds(at, speed, ["flops"]);
+    const curve = Array.from(
+      readList(where, `${at}.bytes`, speed.bytes, Infinity, (pair, i) =>
+        Array.from(readList(where, `${at}.bytes[${i}]`, pair, 2), (number, j) =>
+          expectFinite(where, `${at}.bytes[${i}][${j}]`, number, true),
+        ),
+      ),
+    );
+    const isAscending = curve.every((pair, i) => pair.length === 2 && (pair[0] as number) > (curve[i - 1]?.[0] ?? 0));
+    if (curve.length === 0 || !isAscending)
+      throw new RangeError(
+        `${where}: ${at}.bytes expected 1 or more pairs [size, perSecond], ascending, got ${describe(curve)}`,
+      );
+  }
+}
 
 /** A copy of the options, each read once and checked. */
 function readConfigureOptions(where: string, options: ConfigureOptions): ConfigureOptions {
@@ -374,24 +415,15 @@ const CACHES: readonly CacheFormat[] = ["f16", "q8"];
 export function configure(options: ConfigureOptions): Configuration {
   const where = "configure";
   const given = readConfigureOptions(where, options);
-  const { parameterBudget, seqLen, roofline } = given;
-  const heads = chooseHeads(parameterBudget, given);
-  const { dModel } = heads;
-  const { vocabSize, tied } = chooseVocabulary(parameterBudget, dModel, given.vocabSize);
+  const { seqLen, roofline } = given;
   const target = TARGETS[given.target];
   const memoryLimit = given.memory ?? target.memory;
-  const tables = vocabSize * dModel * (tied ? 1 : 2) + dModel;
-  const planned: Candidate[] = [];
   const isFine = (each: Candidate) => each.memory.total <= memoryLimit && cacheShare(each) <= CACHE_SHARE;
-  for (const weights of given.weights ? [given.weights] : target.weights)
-    for (const cache of given.cache ? [given.cache] : CACHES)
-      for (const projection of projectionsFor(heads, given.attention)) {
-        if (planned.some(isFine)) break;
-        const depth = chooseDepth(parameterBudget - tables, dModel, attentionParameters(heads, projection));
-        const { numHeads, headDim } = heads;
-        const shape = { dModel, numHeads, headDim, ...depth, vocabSize, tied, projection };
-        planned.push(planShape(where, shape, weights, cache, seqLen));
-      }
+  const formats = {
+    weights: given.weights ? [given.weights] : target.weights,
+    caches: given.cache ? [given.cache] : CACHES,
+  };
+  const planned = planCandidates(where, given, formats, isFine);
   const chosen = planned.find(isFine) ?? leastBad(planned, memoryLimit);
   const { shape, weights, cache, config, parameters, memory } = chosen;
   const speed = roofline && predictSpeed(workOf(chosen, seqLen), roofline, seqLen);

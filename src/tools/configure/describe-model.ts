@@ -1,11 +1,17 @@
 // What a model costs: its parameters, what it keeps of a sequence, and the linear memory that it takes here.
 
 import { BLOCK, PANEL } from "../../../assembly/layout.ts";
-import { type AllFieldsOf, expectFunction, expectInt, expectSignal, readFields } from "../../base/util/arguments.ts";
+import {
+  type AllFieldsOf,
+  expectFunction,
+  expectInt,
+  expectSignal,
+  type Global,
+  readFields,
+} from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
-import type { Global } from "../../base/util/global.ts";
 import { nearestNames, parseJson } from "../../base/util/strings.ts";
-import { type GgufFile, openGgufParts } from "../../files/gguf/gguf.ts";
+import { type GgufFile, openGgufParts } from "../../files/gguf.ts";
 import { type ModelFiles, type ModelSource, openModelFiles } from "../../files/model-files.ts";
 import type { ModelStore } from "../../files/store.ts";
 import type { WeightFormat } from "../../layers/linear/formats/format.ts";

@@ -6,7 +6,7 @@ import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import { expectModel, type Model, type PackedMlp } from "../../models/blocks/model.ts";
 import { forward } from "../../models/decoder/forward.ts";
 import { createSession } from "../../models/decoder/session.ts";
-import { startStream } from "../diagnostics/stream.ts";
+import { startStream } from "../diagnostics/peak.ts";
 import { type Effort, type Load, type Rate, timeLoads } from "../diagnostics/timing.ts";
 import { stoppedClock } from "./measure.ts";
 

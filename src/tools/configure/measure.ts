@@ -21,11 +21,10 @@ import { expectedTensors } from "../../models/spec/tensors.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import { startPeak } from "../diagnostics/peak.ts";
+import { startPeak, startStream } from "../diagnostics/peak.ts";
 import { createRandom } from "../diagnostics/random.ts";
-import { startStream } from "../diagnostics/stream.ts";
 import { type Clock, type Effort, type Load, timeLoads } from "../diagnostics/timing.ts";
-import { type Candidate, expectProjection, narrowed, type Projection, planShape } from "./choose.ts";
+import { type Candidate, PROJECTION_KINDS, type Projection, planShape } from "./choose.ts";
 import type { Configuration } from "./configure.ts";
 import { predictMs, type Roofline, workOf } from "./roofline.ts";
 
@@ -119,6 +118,16 @@ export interface RooflineOptions {
   readonly headDim?: number;
   /** The variant of attention. Default a key and a value for each head. */
   readonly projection?: Projection;
+}
+
+/** A variant of attention whose latents have `rank` and `dim` floats at most, and whose heads have `dim` besides. */
+function narrowed(projection: Projection, dim: number, rank: number = Infinity): Projection {
+  if (projection.kind !== "mla") return projection;
+  const { kind, kvLoraRank, qLoraRank, ropeDim } = projection;
+  return {
+    ...{ kind, kvLoraRank: Math.min(rank, kvLoraRank), ropeDim: Math.min(rank, ropeDim), nopeDim: dim, valueDim: dim },
+    qLoraRank: qLoraRank && dim,
+  };
 }
 
 /** Memory that no cache of a processor holds. */
@@ -460,6 +469,23 @@ export async function measureLayer(kernels: Kernels, configuration: Configuratio
   } finally {
     owned.release();
   }
+}
+
+/** Throws unless a value is a variant of attention for so many heads. */
+function expectProjection(where: string, name: string, projection: Projection, numHeads: number): void {
+  expectRecord(where, name, projection);
+  expectOneOf(where, `${name}.kind`, projection.kind, PROJECTION_KINDS);
+  if (projection.kind !== "mla") {
+    const { numKvHeads } = projection;
+    expectInt(where, `${name}.numKvHeads`, numKvHeads, 1, numHeads);
+    if (numHeads % numKvHeads !== 0)
+      throw new RangeError(`${where}: ${name}.numKvHeads expected a divisor of ${numHeads} heads, got ${numKvHeads}`);
+    return;
+  }
+  for (const size of ["kvLoraRank", "nopeDim", "valueDim"] as const)
+    expectInt(where, `${name}.${size}`, projection[size]);
+  expectEven(where, `${name}.ropeDim`, projection.ropeDim);
+  if (projection.qLoraRank !== undefined) expectInt(where, `${name}.qLoraRank`, projection.qLoraRank);
 }
 
 /** Checks what a layer is built of: a configuration may have been stored, sent or changed. */

@@ -1,11 +1,9 @@
 // How fast a machine can be at most, and what that makes of a model: the roofline (Williams 2009).
 
 import { PAGE } from "../../../assembly/layout.ts";
-import { expectFinite, expectOneOf, expectRecord, readList } from "../../base/util/arguments.ts";
-import { describe } from "../../base/util/errors.ts";
 import { ln } from "../../base/util/math.ts";
 import { type WeightFormat, wholePanels } from "../../layers/linear/formats/format.ts";
-import { FORMATS, WEIGHT_FORMATS } from "../../layers/linear/formats/formats.ts";
+import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import type { Candidate, Shape } from "./choose.ts";
 
 // What a token costs in a decoder, counted from its layers.
@@ -107,43 +105,6 @@ interface TokenWork {
   readonly pairs: number;
   /** Elements that norms, residuals and activations work on. */
   readonly elements: number;
-}
-
-/** Throws unless the option `roofline` has positive speeds. */
-export function expectRoofline(where: string, roofline: Roofline): void {
-  const expectSpeeds = (name: string, given: object, speeds: readonly string[]) => {
-    expectRecord(where, name, given);
-    for (const speed of speeds)
-      expectFinite(where, `${name}.${speed}`, (given as Readonly<Record<string, unknown>>)[speed], true);
-  };
-  const name = "options.roofline";
-  expectSpeeds(name, roofline, ["flops", "bytes"]);
-  const { weights = {}, attention, other } = roofline;
-  if (other !== undefined) {
-    expectRecord(where, `${name}.other`, other);
-    for (const part of ["layer", "pass", "row", "element"] as const)
-      if (expectFinite(where, `${name}.other.${part}`, other[part]) < 0)
-        throw new RangeError(`${where}: ${name}.other.${part} expected a number >= 0, got ${other[part]}`);
-  }
-  if (attention !== undefined) expectSpeeds(`${name}.attention`, attention, ["prompt", "token"]);
-  expectRecord(where, `${name}.weights`, weights);
-  for (const [format, speed] of Object.entries(weights)) {
-    expectOneOf(where, `${name}.weights`, format, WEIGHT_FORMATS);
-    const at = `${name}.weights.${format}`;
-    expectSpeeds(at, speed, ["flops"]);
-    const curve = Array.from(
-      readList(where, `${at}.bytes`, speed.bytes, Infinity, (pair, i) =>
-        Array.from(readList(where, `${at}.bytes[${i}]`, pair, 2), (number, j) =>
-          expectFinite(where, `${at}.bytes[${i}][${j}]`, number, true),
-        ),
-      ),
-    );
-    const isAscending = curve.every((pair, i) => pair.length === 2 && (pair[0] as number) > (curve[i - 1]?.[0] ?? 0));
-    if (curve.length === 0 || !isAscending)
-      throw new RangeError(
-        `${where}: ${at}.bytes expected 1 or more pairs [size, perSecond], ascending, got ${describe(curve)}`,
-      );
-  }
 }
 
 const NOTHING: OtherCosts = { layer: 0, pass: 0, row: 0, element: 0 };

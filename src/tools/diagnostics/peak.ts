@@ -1,5 +1,5 @@
-// A module with one function, assembled here byte by byte, which measures the peak rate of a core in the same engine
-// and with the same instructions as the kernels.
+// What an engine can do at most, by modules of one function that are assembled here byte by byte: the peak rate of a core with the
+// instructions of the kernels, and how fast it reads memory.
 
 import { leb } from "../../base/util/bytes.ts";
 import type { Load } from "./timing.ts";
@@ -42,7 +42,7 @@ export function peakModule(fused: boolean): Uint8Array<ArrayBuffer> {
 }
 
 /** A module that exports one function. `type` is its parameters and results, each after their number. */
-export function moduleBytes(
+function moduleBytes(
   name: string,
   type: readonly number[],
   memory: readonly number[],
@@ -60,12 +60,12 @@ export function moduleBytes(
 }
 
 /** The exports of a module, compiled here and now. */
-export function startModule(bytes: Uint8Array<ArrayBuffer>): WebAssembly.Exports {
+function startModule(bytes: Uint8Array<ArrayBuffer>): WebAssembly.Exports {
   return new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports;
 }
 
 /** A section of a module. */
-export function section(id: number, content: readonly number[]): number[] {
+function section(id: number, content: readonly number[]): number[] {
   return [id, ...leb(content.length), ...content];
 }
 
@@ -89,4 +89,55 @@ export function allowsWasm(): boolean {
   } catch {
     return false;
   }
+}
+
+// How fast a core reads memory.
+
+const WASM_PAGE = 2 ** 16;
+/** The most bytes of its memory: more than any cache holds. */
+const MOST_BYTES = 2 ** 28;
+/** Independent sums, and the bytes that a round reads. */
+const STREAMS = 4;
+const ROUND_BYTES = 16 * STREAMS;
+
+/** Parameters and locals of the function: where the unread bytes end, whether they are written first, then the sums. */
+const [END, WRITE, SUM] = [0, 1, 2];
+
+const LOAD = (offset: number) => [0xfd, 0x00, 4, ...leb(offset)];
+const XOR = [0xfd, 0x51];
+const FIRST_WORD = [0xfd, 0x1b, 0];
+const FILL = [0xfc, 0x0b, 0];
+
+/** A module with `stream(end, write)`: reads the bytes before `end`, a multiple of 64, from the last to the first. */
+function streamModule(pages: number): Uint8Array<ArrayBuffer> {
+  const sums = Array.from({ length: STREAMS }, (_, i) => SUM + i);
+  const body = [
+    ...[1, STREAMS, V128],
+    ...[...get(WRITE), 0x04, 0x40, 0x41, 0, 0x41, 1, ...get(END), ...FILL, 0x0b], // if WRITE: ones up to END
+    ...[0x03, 0x40], // loop
+    ...[...get(END), 0x41, ROUND_BYTES | 0x80, 0, 0x6b, 0x21, END], // end - ROUND_BYTES, a signed LEB128
+    ...sums.flatMap((sum, i) => [...get(sum), ...get(END), ...LOAD(16 * i), ...XOR, 0x21, sum]),
+    ...[...get(END), 0x0d, 0], // again unless 0
+    0x0b,
+    ...get(SUM),
+    ...sums.slice(1).flatMap((sum) => [...get(sum), ...XOR]),
+    ...[...FIRST_WORD, 0x0b],
+  ];
+  return moduleBytes("stream", [2, I32, I32, 1, I32], section(5, [1, 0, ...leb(pages)]), body);
+}
+
+/** Reads `bytes` once per run; if they are more than 256 MB, those several times. */
+export function startStream(bytes: number): Load {
+  const size = Math.min(MOST_BYTES, ROUND_BYTES * Math.ceil(bytes / ROUND_BYTES));
+  const exports = startModule(streamModule(Math.ceil(size / WASM_PAGE)));
+  const stream = exports.stream as (end: number, write: number) => number;
+  // Pages that were never written are one page of zeros for the system, which stays in the nearest cache.
+  stream(size, 1);
+  return {
+    flops: bytes,
+    run() {
+      for (let left = bytes; left > 0; left -= size)
+        stream(Math.min(size, ROUND_BYTES * Math.ceil(left / ROUND_BYTES)), 0);
+    },
+  };
 }

@@ -4,7 +4,7 @@ import type { Tensor } from "../../base/tensor/tensor.ts";
 import { exp } from "../../base/util/math.ts";
 import type { scaledDotProductAttention } from "../../layers/api/sdpa.ts";
 import { packedFloats, panelsOf } from "../../layers/linear/formats/format.ts";
-import { type F32Ptr, LINEAR_SHAPE_BYTES, storeLinearShape } from "../../wasm/abi.ts";
+import { type F32Ptr, LinearShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { type Deviation, DeviationSum } from "./quantize-report.ts";
@@ -90,7 +90,7 @@ export function createLinearWork(kernels: Kernels, m: number, n: number, k: numb
     bias: layout.floats(n),
     // Rows of w while they are packed, then y.
     y: layout.floats(Math.max(m, k) * n),
-    shape: layout.take(LINEAR_SHAPE_BYTES),
+    shape: layout.take(LinearShape.bytes),
   };
   const base = memory.allocate("projection", layout.bytes);
   const at = (part: keyof typeof place): F32Ptr => pointer.f32(base + place[part]);
@@ -100,7 +100,7 @@ export function createLinearWork(kernels: Kernels, m: number, n: number, k: numb
   table.pack_rows_f32(at("w"), at("y"), n, k, 0, panelsOf(n));
   const shape = pointer.linearShape(base + place.shape);
   const integers = { bf16: 0, block: 0, mode: 0, zero: 0 };
-  storeLinearShape(memory.view(), shape, { panels: panelsOf(n), k, outStride: n, xStride: k, ...integers });
+  LinearShape.store(memory.view(), shape, { panels: panelsOf(n), k, outStride: n, xStride: k, ...integers });
   return {
     name: "linear",
     shape: `[${m}, ${k}] x [${k}, ${n}]`,

@@ -9,7 +9,7 @@ import { readIds, type TokenIds } from "../../models/decoder/forward.ts";
 import { makeSession, type Session } from "../../models/decoder/session.ts";
 import { mostTokens } from "../../models/spec/spec.ts";
 import { copyingScores, writtenFor } from "./circuits.ts";
-import { addQuery, type HeadKind, type Look, lookOf, MOST_TOKENS, type ScoreSum } from "./detectors.ts";
+import { addQuery, type HeadKind, lookOf, MOST_TOKENS, type ScoreSum } from "./detectors.ts";
 import { forwardWith } from "./forward-with.ts";
 import { unembed } from "./logits.ts";
 import { kvHeadOf } from "./read-weights.ts";
@@ -33,6 +33,9 @@ export const KIND_ORDER: readonly string[] = [
 ];
 
 // What detectors look for, and the texts in which they do.
+
+/** Writes where the token at i looks. */
+type Look = ReturnType<typeof lookOf>;
 
 /** A kind of heads: one of `detectionPattern`, or what gives the pattern [tokens, tokens] of a text. */
 export type HeadDetector = HeadKind | ((tokens: readonly number[]) => Tensor);

@@ -60,7 +60,7 @@ export function detectionPattern(kind: HeadKind, tokens: readonly unknown[]): Te
 }
 
 /** Writes where the token at i looks: the first i + 1 floats of a row. */
-export type Look = (i: number, row: Float32Array) => void;
+type Look = (i: number, row: Float32Array) => void;
 
 /** The rows of `detectionPattern`, for the argument `name` and a text that was checked. */
 export function lookOf(where: string, name: string, kind: HeadKind, ids: readonly unknown[]): Look {

@@ -3,12 +3,8 @@
 import { createFloats, expectTensor, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectInt, readFields, readList } from "../../base/util/arguments.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
-import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { finish, type Steps } from "../../base/util/steps.ts";
-import { expectPages } from "../../layers/attention/kv-state.ts";
-import type { Measure } from "../../layers/attention/segment.ts";
 import { stepFlopsOf } from "../../layers/pass/slices.ts";
-import { expectStatistics, type MeasuredCall, measureCalls } from "../../layers/pass/statistics.ts";
 import { expectModel, type LoadedModel, type PackedBlock } from "../../models/blocks/model.ts";
 import {
   checkModelCall,
@@ -16,7 +12,6 @@ import {
   commitCalls,
   type ForwardOptions,
   type ForwardResult,
-  type ModelCall,
   type ModelTap,
   type PassSettings,
   readIds,
@@ -24,15 +19,9 @@ import {
   type TokenIds,
 } from "../../models/decoder/forward.ts";
 import { expectSession, type Session } from "../../models/decoder/session.ts";
+import type { Kernels } from "../../wasm/kernels.ts";
 import { checkEdit, checkSite, type Edit, MOST_SITES, readLayers, SITE_FIELDS, type Site } from "./sites.ts";
-import {
-  type AttentionStatistics,
-  checkWanted,
-  STATISTICS_OPTIONS,
-  type StatisticsOptions,
-  statisticsOf,
-} from "./statistics.ts";
-import { viewOf } from "./views.ts";
+import { type AttentionStatistics, type LayerStatisticsOptions, measureLayers } from "./statistics.ts";
 
 /**
  * What a pass computed inside, at every site: what `explainScore`, `logitAttrs`, `logitLens` and `decomposeResid` read. It holds
@@ -132,45 +121,6 @@ export function rowAt({ model, rows }: CapturedRun, at: RunSite, layer: number, 
   return data.subarray(token * width, (token + 1) * width);
 }
 
-// Statistics of attention in the layers of a decoder.
-
-/** What `forwardWith` measures of attention. */
-export interface LayerStatisticsOptions extends StatisticsOptions {
-  /** Layers, each once. Default all. */
-  readonly layers?: readonly number[] | undefined;
-}
-
-const NAME = "options.statistics";
-
-/** Runs the pass of a call with what measures its layers, and returns what was measured: nothing unless options are given. */
-function measureLayers(
-  where: string,
-  { session, past, ids }: ModelCall,
-  options: LayerStatisticsOptions | undefined,
-  run: (measures: PassSettings["measures"]) => void,
-): AttentionStatistics[] {
-  if (options === undefined) return [];
-  const { kernels, spec, weights } = session.model;
-  const { layers: list, ...given } = readFields(where, NAME, options, ["layers", ...STATISTICS_OPTIONS]);
-  const wanted = checkWanted(where, NAME, given);
-  const layers =
-    list === undefined ? [...spec.blocks.keys()] : readLayers(where, `${NAME}.layers`, list, session.model);
-  if (session.source)
-    throw new RangeError(`${where}: ${NAME} expected a session of a decoder alone, got one of a model with two halves`);
-  expectStatistics(where, kernels);
-  const calls = layers.map((layer): MeasuredCall => {
-    const { attention } = weights.blocks[layer] as PackedBlock;
-    const { pages } = expectPages(where, session.stateOf(layer));
-    const target = { batch: 1, numHeads: attention.config.numHeads, qLen: ids.length, kvLen: past + ids.length };
-    const layout = viewOf(attention).measuredPages(attention, pages.layout);
-    return { target, tokens: Math.min(ids.length, CHUNK_ROWS), rules: attention.config, layout };
-  });
-  const measured = measureCalls(where, kernels, calls, wanted, (measures) =>
-    run(new Map(layers.map((layer, i) => [layer, measures[i] as Measure]))),
-  );
-  return measured.map((one) => statisticsOf(one, true));
-}
-
 /** Options of `forwardWith`. */
 export interface ForwardWithOptions extends ForwardOptions {
   /** What to change, in this order where several are at one site. Default nothing. */
@@ -249,9 +199,30 @@ export function* forwardWithSteps(
   });
   const { result, sink } = collectLogits(where, call, top);
 
-  const { memory } = model.kernels;
-  const tap: ModelTap = (layer, site, { at, stride }, runs) => {
-    const isHere = (each: Site) => each.at === site && each.layer === layer;
+  const maps = new Map(layers.map((layer, i) => [layer, (patterns[i] as Tensor).data]));
+  const isSeen = edits.length + captures.length > 0;
+  const slices = sliced ? { stepFlops: stepFlopsOf(model.kernels), ownScratch: true } : {};
+  const pass = (measures?: PassSettings["measures"]) =>
+    runModel(where, model, [call], sink, {
+      ...{ ...slices, measures },
+      ...(isSeen && { tap: createTap(model.kernels, edits, captures, captured) }),
+      ...(maps.size > 0 && { maps }),
+    });
+  if (given.statistics === undefined) yield* pass();
+  const statistics = measureLayers(where, call, given.statistics, (measures) => finish(pass(measures)));
+  commitCalls([call]);
+  return { ...result, captured, patterns, statistics };
+}
+
+/** What edits rows of a pass, then copies those of `captures` to `captured`. */
+function createTap(
+  { memory }: Kernels,
+  edits: readonly ReturnType<typeof checkEdit>[],
+  captures: readonly ReturnType<typeof checkSite>[],
+  captured: readonly Tensor[],
+): ModelTap {
+  return (layer, site, { at, stride }, runs) => {
+    const isHere = (each: ReturnType<typeof checkSite>) => each.at === site && each.layer === layer;
     const [editsHere, capturesHere] = [edits.filter(isHere), captures.filter(isHere)];
     if (editsHere.length + capturesHere.length === 0) return;
     for (const { begin, end, at: first } of runs)
@@ -266,19 +237,6 @@ export function* forwardWithSteps(
         }
       }
   };
-  const maps = new Map(layers.map((layer, i) => [layer, (patterns[i] as Tensor).data]));
-  const isSeen = edits.length + captures.length > 0;
-  const slices = sliced ? { stepFlops: stepFlopsOf(model.kernels), ownScratch: true } : {};
-  const pass = (measures?: PassSettings["measures"]) =>
-    runModel(where, model, [call], sink, {
-      ...{ ...slices, measures },
-      ...(isSeen && { tap }),
-      ...(maps.size > 0 && { maps }),
-    });
-  if (given.statistics === undefined) yield* pass();
-  const statistics = measureLayers(where, call, given.statistics, (measures) => finish(pass(measures)));
-  commitCalls([call]);
-  return { ...result, captured, patterns, statistics };
 }
 
 /**

@@ -1,4 +1,5 @@
-// Which sites and paths of a model carry the difference between two texts.
+// Which sites and paths of a model carry the difference between two texts: rows of one run are patched into another, and logits
+// compared.
 
 import type { Tensor } from "../../base/tensor/tensor.ts";
 import { expectFlag, expectOneOf, LARGEST_INT, readFields, readList } from "../../base/util/arguments.ts";
@@ -8,8 +9,6 @@ import { readIds, type TokenIds } from "../../models/decoder/forward.ts";
 import { createSession, type SessionOptions } from "../../models/decoder/session.ts";
 import { forwardWithSteps, passCost } from "./forward-with.ts";
 import { checkSite, type Edit, listSites, MOST_SITES, readTokens, SITE_FIELDS, type Site } from "./sites.ts";
-
-// Which sites of a model carry the difference between two texts: rows of one run patched into another, and logits compared.
 
 /** What `patchSites` and `patchPaths` are asked. */
 export interface PatchRequest {

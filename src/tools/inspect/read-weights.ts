@@ -8,7 +8,7 @@ import type { CheckedConfig } from "../../layers/attention/config.ts";
 import type { PackedLinear } from "../../layers/linear/formats/format.ts";
 import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { embedRows } from "../../models/blocks/rows.ts";
-import { EMBED_SHAPE_BYTES } from "../../wasm/abi.ts";
+import { EmbedShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 
@@ -39,7 +39,7 @@ export function* weightRows(
   const { memory } = kernels;
   const most = Math.min(end - begin, Math.max(1, Math.floor(READ_FLOATS / k)));
   const layout = new Layout();
-  const places = { shape: layout.take(EMBED_SHAPE_BYTES), ids: layout.floats(most), rows: layout.floats(most * k) };
+  const places = { shape: layout.take(EmbedShape.bytes), ids: layout.floats(most), rows: layout.floats(most * k) };
   for (const [from, to] of chunksOf(end - begin, most)) {
     const count = to - from;
     const first = begin + from;

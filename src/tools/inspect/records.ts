@@ -3,9 +3,11 @@
 
 import { STAMP } from "../../../assembly/stamp.ts";
 import { expectFlag, expectInt, expectOneOf, expectRecord, readFields, wrongValue } from "../../base/util/arguments.ts";
-import { joinBytes } from "../../base/util/bytes.ts";
+import { decodeBase64, joinBytes, toHex } from "../../base/util/bytes.ts";
 import { decodeCbor, encodeParts } from "../../base/util/cbor.ts";
 import { describe } from "../../base/util/errors.ts";
+import { chunksOf } from "../../base/util/rows.ts";
+import { sha256 } from "../../base/util/sha256.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
 import type { TokenIds } from "../../models/decoder/forward.ts";
@@ -347,7 +349,7 @@ async function identify(model: Model): Promise<Pick<InspectionRecord, "model" | 
 }
 
 /** Checks a record, but for its request, which the inspection checks. */
-export function checkRecord<Name extends InspectionName>(
+function checkRecord<Name extends InspectionName>(
   where: string,
   name: string,
   record: InspectionRecord<Name>,
@@ -375,3 +377,107 @@ function expectDigest(where: string, name: string, value: unknown): string {
   if (typeof value === "string" && /^[0-9a-f]{64}$/.test(value)) return value;
   throw wrongValue(where, name, "64 hexadecimal digits", value, "string");
 }
+
+// Records as text for addresses: base64url of CBOR and of a checksum. It is not compressed: deflate saves nothing
+// where ids or floats fill the text, a third of a list of edits that are alike, and is not at hand in every runtime without waiting.
+
+/** Characters of the longest text. */
+const MOST_CHARACTERS = 2 ** 24;
+/** Bytes of SHA-256 behind a record, by which text that was cut or mistyped is known. */
+const CHECKSUM = 4;
+
+/**
+ * A record as text of letters, digits, "-" and "_", for the part of an address behind #. Floats keep their bits, at five
+ * characters and a third each: a patch from another text is shorter by that text's ids (`patchSites`) than by captured rows.
+ * @throws TypeError or RangeError naming the argument, also for a record of more than 2^24 characters.
+ * @example
+ * import { encodeRecord, type InspectionRecord } from "headwise/inspect";
+ * const record: InspectionRecord = {
+ *   ...{ version: 1, model: "0a".repeat(32), formats: "f32", kernels: { build: "simd", fused: false, stamp: 7 } },
+ *   ...{ inspect: "forward", request: { ids: [3, 1, 4] }, results: "0b".repeat(32) },
+ * };
+ * console.log(encodeRecord(record).length); // 142
+ */
+export function encodeRecord(record: InspectionRecord): string {
+  const where = "encodeRecord";
+  const { version, model, formats, kernels, inspect, request, results } = checkRecord(where, "record", record);
+  const { build, fused, stamp } = kernels;
+  const list = [version, fromHex(model), formats, build, fused, stamp, inspect, request, fromHex(results)];
+  const bytes = joinBytes([...encodeParts(where, "record", list)]);
+  const text = encodeBase64(joinBytes([bytes, sha256(bytes).subarray(0, CHECKSUM)]));
+  if (text.length > MOST_CHARACTERS)
+    throw new RangeError(`${where}: record expected at most ${MOST_CHARACTERS} characters of text, got ${text.length}`);
+  return asUrl(text);
+}
+
+/**
+ * The record that `encodeRecord` made a text of. Nothing is run, and no more memory is taken than a small multiple of the text; what
+ * the record asks for is checked by `replay`.
+ * @throws TypeError or RangeError naming the argument, for any other text.
+ * @example
+ * import { decodeRecord } from "headwise/inspect";
+ * try {
+ *   decodeRecord("iAHYQFgg");
+ * } catch (error) {
+ *   console.log((error as Error).message); // decodeRecord: text expected what encodeRecord gives, got one that was cut or changed
+ * }
+ */
+export function decodeRecord(text: string): AnyRecord {
+  const where = "decodeRecord";
+  const bytes = checkText(where, text);
+  const [body, checksum] = [bytes.subarray(0, -CHECKSUM), bytes.subarray(-CHECKSUM)];
+  if (
+    sha256(body)
+      .subarray(0, CHECKSUM)
+      .some((byte, i) => byte !== checksum[i])
+  )
+    throw damaged(where);
+  const list = decodeCbor(where, "text", body);
+  if (!Array.isArray(list) || list.length !== PARTS)
+    throw new RangeError(`${where}: text expected a record of ${PARTS} parts, got ${describe(list)}`);
+  const [version, model, formats, build, fused, stamp, inspect, request, results] = list;
+  const record = {
+    ...{ version, model: hexOf(model), formats, kernels: { build, fused, stamp } },
+    ...{ inspect, request, results: hexOf(results) },
+  };
+  return checkRecord(where, "record", record as InspectionRecord) as AnyRecord;
+}
+
+/** Parts of a record. */
+const PARTS = 9;
+
+/** The digits of a digest; what is none stays as it is, to be refused by name. */
+const hexOf = (value: unknown) => (value instanceof Uint8Array ? toHex(value) : value);
+
+/** The bytes of a text, of which each has one text only. */
+function checkText(where: string, text: string): Uint8Array {
+  if (typeof text !== "string") throw new TypeError(`${where}: text expected a string, got ${describe(text)}`);
+  if (text.length > MOST_CHARACTERS)
+    throw new RangeError(`${where}: text expected at most ${MOST_CHARACTERS} characters, got ${text.length}`);
+  if (text.includes("#"))
+    throw new RangeError(`${where}: text expected the part of the link behind #, got ${describe(text)}`);
+  if (!/^[\w-]*$/.test(text)) throw new RangeError(`${where}: text expected base64url, got ${describe(text)}`);
+  // Of four characters, one alone has no byte.
+  if (text.length % 4 === 1) throw damaged(where);
+  const bytes = decodeBase64(text.replaceAll("-", "+").replaceAll("_", "/"));
+  if (asUrl(encodeBase64(bytes)) !== text) throw damaged(where);
+  return bytes;
+}
+
+const damaged = (where: string) =>
+  new RangeError(`${where}: text expected what encodeRecord gives, got one that was cut or changed`);
+
+const asUrl = (base64: string) => base64.replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+
+/** Base64 of bytes. */
+function encodeBase64(bytes: Uint8Array): string {
+  // In pieces: a call takes as many arguments as the stack has room for.
+  const text = Array.from(chunksOf(bytes.length, 4096), ([begin, end]) =>
+    String.fromCharCode(...bytes.subarray(begin, end)),
+  );
+  return btoa(text.join(""));
+}
+
+/** The bytes of hexadecimal digits. */
+const fromHex = (digits: string): Uint8Array =>
+  Uint8Array.from({ length: digits.length / 2 }, (_, i) => Number.parseInt(digits.slice(2 * i, 2 * i + 2), 16));

@@ -10,8 +10,6 @@ import type { LayerSite } from "../../models/blocks/rows.ts";
 import type { BlockSpec } from "../../models/spec/spec.ts";
 import { viewOf } from "./views.ts";
 
-// Where a decoder's rows can be captured and edited.
-
 /**
  * A place in the forward pass, by the names of TransformerLens. Each holds a row for every token:
  *

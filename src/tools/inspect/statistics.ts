@@ -1,4 +1,4 @@
-// Statistics of attention without its maps, of a layer or of given queries, keys and values: options, checks and results.
+// Statistics of attention without its maps, of a layer, of the layers of a decoder, or of given queries, keys and values.
 
 import type { Tensor } from "../../base/tensor/tensor.ts";
 import { expectFlag, expectInt, readFields } from "../../base/util/arguments.ts";
@@ -6,6 +6,7 @@ import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { finish } from "../../base/util/steps.ts";
 import { CHUNK_TOKENS, readHeads, runHeads, type SdpaOptions, type SdpaResult } from "../../layers/api/sdpa.ts";
 import type { Attention } from "../../layers/attention/attention.ts";
+import { expectPages } from "../../layers/attention/kv-state.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import { ATTEND_OPTIONS, type AttendOptions, checkGiven, commit, readCall } from "../../layers/pass/call.ts";
 import { forward } from "../../layers/pass/forward.ts";
@@ -13,11 +14,15 @@ import {
   expectStatistics,
   type IntTensor,
   type Measured,
+  type MeasuredCall,
   measureCalls,
   type Wanted,
 } from "../../layers/pass/statistics.ts";
-import { createPageLayout } from "../../layers/state/pages.ts";
+import { layoutOf } from "../../layers/state/kv-cache.ts";
+import type { PackedBlock } from "../../models/blocks/model.ts";
+import type { ModelCall, PassSettings } from "../../models/decoder/forward.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
+import { readLayers } from "./sites.ts";
 import { viewOf } from "./views.ts";
 
 /** What to measure of attention, besides what is measured anyway. */
@@ -68,10 +73,10 @@ export interface AttentionStatistics {
 const MOST_KEYS = 1024;
 const FAR = 2 ** 30;
 
-export const STATISTICS_OPTIONS = ["topK", "first", "last", "received"] as const;
+const STATISTICS_OPTIONS = ["topK", "first", "last", "received"] as const;
 
 /** Checks what to measure, which was read. */
-export function checkWanted(where: string, name: string, given: StatisticsOptions): Wanted {
+function checkWanted(where: string, name: string, given: StatisticsOptions): Wanted {
   return {
     topK: expectInt(where, `${name}.topK`, given.topK ?? 1, 1, MOST_KEYS),
     first: expectInt(where, `${name}.first`, given.first ?? 0, 0, FAR),
@@ -81,11 +86,50 @@ export function checkWanted(where: string, name: string, given: StatisticsOption
 }
 
 /** The statistics of a call, without the dimension of the batch if it is one sequence. */
-export function statisticsOf(measured: Measured, single: boolean): AttentionStatistics {
+function statisticsOf(measured: Measured, single: boolean): AttentionStatistics {
   const shaped = Object.entries(measured).map(([name, tensor]) => {
     return [name, tensor && { ...tensor, shape: tensor.shape.slice(single ? 1 : 0) }];
   });
   return Object.fromEntries(shaped) as AttentionStatistics;
+}
+
+// Statistics of attention in the layers of a decoder.
+
+/** What `forwardWith` measures of attention. */
+export interface LayerStatisticsOptions extends StatisticsOptions {
+  /** Layers, each once. Default all. */
+  readonly layers?: readonly number[] | undefined;
+}
+
+const NAME = "options.statistics";
+
+/** Runs the pass of a call of a decoder with what measures its layers, and returns what was measured: nothing unless options are given. */
+export function measureLayers(
+  where: string,
+  { session, past, ids }: ModelCall,
+  options: LayerStatisticsOptions | undefined,
+  run: (measures: PassSettings["measures"]) => void,
+): AttentionStatistics[] {
+  if (options === undefined) return [];
+  const { kernels, spec, weights } = session.model;
+  const { layers: list, ...given } = readFields(where, NAME, options, ["layers", ...STATISTICS_OPTIONS]);
+  const wanted = checkWanted(where, NAME, given);
+  const layers =
+    list === undefined ? [...spec.blocks.keys()] : readLayers(where, `${NAME}.layers`, list, session.model);
+  if (session.source)
+    throw new RangeError(`${where}: ${NAME} expected a session of a decoder alone, got one of a model with two halves`);
+  expectStatistics(where, kernels);
+  const calls = layers.map((layer): MeasuredCall => {
+    const { attention } = weights.blocks[layer] as PackedBlock;
+    const { cache } = expectPages(where, session.stateOf(layer));
+    const target = { batch: 1, numHeads: attention.config.numHeads, qLen: ids.length, kvLen: past + ids.length };
+    const layout = viewOf(attention).measuredPages(attention, layoutOf(cache, attention.pageShape));
+    return { target, tokens: Math.min(ids.length, CHUNK_ROWS), rules: attention.config, layout };
+  });
+  const measured = measureCalls(where, kernels, calls, wanted, (measures) =>
+    run(new Map(layers.map((layer, i) => [layer, measures[i] as Measure]))),
+  );
+  return measured.map((one) => statisticsOf(one, true));
 }
 
 /**
@@ -122,7 +166,7 @@ export function attendWithStatistics(
   const { kernels, config, pageShape } = attention;
   expectStatistics(where, kernels);
   const { target, cache } = call;
-  const layout = viewOf(attention).measuredPages(attention, cache?.pages.layout ?? createPageLayout(pageShape));
+  const layout = viewOf(attention).measuredPages(attention, layoutOf(cache, pageShape));
   const measuredCall = { target, tokens: Math.min(target.qLen, CHUNK_ROWS), rules: config, layout };
   let y = call.given;
   const [all] = measureCalls(where, kernels, [measuredCall], measured, ([measure]) => {
@@ -165,7 +209,7 @@ export function scaledDotProductAttentionWithStatistics(
   expectStatistics(where, kernels);
   const { target, rules, sizes, cache } = call;
   const shape = { numKvHeads: sizes.keys.heads, headDim: sizes.keys.dim, valueDim: sizes.values.dim };
-  const layout = cache?.pages.layout ?? createPageLayout(shape);
+  const layout = layoutOf(cache, shape);
   const tokens = Math.min(target.qLen, CHUNK_TOKENS);
   let result: SdpaResult | undefined;
   const [all] = measureCalls(where, kernels, [{ target, tokens, rules, layout }], measured, ([measure]) => {

@@ -7,7 +7,7 @@ import type { Attention } from "../../layers/attention/attention.ts";
 import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { type AttendOptions, checkPass, expectAttention, readCall } from "../../layers/pass/call.ts";
 import { expectModel, type Model, type PackedBlock } from "../../models/blocks/model.ts";
-import type { Formula, StageName } from "./head-view.ts";
+import { STAGES, type StageName } from "./stages.ts";
 import { viewOf } from "./views.ts";
 
 /** Options of `traceAttention`: those of `attend` that do not concern a cache, padding or where y is written. */
@@ -76,13 +76,14 @@ export function traceAttention(
   const view = viewOf(layer);
   const call = checkPass(where, layer, view.passes, given);
   const lead = given.options.batch === undefined ? [] : [call.batch];
-  const formulas = view.formulas(layer, call);
-  return Array.from(view.stages(layer, call), ([name, tensors]): AttentionStage => {
+  const { formulas, stages } = STAGES[layer.kind] as (typeof STAGES)[string];
+  const texts = formulas(layer, call);
+  return Array.from(stages(layer, call), ([name, tensors]): AttentionStage => {
     const batched = Object.entries(tensors).map(([letter, { data, shape }]) => [
       letter,
       { data, shape: [...lead, ...shape] },
     ]);
-    return { name, ...(formulas[name] as Formula), tensors: Object.fromEntries(batched) };
+    return { name, ...(texts[name] as NonNullable<(typeof texts)[StageName]>), tensors: Object.fromEntries(batched) };
   });
 }
 

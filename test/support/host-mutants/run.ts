@@ -33,7 +33,7 @@ const TESTS: Readonly<Record<string, readonly string[]>> = {
   "models/spec/read-gguf.ts": GGUF,
   "models/weights/gguf-layer.ts": GGUF,
   "models/weights/gguf-latent.ts": GGUF,
-  "text/gguf": ["unit/text/gguf-tokenizer.test.ts", "unit/text/vectors.test.ts"],
+  "text/gguf-tokenizer.ts": ["unit/text/gguf-tokenizer.test.ts", "unit/text/vectors.test.ts"],
 };
 
 /** What the tests of a fault that is expected to survive may take, without it. */

@@ -53,19 +53,19 @@ export const UNSEEN: readonly Unseen[] = [
     reason: "the loop gets so far only if rounding leaves a rest of the sum, or with a weight that is undefined",
   },
   {
-    file: "text/gguf/tokenizer-json.ts",
+    file: "text/gguf-tokenizer.ts",
     from: "...{ continuing_subword_prefix: null, end_of_word_suffix: null, fuse_unk: false, byte_fallback: false },",
     to: "...{ continuing_subword_prefix: null, end_of_word_suffix: null, fuse_unk: false, byte_fallback: true },",
     reason: "vocabularies of this kind have no tokens of bytes to fall back to",
   },
   {
-    file: "text/gguf/tokenizer-json.ts",
+    file: "text/gguf-tokenizer.ts",
     from: '...{ type: "Unigram", unk_id: unknown.id, byte_fallback: false },',
     to: '...{ type: "Unigram", unk_id: unknown.id, byte_fallback: true },',
     reason: "vocabularies of this kind have no tokens of bytes to fall back to",
   },
   {
-    file: "text/gguf/tokenizer-json.ts",
+    file: "text/gguf-tokenizer.ts",
     from: "let squared = 0;",
     to: "let squared = 1;",
     reason: "one more of 2^28",
@@ -113,7 +113,7 @@ export const UNSEEN: readonly Unseen[] = [
     reason: "staging memory is a float larger",
   },
   {
-    file: "text/gguf/tokenizer-json.ts",
+    file: "text/gguf-tokenizer.ts",
     from: 'const metaspace = { type: "Metaspace", replacement: SPACE, prepend_scheme: scheme, split: false };',
     to: 'const metaspace = { type: "Metaspace", replacement: SPACE, prepend_scheme: scheme, split: true };',
     reason: "the library divides no text at spaces, whatever this says",

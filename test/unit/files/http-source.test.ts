@@ -2,11 +2,12 @@
 
 import { createServer } from "node:http";
 import { afterEach, describe, expect, test, vi } from "vitest";
-import { urlSource } from "../../../src/entries/weights.ts";
-import type { RangeFetch } from "../../../src/files/http-source.ts";
+import { type UrlSourceOptions, urlSource } from "../../../src/entries/weights.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { serve, urlOf } from "../../support/range-server.ts";
 import { shortenWaits } from "../../support/short-waits.ts";
+
+type RangeFetch = NonNullable<UrlSourceOptions["fetch"]>;
 
 shortenWaits();
 

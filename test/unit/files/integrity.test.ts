@@ -10,7 +10,7 @@ import type { Kernels } from "../../../src/entries/core.ts";
 import { createStore, HeadwiseError } from "../../../src/entries/models.ts";
 import { loadTokenizer } from "../../../src/entries/text.ts";
 import type { ByteSource } from "../../../src/files/byte-source.ts";
-import { FileChecks } from "../../../src/files/integrity.ts";
+import { FileChecks } from "../../../src/files/model-files.ts";
 import { HeldPieces } from "../../../src/files/read-ahead.ts";
 import { forward } from "../../../src/models/decoder/forward.ts";
 import { createSession } from "../../../src/models/decoder/session.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { CheckedConfig } from "../../../src/layers/attention/config.ts";
-import { rotate } from "../../../src/reference/rope.ts";
+import { rotate } from "../../../src/reference/attend.ts";
 
 describe("rotate", () => {
   /** Angle and length of pair i after rotating (1, 0) at position 1. */

@@ -6,7 +6,7 @@ import type { CheckedConfig } from "../../../src/layers/attention/config.ts";
 import { attendReference, type ReferenceWeights } from "../../../src/reference/attend.ts";
 import { reference } from "../../../src/reference/index.ts";
 import { createRandom, type Random } from "../../../src/tools/diagnostics/random.ts";
-import type { AttentionShape, Plain } from "../../../src/wasm/abi.ts";
+import { type AttentionShape, KERNEL_NAMES, type Plain } from "../../../src/wasm/abi.ts";
 import { floats } from "../../support/harness.ts";
 
 const FAR = Number.POSITIVE_INFINITY;
@@ -52,6 +52,10 @@ const largestDifference = (got: ArrayLike<number>, want: ArrayLike<number>) => {
   expect(got.length).toBe(want.length);
   return Array.from(got).reduce((most, one, i) => Math.max(most, Math.abs(one - want[i]!)), 0);
 };
+
+test("there is a twin for each kernel, and nothing else", () => {
+  expect(Object.keys(reference).sort()).toEqual([...KERNEL_NAMES].sort());
+});
 
 describe("the twins one after the other", () => {
   /** The same layer by the twins: projections in float64, then everything in float32 arrays. */

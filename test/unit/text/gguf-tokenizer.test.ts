@@ -3,7 +3,7 @@
 import { describe, expect, test } from "vitest";
 import { loadTokenizer, readGgufTokenizer } from "../../../src/entries/text.ts";
 import { openGguf } from "../../../src/entries/weights.ts";
-import type { GgufValue } from "../../../src/files/gguf/header.ts";
+import type { GgufValue } from "../../../src/files/gguf.ts";
 import { badFileOf } from "../../support/bad-file.ts";
 import { list, text, u32, writeGguf } from "../../support/gguf-writer.ts";
 import { readTextVectors, toGgufVocabulary } from "../../support/vocabulary.ts";

@@ -1,12 +1,20 @@
 // What the compiler must refuse about kernels. `tsc` checks this file; an unused @ts-expect-error fails it.
 
-import type { AttentionShapePtr, F32Ptr, KernelTable, PagesPtr, Reference, U8Ptr } from "../../../src/wasm/abi.ts";
+import type {
+  AttentionShape,
+  F32Ptr,
+  KernelTable,
+  PagesPtr,
+  Pointer,
+  Reference,
+  U8Ptr,
+} from "../../../src/wasm/abi.ts";
 
 declare const table: KernelTable;
 declare const f32: F32Ptr;
 declare const u8: U8Ptr;
 declare const pages: PagesPtr;
-declare const shape: AttentionShapePtr;
+declare const shape: Pointer<AttentionShape>;
 declare const twins: Reference;
 
 export function calls(): void {

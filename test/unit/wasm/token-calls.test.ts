@@ -2,7 +2,7 @@
 
 import { expect, test } from "vitest";
 import { finish, type Steps } from "../../../src/base/util/steps.ts";
-import { type AttentionShape, NULL, storeAttentionShape } from "../../../src/wasm/abi.ts";
+import { AttentionShape, NULL } from "../../../src/wasm/abi.ts";
 import { pointer } from "../../../src/wasm/memory.ts";
 import { planToken, repeatCalls, type TokenCalls } from "../../../src/wasm/token-calls.ts";
 import { kernelsOf } from "../../support/layers.ts";
@@ -25,7 +25,7 @@ function* stepsAt(position: number, of = (position: number) => position): Steps 
   const none = { slopes: NULL, sinks: NULL, extraKey: NULL, extraValue: NULL, keep: NULL, bias: NULL, lse: NULL };
   const strides = { keepHeadStride: 0, keepRowStride: 0, biasHeadStride: 0, biasRowStride: 0 };
   const placed = { kvLen: position + 1, qStart: position };
-  storeAttentionShape(memory.view(), shape, { ...SHAPE, ...rest, ...none, ...strides, ...placed });
+  AttentionShape.store(memory.view(), shape, { ...SHAPE, ...rest, ...none, ...strides, ...placed });
   table.attention_f32(x, x, pointer.pages(at), x, shape, 0, of(position));
   yield 100 + position;
   table.rms_norm_f32(x, x, x, 4, 4, 1e-5, 0, 1);

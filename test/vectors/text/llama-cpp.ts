@@ -5,7 +5,7 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { readGgufTokenizer } from "../../../src/entries/text.ts";
-import type { GgufValue } from "../../../src/files/gguf/header.ts";
+import type { GgufValue } from "../../../src/files/gguf.ts";
 import { bool, f32, list, type Typed, text, u32, writeGguf } from "../../support/gguf-writer.ts";
 import { readTextVectors, toGgufVocabulary } from "../../support/vocabulary.ts";
 

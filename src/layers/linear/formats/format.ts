@@ -3,7 +3,7 @@
 import { BLOCK, PANEL } from "../../../../assembly/layout.ts";
 import type { CodedDtype, FloatDtype, StoredTensor } from "../../../base/tensor/dtypes.ts";
 import { decodeFloats } from "../../../base/tensor/dtypes.ts";
-import type { F32Ptr, KernelTable, LinearShape, LinearShapePtr, U8Ptr } from "../../../wasm/abi.ts";
+import type { F32Ptr, KernelTable, LinearShape, Pointer, U8Ptr } from "../../../wasm/abi.ts";
 import type { Kernels } from "../../../wasm/kernels.ts";
 import { pointer } from "../../../wasm/memory.ts";
 
@@ -75,7 +75,7 @@ export interface LinearInput {
   /** `mode` of linear_q8: how integers are quantised and multiplied. */
   readonly mode: number;
   /** The shape of a product, and what its kernels work in. */
-  readonly shape: LinearShapePtr;
+  readonly shape: Pointer<LinearShape>;
   readonly work: number;
 }
 

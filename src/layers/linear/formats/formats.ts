@@ -21,7 +21,7 @@ import {
 } from "../../../base/tensor/dtypes.ts";
 import { expectFields, expectFloats, expectOneOf } from "../../../base/util/arguments.ts";
 import { HeadwiseError } from "../../../base/util/errors.ts";
-import { LINEAR_SHAPE_BYTES, NULL } from "../../../wasm/abi.ts";
+import { LinearShape, NULL } from "../../../wasm/abi.ts";
 import { aligned, pointer } from "../../../wasm/memory.ts";
 import {
   type Format,
@@ -206,7 +206,7 @@ export function formatOf({ dtype }: Pick<StoredTensor, "dtype">, quantized: bool
 }
 
 /** Where the part of a projection's scratch begins that its kernels work in, behind its shape. */
-export const LINEAR_WORK_AT: number = /* @__PURE__ */ aligned(LINEAR_SHAPE_BYTES);
+export const LINEAR_WORK_AT: number = /* @__PURE__ */ (() => aligned(LinearShape.bytes))();
 
 /** A matrix and its bias. */
 export interface CheckedLinear {

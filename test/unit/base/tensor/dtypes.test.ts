@@ -1,9 +1,8 @@
 import { expect, test } from "vitest";
-import { BLOCKS, FLOAT_DTYPES, type StoredTensor } from "../../../../src/base/tensor/dtypes.ts";
+import { BLOCKS, FLOAT_DTYPES, type StoredTensor, toFloats } from "../../../../src/base/tensor/dtypes.ts";
 import { expectMatrix, rowsOf } from "../../../../src/base/tensor/matrix.ts";
 import { quantizeTensor } from "../../../../src/base/tensor/quantize.ts";
 import { expectTensor } from "../../../../src/base/tensor/tensor.ts";
-import { toFloats } from "../../../../src/base/tensor/to-floats.ts";
 import {
   openGguf,
   openSafetensors,

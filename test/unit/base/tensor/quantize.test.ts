@@ -3,7 +3,7 @@
 import { expect, test } from "vitest";
 import type { StoredTensor } from "../../../../src/entries/core.ts";
 import { quantizeTensor, toFloats } from "../../../../src/entries/weights.ts";
-import { narrowBf16, narrowF16, widenF16 } from "../../../../src/reference/half.ts";
+import { narrowBf16, narrowF16, widenF16 } from "../../../../src/reference/numbers.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 import { floats } from "../../../support/harness.ts";
 

@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
-import { readFields } from "../../../../src/base/util/arguments.ts";
-import { readOptions } from "../../../../src/base/util/other-names.ts";
+import { readFields, readOptions } from "../../../../src/base/util/arguments.ts";
 import { SESSION_OPTIONS } from "../../../../src/models/decoder/session.ts";
 import { GENERATE_OPTIONS } from "../../../../src/models/generate/generate.ts";
 import { TEXT_OPTIONS } from "../../../../src/text/generate-text.ts";

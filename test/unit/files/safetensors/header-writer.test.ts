@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { toFloats } from "../../../../src/base/tensor/to-floats.ts";
+import { toFloats } from "../../../../src/base/tensor/dtypes.ts";
 import { readSafetensors, writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
 
 test("what is written is read back, aligned, and does not depend on the order it was given in", () => {

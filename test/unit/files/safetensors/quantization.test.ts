@@ -18,7 +18,7 @@ import {
   toFloats,
   writeSafetensors,
 } from "../../../../src/entries/weights.ts";
-import { asBytes } from "../../../../src/files/safetensors/quantization.ts";
+import { asBytes } from "../../../../src/files/safetensors/safetensors.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 import { floats } from "../../../support/harness.ts";
 import { firstDifference, kernelsOf, matrix, randomWeights } from "../../../support/layers.ts";

@@ -1,7 +1,7 @@
 // A model in several files, by its index.
 
 import { expect, test } from "vitest";
-import { toFloats } from "../../../../src/base/tensor/to-floats.ts";
+import { toFloats } from "../../../../src/base/tensor/dtypes.ts";
 import { openSafetensorsIndex, readSafetensorsIndex } from "../../../../src/files/safetensors/model-index.ts";
 import { writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
 import { badFileOf } from "../../../support/bad-file.ts";

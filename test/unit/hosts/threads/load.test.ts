@@ -5,7 +5,7 @@ import { Worker } from "node:worker_threads";
 import { deflateRawSync } from "node:zlib";
 import { afterEach, expect, test, vi } from "vitest";
 import { findHost, type ThreadHost, type ThreadWorker } from "../../../../src/base/platform/workers.ts";
-import { type Limits, loadThreaded, planThreads } from "../../../../src/hosts/threads/load.ts";
+import { type LIMITS, loadThreaded, planThreads } from "../../../../src/hosts/threads/load.ts";
 import { SCRIPT } from "../../../../src/hosts/threads/pool.ts";
 import type { Kernels } from "../../../../src/wasm/kernels.ts";
 import { firstDifference, quantized, threadedBuilds, workerSource } from "../../../support/layers.ts";
@@ -67,7 +67,7 @@ test("threads that cannot be had are warned of once a reason, one thread that is
   }
 });
 
-test.each<[string, () => ThreadWorker, Partial<Limits>, RegExp]>([
+test.each<[string, () => ThreadWorker, Partial<typeof LIMITS>, RegExp]>([
   [
     "refused",
     () => {

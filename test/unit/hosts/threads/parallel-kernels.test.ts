@@ -3,32 +3,23 @@
 
 import { expect, test } from "vitest";
 import { SHARES, shareKernels } from "../../../../src/hosts/threads/parallel-kernels.ts";
-import { KERNEL_NAMES, type ThreadPool, TILES } from "../../../../src/hosts/threads/pool.ts";
+import { type ThreadPool, TILES } from "../../../../src/hosts/threads/pool.ts";
 import { linearShape, type WeightFormat } from "../../../../src/layers/linear/formats/format.ts";
 import { FORMATS, WEIGHT_FORMATS } from "../../../../src/layers/linear/formats/formats.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 
 import {
-  ACTIVATION_SHAPE_BYTES,
-  type ActivationShapePtr,
-  CACHE_SHAPE_BYTES,
-  type I32Ptr,
+  ActivationShape,
+  AttentionShape,
+  CacheShape,
+  FIELDS,
+  KERNEL_NAMES,
   type KernelTable,
-  LINEAR_SHAPE_AT,
-  LINEAR_SHAPE_BYTES,
-  type LinearShape,
-  type LinearShapePtr,
-  NORM_SHAPE_BYTES,
-  type NormShapePtr,
+  LinearShape,
+  NormShape,
   NULL,
-  ROUTE_SHAPE_BYTES,
-  type RouteShapePtr,
-  storeActivationShape,
-  storeAttentionShape,
-  storeCacheShape,
-  storeLinearShape,
-  storeNormShape,
-  storeRouteShape,
+  type Pointer,
+  RouteShape,
 } from "../../../../src/wasm/abi.ts";
 import { LinearMemory, pointer } from "../../../../src/wasm/memory.ts";
 
@@ -42,7 +33,7 @@ interface Noting {
   last(): Tiles | undefined;
   /** The bytes of scratch that each of its threads has. */
   lastOwn(): number;
-  place(shape: LinearShape): LinearShapePtr;
+  place(shape: LinearShape): Pointer<LinearShape>;
   shapeAt(at: number): LinearShape;
 }
 
@@ -59,22 +50,22 @@ function noting(size: number): Noting {
     notedOwn = own;
   };
   const table = Object.fromEntries(KERNEL_NAMES.map((name) => [name, direct])) as unknown as KernelTable;
-  const shapes = memory.allocate("test", LINEAR_SHAPE_BYTES * TILES);
-  const shapeOf = (tile: number) => shapes + LINEAR_SHAPE_BYTES * tile;
+  const shapes = memory.allocate("test", LinearShape.bytes * TILES);
+  const shapeOf = (tile: number) => shapes + LinearShape.bytes * tile;
   const pool = { size, own: () => 64, run, shapeOf } as unknown as ThreadPool;
-  const at = pointer.linearShape(memory.allocate("test", LINEAR_SHAPE_BYTES));
+  const at = pointer.linearShape(memory.allocate("test", LinearShape.bytes));
   return {
     kernels: shareKernels(table, memory, pool),
     memory,
     last: () => noted,
     lastOwn: () => notedOwn,
     place(shape) {
-      storeLinearShape(memory.view(), at, shape);
+      LinearShape.store(memory.view(), at, shape);
       return at;
     },
     shapeAt: (place) =>
       Object.fromEntries(
-        Object.entries(LINEAR_SHAPE_AT).map(([name, offset]) => [name, memory.view().getInt32(place + offset, true)]),
+        FIELDS.LinearShape.map((name, i) => [name, memory.view().getInt32(place + 4 * i, true)]),
       ) as unknown as LinearShape,
   };
 }
@@ -177,7 +168,7 @@ test("the tiles of attention are each row once, the last rows of a causal call f
       ...{ slopes: NULL, sinks: NULL, extraKey: NULL, extraValue: NULL, zeroKey: 0, keep: NULL, keepHeadStride: 0 },
       ...{ keepRowStride: 0, bias: NULL, biasHeadStride: 0, biasRowStride: 0, lse: NULL, formats: 0 },
     };
-    storeAttentionShape(memory.view(), at, shape);
+    AttentionShape.store(memory.view(), at, shape);
     const rows = numKvHeads * group * qLen;
     const [begin, end] = trial % 2 === 0 ? [0, rows] : [random.int(0, rows - 1), rows];
     const p = pointer.f32;
@@ -199,9 +190,9 @@ test("keys are appended in tiles that own whole panels of 8", () => {
   const random = createRandom(3);
   for (let trial = 0; trial < 100; trial++) {
     const { kernels, memory, last } = noting(random.int(2, 16));
-    const at = memory.allocate("test", CACHE_SHAPE_BYTES);
+    const at = memory.allocate("test", CacheShape.bytes);
     const sizes = { numKvHeads: 32, headDim: 128, valueDim: 128 };
-    storeCacheShape(memory.view(), at, { ...sizes, kStride: 0, kHeadStride: 0, vStride: 0, vHeadStride: 0 });
+    CacheShape.store(memory.view(), at, { ...sizes, kStride: 0, kHeadStride: 0, vStride: 0, vHeadStride: 0 });
     const [past, tokens] = [random.int(0, 300), random.int(64, 256)];
     const p = pointer.f32;
     kernels.append_f32(pointer.pages(64), p(64), p(64), pointer.cacheShape(at), past, 0, tokens);
@@ -216,8 +207,8 @@ test("keys are appended in tiles that own whole panels of 8", () => {
 test("rows of a decoder's kernels are each in one tile, with scratch of their own for routes", () => {
   const { kernels, memory, last, lastOwn } = noting(4);
   const { f32 } = pointer;
-  const i32 = (at: number) => at as I32Ptr;
-  const at = memory.allocate("test", Math.max(ROUTE_SHAPE_BYTES, NORM_SHAPE_BYTES, ACTIVATION_SHAPE_BYTES));
+  const i32 = (at: number) => at as Pointer<Int32Array>;
+  const at = memory.allocate("test", Math.max(RouteShape.bytes, NormShape.bytes, ActivationShape.bytes));
   const view = memory.view();
   const rows = 4096;
   const covered = () => {
@@ -226,12 +217,12 @@ test("rows of a decoder's kernels are each in one tile, with scratch of their ow
     expect(ranges.map(([from]) => from)).toEqual([0, ...ranges.slice(0, -1).map(([, to]) => to)]);
     expect(ranges.at(-1)?.[1]).toBe(rows);
   };
-  storeNormShape(view, at, { n: 576, stride: 576, eps: 1e-5 });
-  kernels.layer_norm_f32(f32(64), f32(64), f32(64), NULL, at as NormShapePtr, 0, rows);
+  NormShape.store(view, at, { n: 576, stride: 576, eps: 1e-5 });
+  kernels.layer_norm_f32(f32(64), f32(64), f32(64), NULL, at as Pointer<NormShape>, 0, rows);
   covered();
   const strides = { outStride: 1536, gateStride: 3072, upStride: 3072 };
-  storeActivationShape(view, at, { kind: 0, n: 1536, ...strides, alpha: 1, limit: 0 });
-  kernels.activate_f32(f32(64), f32(64), f32(64), at as ActivationShapePtr, 0, rows);
+  ActivationShape.store(view, at, { kind: 0, n: 1536, ...strides, alpha: 1, limit: 0 });
+  kernels.activate_f32(f32(64), f32(64), f32(64), at as Pointer<ActivationShape>, 0, rows);
   covered();
   kernels.add_scaled_f32(f32(64), f32(64), f32(64), 576, 1, 0, rows);
   covered();
@@ -240,8 +231,8 @@ test("rows of a decoder's kernels are each in one tile, with scratch of their ow
   kernels.top_k_f32(f32(64), i32(64), f32(64), 49_152, 49_152, 40, 0, rows);
   covered();
   const groups = { groups: 8, keepGroups: 4, pairs: 1 };
-  storeRouteShape(view, at, { experts: 256, topK: 8, stride: 256, sigmoid: 1, ...groups, renormalise: 1, scale: 2.5 });
-  kernels.route_f32(i32(64), f32(64), f32(64), f32(64), NULL, at as RouteShapePtr, 0, rows);
+  RouteShape.store(view, at, { experts: 256, topK: 8, stride: 256, sigmoid: 1, ...groups, renormalise: 1, scale: 2.5 });
+  kernels.route_f32(i32(64), f32(64), f32(64), f32(64), NULL, at as Pointer<RouteShape>, 0, rows);
   covered();
   expect(lastOwn()).toBeGreaterThanOrEqual(4 * (256 + 3 * 8));
 });

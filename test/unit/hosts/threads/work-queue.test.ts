@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { type F32Ptr, ROPE_SHAPE_BYTES, storeRopeShape } from "../../../../src/wasm/abi.ts";
+import { type F32Ptr, RopeShape } from "../../../../src/wasm/abi.ts";
 import { pointer } from "../../../../src/wasm/memory.ts";
 import { floats, load } from "../../../support/harness.ts";
 import { firstDifference, threadedKernels } from "../../../support/layers.ts";
@@ -21,8 +21,8 @@ test("thousands of jobs of a few tiny tiles: each tile once", async () => {
     }),
   );
   const [shape, aloneShape] = [memory, alone.memory].map((own) => {
-    const at = pointer.ropeShape(own.allocate("test", ROPE_SHAPE_BYTES));
-    storeRopeShape(own.view(), at, { numHeads: 1, headDim: dim, ropeDim: dim, interleaved: 0, stride: dim });
+    const at = pointer.ropeShape(own.allocate("test", RopeShape.bytes));
+    RopeShape.store(own.view(), at, { numHeads: 1, headDim: dim, ropeDim: dim, interleaved: 0, stride: dim });
     return at;
   });
   for (let job = 0; job < 4000; job++) {

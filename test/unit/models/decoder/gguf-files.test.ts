@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { GGML_DTYPES } from "../../../../src/base/tensor/ggml-blocks.ts";
+import { GGML_FORMATS } from "../../../../src/base/tensor/ggml-blocks.ts";
 import type { Kernels } from "../../../../src/entries/core.ts";
 import type { ModelSource } from "../../../../src/entries/models.ts";
 import { forward } from "../../../../src/models/decoder/forward.ts";
@@ -391,7 +391,7 @@ describe("hostile files", () => {
   });
 
   test("every type that is widened is among them", () => {
-    expect(GGML_DTYPES.filter((name) => !(name in BLOCKS))).toEqual([]);
+    expect(Object.keys(GGML_FORMATS).filter((name) => !(name in BLOCKS))).toEqual([]);
   });
 
   test("a vocabulary of any size is skipped, and one that cannot be is refused", async () => {

@@ -1,14 +1,13 @@
 // Matrices of 16-bit floats, which a kernel widens before they are packed in another format.
 
 import { expect, test } from "vitest";
-import type { StoredTensor } from "../../../../src/base/tensor/dtypes.ts";
-import { toFloats } from "../../../../src/base/tensor/to-floats.ts";
+import { type StoredTensor, toFloats } from "../../../../src/base/tensor/dtypes.ts";
 import { writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
 import { WEIGHT_FORMATS } from "../../../../src/layers/linear/formats/formats.ts";
 import { forward } from "../../../../src/models/decoder/forward.ts";
 import { createSession } from "../../../../src/models/decoder/session.ts";
 import { loadModel } from "../../../../src/models/load/load-model.ts";
-import { narrowBf16, narrowF16 } from "../../../../src/reference/half.ts";
+import { narrowBf16, narrowF16 } from "../../../../src/reference/numbers.ts";
 import { kernelsOf, threadedKernels } from "../../../support/layers.ts";
 import { TINY, type TinyName, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
 

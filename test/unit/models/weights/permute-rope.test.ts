@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { bitsEach } from "../../../../src/base/tensor/dtypes.ts";
-import { toFloats } from "../../../../src/base/tensor/to-floats.ts";
+import { bitsEach, toFloats } from "../../../../src/base/tensor/dtypes.ts";
 import { type RopeWithDim, ropeTables } from "../../../../src/layers/attention/rope.ts";
 import { permuteRope } from "../../../../src/models/weights/permute-rope.ts";
 import { doubles } from "../../../support/fixed-point.ts";

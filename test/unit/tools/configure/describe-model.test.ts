@@ -7,7 +7,7 @@ import { quantized } from "headwise/quantized";
 import { afterAll, describe, expect, test } from "vitest";
 import { loadKernels } from "../../../../src/entries/index.ts";
 import { createSession } from "../../../../src/entries/models.ts";
-import { openCodedGguf } from "../../../../src/files/gguf/gguf.ts";
+import { openCodedGguf } from "../../../../src/files/gguf.ts";
 import { serveFolder, urlOf } from "../../../support/range-server.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
 import known from "./known-models.json" with { type: "json" };

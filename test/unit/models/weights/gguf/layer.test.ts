@@ -2,7 +2,6 @@
 
 import { describe, expect, test } from "vitest";
 import {
-  type AttentionWeights,
   attend,
   createAttention,
   type SeparateWeights,
@@ -11,7 +10,6 @@ import {
 } from "../../../../../src/entries/core.ts";
 import {
   type ByteSource,
-  type GgufWeights,
   openGguf,
   permuteRope,
   readAttentionWeights,
@@ -21,82 +19,23 @@ import {
 } from "../../../../../src/entries/weights.ts";
 import { createRandom } from "../../../../../src/tools/diagnostics/random.ts";
 import {
-  bytesOf,
-  type Typed,
-  text,
-  toF16,
-  toQ4_0,
-  toQ8_0,
-  u32,
-  type Written,
-  writeGguf,
-} from "../../../../support/gguf-writer.ts";
+  DIMS,
+  ENCODERS,
+  keys,
+  kv,
+  layerOf,
+  q,
+  stored,
+  tensors,
+  vector,
+  widen,
+  zeros,
+} from "../../../../support/gguf-layers.ts";
+import { toQ8_0, writeGguf } from "../../../../support/gguf-writer.ts";
 import { floats } from "../../../../support/harness.ts";
 import { firstDifference, kernelsOf, matrix } from "../../../../support/layers.ts";
 
-const ENCODERS: Record<string, readonly [type: number, encode: (data: Float32Array) => Uint8Array]> = {
-  F32: [0, (data) => bytesOf(data)],
-  F16: [1, (data) => new Uint8Array(Uint16Array.from(data, toF16).buffer)],
-  Q8_0: [8, toQ8_0],
-  Q4_0: [2, toQ4_0],
-};
-
-const vector = (name: string, data: Float32Array): Written => ({
-  name,
-  type: 0,
-  shape: [data.length],
-  bytes: bytesOf(data),
-});
-
-const stored = (name: string, { data, shape }: Tensor, dtype = "F32"): Written => {
-  const [type, encode] = ENCODERS[dtype] as (typeof ENCODERS)[string];
-  return { name, type, shape, bytes: encode(data) };
-};
-
 const random = createRandom(31);
-const DIMS = { dModel: 64, numHeads: 4, numKvHeads: 2, headDim: 32, valueDim: 32 };
-const [q, kv] = [DIMS.numHeads * DIMS.headDim, DIMS.numKvHeads * DIMS.headDim];
-
-/** The keys that every file has, and more. */
-function keys(name: string, more: Readonly<Record<string, Typed>> = {}): Record<string, Typed> {
-  const own = {
-    block_count: u32(8),
-    context_length: u32(4096),
-    embedding_length: u32(DIMS.dModel),
-    "attention.head_count": u32(DIMS.numHeads),
-    "attention.head_count_kv": u32(DIMS.numKvHeads),
-    "attention.key_length": u32(DIMS.headDim),
-    "attention.value_length": u32(DIMS.valueDim),
-    ...more,
-  };
-  const named = Object.entries(own).map(([key, value]) => [`${name}.${key}`, value] as const);
-  return { "general.architecture": text(name), ...Object.fromEntries(named) };
-}
-
-const zeros = (...shape: number[]): Tensor => ({ data: new Float32Array(shape.reduce((a, b) => a * b, 1)), shape });
-
-function tensors(layer = 0): Written[] {
-  return [
-    stored(`blk.${layer}.attn_q.weight`, zeros(q, DIMS.dModel)),
-    stored(`blk.${layer}.attn_k.weight`, zeros(kv, DIMS.dModel)),
-    stored(`blk.${layer}.attn_v.weight`, zeros(kv, DIMS.dModel)),
-    stored(`blk.${layer}.attn_output.weight`, zeros(DIMS.dModel, q)),
-  ];
-}
-
-async function layerOf(metadata: Record<string, Typed>, written = tensors(), layer = 0, options = {}) {
-  return readGgufLayer(await openGguf(writeGguf({ metadata, tensors: written })), layer, options);
-}
-
-/** What `createAttention` takes: matrices as floats. */
-function widen(weights: GgufWeights): AttentionWeights {
-  const entries = Object.entries(weights).map(([name, value]) => [
-    name,
-    value instanceof Float32Array ? value : { data: toFloats(value), shape: value.shape },
-  ]);
-  return Object.fromEntries(entries) as AttentionWeights;
-}
-
 describe("the layer it makes", () => {
   const layer = {
     q_proj: matrix(random, q, DIMS.dModel),

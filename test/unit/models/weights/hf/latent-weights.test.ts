@@ -11,7 +11,7 @@ import {
   type StoredTensor,
   writeSafetensors,
 } from "../../../../../src/entries/weights.ts";
-import { openGguf } from "../../../../../src/files/gguf/gguf.ts";
+import { openGguf } from "../../../../../src/files/gguf.ts";
 import { deepseekTensors, under, V2, V3 } from "../../../../support/deepseek-layers.ts";
 import { deepseekAttention } from "../../../../support/deepseek-oracle.ts";
 import { bytesOf, writeGguf } from "../../../../support/gguf-writer.ts";

@@ -1,9 +1,8 @@
 import { expect, test } from "vitest";
-import type { StoredTensor } from "../../../../../src/base/tensor/dtypes.ts";
+import { type StoredTensor, toFloats } from "../../../../../src/base/tensor/dtypes.ts";
 import type { Tensor } from "../../../../../src/base/tensor/tensor.ts";
-import { toFloats } from "../../../../../src/base/tensor/to-floats.ts";
 import { HeadwiseError } from "../../../../../src/base/util/errors.ts";
-import { openGguf } from "../../../../../src/files/gguf/gguf.ts";
+import { openGguf } from "../../../../../src/files/gguf.ts";
 import { openSafetensorsIndex, readSafetensorsIndex } from "../../../../../src/files/safetensors/model-index.ts";
 import {
   openSafetensors,

@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
-import { checkLatentConfig, type LatentConfig } from "../../../src/layers/latent/config.ts";
-import { attendReference } from "../../../src/reference/attend.ts";
-import { attendLatentReference } from "../../../src/reference/latent-attend.ts";
-import { createRandom } from "../../../src/tools/diagnostics/random.ts";
-import { floats } from "../../support/harness.ts";
-import { latentWeights, plainOf, randomLatentConfig } from "../../support/latent-layers.ts";
+import { checkLatentConfig, type LatentConfig } from "../../src/layers/latent/config.ts";
+import { attendReference } from "../../src/reference/attend.ts";
+import { createRandom } from "../../src/tools/diagnostics/random.ts";
+import { floats } from "../support/harness.ts";
+import { latentWeights, plainOf, randomLatentConfig } from "../support/latent-layers.ts";
+import { attendLatentReference } from "../support/latent-oracle.ts";
 
 const largestDifference = (got: ArrayLike<number>, want: ArrayLike<number>) => {
   expect(got.length).toBe(want.length);

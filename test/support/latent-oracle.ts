@@ -1,6 +1,5 @@
-import type { CheckedLatentConfig } from "../layers/latent/config.ts";
-import { project } from "./attend.ts";
-import { rotate } from "./rope.ts";
+import type { CheckedLatentConfig } from "../../src/layers/latent/config.ts";
+import { project, rotate } from "../../src/reference/attend.ts";
 
 type Floats = ArrayLike<number>;
 

@@ -1,4 +1,4 @@
-// What tools see of layers of softmax heads, and what views of all layers have in common.
+// The stages of a layer of attention: their formulas, and what they give.
 
 import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
 import { CHUNK_ROWS, chunksOf, copyRows } from "../../base/util/rows.ts";
@@ -6,63 +6,17 @@ import { finish } from "../../base/util/steps.ts";
 import { runLinear } from "../../layers/api/linear.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { HEAD_PASSES, isSelf } from "../../layers/attention/head-passes.ts";
-import { type HeadNorm, type HeadsLayer, normAndRotate, withoutOutputs } from "../../layers/attention/heads.ts";
+import { type HeadsLayer, normAndRotate, withoutOutputs } from "../../layers/attention/heads.ts";
 import { fillTables, type Rotary } from "../../layers/attention/rope.ts";
 import { type ScoreStage, scoreColumns } from "../../layers/attention/segment.ts";
-import { projectionSizes, type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
-import type { HeadSite, MixerCall, MixerLayer, Passes } from "../../layers/mixer/mixer.ts";
+import { projectionSizes } from "../../layers/attention/weights.ts";
+import { LATENT_PASSES } from "../../layers/latent/latents.ts";
+import { type LatentSite, type LatentsLayer, latentChunkRows, stridesOf } from "../../layers/latent/paths.ts";
+import type { MixerCall, MixerLayer, Passes, Tap } from "../../layers/mixer/mixer.ts";
 import { forward } from "../../layers/pass/forward.ts";
-import type { PageLayout } from "../../layers/state/pages.ts";
-import { type F32Ptr, NULL, type NullPtr, ROPE_SHAPE_BYTES } from "../../wasm/abi.ts";
+import { type F32Ptr, NULL, type NullPtr, RopeShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout } from "../../wasm/memory.ts";
-import {
-  addRounding,
-  type Component,
-  freezeNorm,
-  mapParts,
-  normParts,
-  type Part,
-  projectParts,
-  rotateParts,
-  sumOf,
-} from "./parts.ts";
-import { kvHeadOf, readMatrix } from "./read-weights.ts";
-
-/** What tools know of the layers of a mixer. A record is given layers of its own only. */
-export interface LayerView<Layer extends MixerLayer = MixerLayer> {
-  /** How calls run a layer. */
-  readonly passes: Passes;
-  /** The packed vectors of a layer. */
-  vectors(layer: Layer): readonly { readonly at: number; readonly length: number }[];
-  /** `mode` of linear_q8. */
-  mode(layer: Layer): number;
-  /** The pages that rows are measured on; `cached` are those of the layer's keys. */
-  measuredPages(layer: Layer, cached: PageLayout): PageLayout;
-  /** The heads of each site and the floats of each, or why layers do not have the site. */
-  sites(layer: Layer): Readonly<Record<HeadSite, { readonly count: number; readonly dim: number } | string>>;
-  /** W_V [numKvHeads·valueDim, dModel], which leads from what the layer reads to its values. */
-  values(where: string, layer: Layer): Float32Array;
-  /** The parts of a query or a key in the space in which attention multiplies them, from those of what the layer reads. */
-  parts(where: string, layer: Layer, side: Side, x: readonly Part[], component: Component): Part[];
-  /** The formulas of the stages of a call. */
-  formulas(layer: Layer, call: MixerCall): Formulas;
-  /** What the stages give. */
-  stages(layer: Layer, call: MixerCall): Iterable<Stage>;
-}
-
-/** The query, or the key, of a head at a token. */
-export interface Side {
-  readonly of: "q" | "k";
-  /** A query head. */
-  readonly head: number;
-  /** The position of the token. */
-  readonly position: number;
-  /** What the projections gave of the token, at the site of the queries or keys. */
-  readonly row: Float32Array;
-}
-
-// The stages of a call.
 
 /**
  * A stage of attention. All layers have the first nine, in this order; the others follow the stage that they are named with, in
@@ -107,16 +61,77 @@ export type StageName =
   | "output";
 
 /** What a stage does, in a sentence and as a formula. */
-export interface Formula {
+interface Formula {
   readonly text: string;
   readonly formula: string;
 }
 
 /** Those of a call. */
-export type Formulas = Readonly<Partial<Record<StageName, Formula>>>;
+type Formulas = Readonly<Partial<Record<StageName, Formula>>>;
+
+/** A stage, with shapes of one sequence: the data has those of all, one behind the other. */
+type Stage = readonly [name: StageName, tensors: Readonly<Record<string, Tensor>>];
+
+/** The stages of the layers of a mixer. A record is given layers of its own only. */
+interface LayerStages<Layer extends MixerLayer = MixerLayer> {
+  /** The formulas of the stages of a call. */
+  formulas(layer: Layer, call: MixerCall): Formulas;
+  /** What the stages give. */
+  stages(layer: Layer, call: MixerCall): Iterable<Stage>;
+}
+
+// What stages of all layers have in common.
+
+/** From raw scores to weights on `columns` keys. */
+function* scoreStages(
+  parts: MixerLayer,
+  passes: Passes,
+  call: MixerCall,
+  columns: number,
+): Generator<Stage, void, void> {
+  const { numHeads, softcap } = parts.config;
+  const scoresAt = (stage: ScoreStage): Tensor => {
+    const { maps } = finish(forward(parts, passes, [call], { where: call.where, maps: true, stage }));
+    return { data: maps, shape: [numHeads, call.qLen, columns] };
+  };
+  yield ["scores", { scores: scoresAt(0) }];
+  if (softcap > 0) yield ["softcap", { scores: scoresAt(1) }];
+  yield ["mask", { scores: scoresAt(2) }];
+  yield ["softmax", { weights: scoresAt(3) }];
+}
+
+/** [batch, a, b, dim] -> [batch, b, a, dim]. */
+function swapAxes(where: string, x: Float32Array, batch: number, a: number, b: number, dim: number): Float32Array {
+  const out = createFloats(where, "stage", x.length);
+  for (let n = 0; n < batch; n++)
+    for (let i = 0; i < a; i++)
+      for (let j = 0; j < b; j++) {
+        const from = ((n * a + i) * b + j) * dim;
+        out.set(x.subarray(from, from + dim), ((n * b + j) * a + i) * dim);
+      }
+  return out;
+}
+
+/** `rows` rows of each part, side by side. */
+function sideBySide(where: string, rows: number, parts: readonly Float32Array[]): Float32Array {
+  const out = createFloats(
+    where,
+    "stage",
+    parts.reduce((sum, { length }) => sum + length, 0),
+  );
+  let at = 0;
+  for (const part of parts) {
+    const width = part.length / rows;
+    copyRows(out, at, out.length / rows, part, width, width);
+    at += width;
+  }
+  return out;
+}
+
+// Softmax heads.
 
 /** The formulas of a call on a layer. h is a head, i a query, j a key; a colon stands for all of an axis. */
-export function formulasOf(
+function formulasOf(
   {
     config,
     layer,
@@ -222,62 +237,6 @@ function maskFormula({ causal, window, slopes }: CheckedConfig, { masks, placeme
       ? "The bias is added to the scores."
       : "Nothing is masked: scores stay as they are.";
   return { text, formula: `scores[h, i, j] = ${changed}${slopes ? start : ""}` };
-}
-
-/** A stage, with shapes of one sequence: the data has those of all, one behind the other. */
-export type Stage = readonly [name: StageName, tensors: Readonly<Record<string, Tensor>>];
-
-/** From raw scores to weights on `columns` keys. */
-export function* scoreStages(
-  parts: MixerLayer,
-  passes: Passes,
-  call: MixerCall,
-  columns: number,
-): Generator<Stage, void, void> {
-  const { numHeads, softcap } = parts.config;
-  const scoresAt = (stage: ScoreStage): Tensor => {
-    const { maps } = finish(forward(parts, passes, [call], { where: call.where, maps: true, stage }));
-    return { data: maps, shape: [numHeads, call.qLen, columns] };
-  };
-  yield ["scores", { scores: scoresAt(0) }];
-  if (softcap > 0) yield ["softcap", { scores: scoresAt(1) }];
-  yield ["mask", { scores: scoresAt(2) }];
-  yield ["softmax", { weights: scoresAt(3) }];
-}
-
-/** [batch, a, b, dim] -> [batch, b, a, dim]. */
-export function swapAxes(
-  where: string,
-  x: Float32Array,
-  batch: number,
-  a: number,
-  b: number,
-  dim: number,
-): Float32Array {
-  const out = createFloats(where, "stage", x.length);
-  for (let n = 0; n < batch; n++)
-    for (let i = 0; i < a; i++)
-      for (let j = 0; j < b; j++) {
-        const from = ((n * a + i) * b + j) * dim;
-        out.set(x.subarray(from, from + dim), ((n * b + j) * a + i) * dim);
-      }
-  return out;
-}
-
-/** `rows` rows of each part, side by side. */
-export function sideBySide(where: string, rows: number, parts: readonly Float32Array[]): Float32Array {
-  const out = createFloats(
-    where,
-    "stage",
-    parts.reduce((sum, { length }) => sum + length, 0),
-  );
-  let at = 0;
-  for (const part of parts) {
-    const width = part.length / rows;
-    copyRows(out, at, out.length / rows, part, width, width);
-    at += width;
-  }
-  return out;
 }
 
 /** The stages of a call on a layer of `createAttention`. */
@@ -396,7 +355,7 @@ function placeHeads(
   const layout = new Layout();
   const x = layout.floats(chunk * width);
   const [cos, sin] = [layout.floats(chunk * half), layout.floats(chunk * half)];
-  const places = { q: x, k: x, cos, sin, ropeShape: layout.take(ROPE_SHAPE_BYTES), stride: { qkv: width } };
+  const places = { q: x, k: x, cos, sin, ropeShape: layout.take(RopeShape.bytes), stride: { qkv: width } };
   const attention = { kernels, config, rotary, layer: layer.layer, headNorm: layer.headNorm };
   const work = { attention, places, base: memory.scratch(where, layout.bytes) };
   for (const [begin, end] of chunksOf(rows, CHUNK_ROWS)) {
@@ -409,64 +368,131 @@ function placeHeads(
   return out;
 }
 
-/** The parts of a query or key of heads: projected, normalised and rotated. */
-function headParts(
-  where: string,
-  { kernels, config, layer, rotary, headNorm }: HeadsLayer,
-  { of, head: query, position, row }: Side,
-  x: readonly Part[],
-  component: Component,
-): Part[] {
-  const { headDim, qkNorm } = config;
-  const head = of === "q" ? query : kvHeadOf(config, query);
-  const linear = layer.linears[of];
-  const [begin, end] = [head * headDim, (head + 1) * headDim];
-  const own = row.subarray(begin, end);
-  let parts = addRounding(projectParts(where, kernels, linear, x, begin, end, component), own);
-  if (headNorm) parts = normParts(headNormOf(kernels, config, headNorm, of, head), parts, component);
-  if (qkNorm) {
-    const full = qkNorm.kind === "full";
-    const gain = kernels.memory.f32(layer[`${of}Norm`] + (full ? 4 * begin : 0), headDim);
-    parts = mapParts(parts, freezeNorm({ kind: "rms", eps: qkNorm.eps, gain }, full ? row : sumOf(parts)));
-  }
-  return rotateParts(parts, rotary, rotary?.start ?? 0, position);
+const HEAD_STAGES: LayerStages<HeadsLayer> = { formulas: formulasOf, stages: headStages };
+
+// Latent attention, on the path "absorbed".
+
+/** The formulas of a call. What they share with other layers is that of one head of keys and values. */
+function latentFormulas({ config }: LatentsLayer, call: MixerCall): Formulas {
+  const { headDim, kvLoraRank, qLoraRank, nopeDim, ropeDim, latentNorm, normEps } = config;
+  const shared = formulasOf(
+    { config: { ...config, numKvHeads: 1 }, headNorm: undefined, layer: { sinks: NULL, extraKey: NULL } },
+    call,
+  );
+  const down = "x · wqDownᵀ + bqDown";
+  const from = qLoraRank === 0 ? "x · wqᵀ" : `${latentNorm ? "norm" : ""}(${down}) · wqUpᵀ`;
+  return {
+    ...shared,
+    project: {
+      text: `Each row of x is projected to the queries of all heads${qLoraRank > 0 ? ", through a latent of queries," : ""} and to a latent of keys and values${ropeDim > 0 ? ", with a key that is rotated" : ""}.`,
+      formula: `q = ${from} + bq, kv = x · wkvDownᵀ + bkvDown`,
+    },
+    chunk: {
+      text: ropeDim > 0 ? "The latent and the key that is rotated are separated." : "The latent is all of kv.",
+      formula:
+        ropeDim > 0
+          ? `c = kv[:, 0 … ${kvLoraRank - 1}], r = kv[:, ${kvLoraRank} … ${kvLoraRank + ropeDim - 1}]`
+          : "c = kv",
+    },
+    split: {
+      text: "Each head gets its own columns of the queries. Latents have no heads.",
+      formula: `q[h, i, :] = q[i, ${headDim}·h … ${headDim}·h + ${headDim - 1}]`,
+    },
+    norm: { text: "Latents are normalised.", formula: `c = c / √(mean(c²) + ${normEps}) · kvNorm` },
+    rotate: {
+      text: "Pairs of components of r, and of those of queries that r is multiplied by, are rotated by an angle that grows with the position.",
+      formula: (shared.rotate as Formula).formula,
+    },
+    absorb: {
+      text: "Queries are multiplied with W_uk of their head, so that latents themselves are keys and values, which all heads share.",
+      formula:
+        ropeDim > 0
+          ? `q[h, i, :] = [q[h, i, 0 … ${nopeDim - 1}] · W_uk[h]; q[h, i, ${nopeDim} … ${headDim - 1}]], k[0, j, :] = [c[j, :]; r[j, :]], v[0, j, :] = c[j, :]`
+          : "q[h, i, :] = q[h, i, :] · W_uk[h], k[0, j, :] = v[0, j, :] = c[j, :]",
+    },
+    sum: {
+      text: "Each query gets the latents of the tokens that it attends, by their weights.",
+      formula: "s[h, i, :] = Σ weights[h, i, j] · v[0, j, :] over j",
+    },
+    expand: {
+      text: "The latents of each head are multiplied with its W_uv.",
+      formula: "z[h, i, :] = s[h, i, :] · W_uv[h]ᵀ",
+    },
+  };
 }
 
-/** The layer norm of one head of queries or keys. */
-function headNormOf({ memory }: Kernels, { headDim }: CheckedConfig, norm: HeadNorm, of: "q" | "k", head: number) {
-  const { step, gain, bias } = norm[of];
-  const vector = (at: number) => memory.f32(at + head * step, headDim).slice();
-  return { kind: "layer", eps: norm.eps, gain: vector(gain), bias: bias === NULL ? undefined : vector(bias) } as const;
+/** The stages of a call. */
+function* latentStages(attention: LatentsLayer, call: MixerCall): Generator<Stage, void, void> {
+  const { config } = attention;
+  const { where, batch, qLen } = call;
+  const { dModel, numHeads, headDim, valueDim, kvLoraRank, ropeDim, latentNorm } = config;
+  const { rank, dim } = stridesOf(config);
+  const { rows, y } = readRows(attention, call);
+  const width = kvLoraRank + ropeDim;
+  const rowsOf = (data: Float32Array, dim: number): Tensor => ({ data, shape: [qLen, dim] });
+  const headsOf = (data: Float32Array, dim: number): Tensor => {
+    return { data: swapAxes(where, data, batch, qLen, numHeads, dim), shape: [numHeads, qLen, dim] };
+  };
+  const latentsOf = (data: Float32Array) => columnsOf(where, data, width, 0, kvLoraRank);
+  const rotatedOf = (data: Float32Array) => rowsOf(columnsOf(where, data, width, kvLoraRank, ropeDim), ropeDim);
+
+  const q = rowsOf(rows.q, numHeads * headDim);
+  yield ["project", { q, kv: rowsOf(rows.k, width) }];
+  const c = rowsOf(latentsOf(rows.k), kvLoraRank);
+  yield ["chunk", { q, c, ...(ropeDim > 0 && { r: rotatedOf(rows.k) }) }];
+  yield ["split", { q: headsOf(rows.q, headDim) }];
+  const latents = latentsOf(rows.latents);
+  if (latentNorm) yield ["norm", { c: rowsOf(latents, kvLoraRank) }];
+  if (ropeDim > 0) yield ["rotate", { q: headsOf(rows.rotated, headDim), r: rotatedOf(rows.latents) }];
+  const parts = [
+    columnsOf(where, rows.absorbed, dim, 0, kvLoraRank),
+    columnsOf(where, rows.absorbed, dim, rank, ropeDim),
+  ];
+  const absorbed = sideBySide(where, batch * qLen * numHeads, parts);
+  const k = { data: rows.latents, shape: [1, qLen, width] };
+  yield ["absorb", { q: headsOf(absorbed, width), k, v: { data: latents, shape: [1, qLen, kvLoraRank] } }];
+  yield* scoreStages(attention, LATENT_PASSES, call, qLen);
+  yield ["sum", { s: headsOf(columnsOf(where, rows.sums, rank, 0, kvLoraRank), kvLoraRank) }];
+  yield ["expand", { z: headsOf(rows.z, valueDim) }];
+  yield ["merge", { z: rowsOf(rows.z, numHeads * valueDim) }];
+  yield ["output", { y: rowsOf(y, dModel) }];
 }
 
-export const HEAD_VIEW: LayerView<HeadsLayer> = {
-  passes: HEAD_PASSES,
-  vectors({ config, layer, headNorm }) {
-    const vectors = (Object.entries(vectorSizes(config)) as [VectorName, number][]).map(([name, length]) => {
-      return { at: layer[name], length };
-    });
-    for (const [norm, heads] of [
-      [headNorm?.q, config.numHeads],
-      [headNorm?.k, config.numKvHeads],
-    ] as const) {
-      const length = (norm?.step === 0 ? 1 : heads) * config.headDim;
-      vectors.push({ at: norm?.gain ?? NULL, length }, { at: norm?.bias ?? NULL, length });
-    }
-    return vectors.filter(({ at }) => at !== NULL);
-  },
-  mode: ({ layer }) => layer.mode,
-  measuredPages: (_, cached) => cached,
-  sites({ config: { numHeads, numKvHeads, headDim, valueDim } }) {
-    return {
-      q: { count: numHeads, dim: headDim },
-      k: { count: numKvHeads, dim: headDim },
-      v: { count: numKvHeads, dim: valueDim },
-      z: { count: numHeads, dim: valueDim },
-    };
-  },
-  values: (where, { kernels, config, layer }) =>
-    readMatrix(where, kernels, layer.linears.v, 0, config.numKvHeads * config.valueDim),
-  parts: headParts,
-  formulas: formulasOf,
-  stages: headStages,
-};
+/** What a call has at each site [batch·qLen, …], as wide as in scratch, and its outputs. */
+function readRows(attention: LatentsLayer, call: MixerCall) {
+  const { kernels, config } = attention;
+  const { where, batch, qLen } = call;
+  const { numHeads, headDim, valueDim, kvLoraRank, ropeDim } = config;
+  const { rank, dim } = stridesOf(config);
+  const total = batch * qLen;
+  const chunk = latentChunkRows(config, "absorbed", total);
+  const [queries, latents] = [numHeads * headDim, kvLoraRank + ropeDim];
+  const create = (width: number) => ({ width, data: createFloats(where, "stage", total * width), done: 0 });
+  const sites: Readonly<Record<LatentSite, ReturnType<typeof create>>> = {
+    ...{ q: create(queries), rotated: create(queries), k: create(latents), latents: create(latents), v: create(0) },
+    ...{ absorbed: create(numHeads * dim), sums: create(numHeads * rank), z: create(numHeads * valueDim) },
+  };
+  const trace: Tap<LatentSite> = (name, { at, stride }) => {
+    const site = sites[name];
+    const count = Math.min(chunk, total - site.done);
+    const from = kernels.memory.f32(at, count * stride);
+    copyRows(site.data, site.done * site.width, site.width, from, stride, site.width);
+    site.done += count;
+  };
+  const y = finish(forward(attention, LATENT_PASSES, [call], { where, trace })).ys[0] as Float32Array;
+  const rows = Object.fromEntries(Object.entries(sites).map(([name, { data }]) => [name, data]));
+  return { rows: rows as Record<LatentSite, Float32Array>, y };
+}
+
+/** Columns from..from + width of rows of `stride` floats. */
+function columnsOf(where: string, x: Float32Array, stride: number, from: number, width: number): Float32Array {
+  const out = createFloats(where, "stage", (x.length / stride) * width);
+  for (let row = 0; row * stride < x.length; row++)
+    out.set(x.subarray(row * stride + from, row * stride + from + width), row * width);
+  return out;
+}
+
+const LATENT_STAGES: LayerStages<LatentsLayer> = { formulas: latentFormulas, stages: latentStages };
+
+/** The stages of layers by the name of their mixer. */
+export const STAGES: Readonly<Record<string, LayerStages>> = { heads: HEAD_STAGES, latents: LATENT_STAGES };

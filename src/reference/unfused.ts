@@ -1,7 +1,7 @@
-// Scores, softmax and weighted sums.
+// Scores, softmax and weighted sums, one after the other.
 
-import type { AttentionShape, Plain, Reference } from "../wasm/abi.ts";
-import { keyAt, valueAt } from "./cache.ts";
+import type { Reference } from "../wasm/abi.ts";
+import { countColumns, keyAt, mayAttend, valueAt } from "./pages.ts";
 
 const EXCLUDED = Number.NEGATIVE_INFINITY;
 
@@ -16,16 +16,6 @@ export const masked_softmax_f32: Reference["masked_softmax_f32"] = (out, scores,
     for (const score of row) if (score !== EXCLUDED) sum += Math.exp(score - largest);
     for (const [j, score] of row.entries())
       out[t * columns + j] = score === EXCLUDED ? 0 : Math.exp(score - largest) / sum;
-  }
-};
-
-/** out[r] = largest, Σ exp(x[r, i] - largest), for rows begin..end. */
-export const softmax_sums_f32: Reference["softmax_sums_f32"] = (out, x, n, stride, begin, end) => {
-  for (let r = begin; r < end; r++) {
-    const row = x.subarray(r * stride, r * stride + n);
-    const largest = Math.max(...row);
-    out[2 * r] = largest;
-    out[2 * r + 1] = row.reduce((sum, each) => sum + Math.exp(each - largest), 0);
   }
 };
 
@@ -47,19 +37,6 @@ export const weighted_sum_f32: Reference["weighted_sum_f32"] = (out, weights, pa
       out[t * shape.outStride + head * shape.outHeadStride + c] = sum;
     }
 };
-
-/** Whether query token t may attend key j. */
-export function mayAttend(shape: Plain<AttentionShape>, head: number, t: number, j: number): boolean {
-  const p = shape.qStart + t;
-  if (j < p - shape.left || j > p + shape.right || j >= shape.kvLen) return false;
-  if (shape.keep?.[head * shape.keepHeadStride + t * shape.keepRowStride + j] === 0) return false;
-  return shape.bias?.[head * shape.biasHeadStride + t * shape.biasRowStride + j] !== Number.NEGATIVE_INFINITY;
-}
-
-/** Columns of a row of scores or weights: the keys, the extra key, the zero key. */
-export function countColumns({ kvLen, extraKey, zeroKey }: Plain<AttentionShape>): number {
-  return kvLen + (extraKey ? 1 : 0) + (zeroKey ? 1 : 0);
-}
 
 /**
  * Scores of one head for queries t in begin..end, over cache pages of any format. Stage 0: out[t, j] = scale · q[t] · k[j].

@@ -1,0 +1,187 @@
+// Numbers as the kernels keep them: 16-bit floats, integers with a scale, and the matrices of integers that linear_q8 and
+// linear_q4 read. All of it is exact: integers, and single float32 operations in the order of the contract.
+
+import { BLOCK, PANEL } from "../../assembly/layout.ts";
+
+/** The float16 with the bits `half`, exactly. A NaN is NaN. */
+export function widenF16(half: number): number {
+  const sign = half & 0x8000 ? -1 : 1;
+  const exponent = (half >> 10) & 0x1f;
+  const fraction = half & 0x3ff;
+  if (exponent === 31) return fraction === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
+  if (exponent === 0) return (sign * fraction) / 2 ** 24;
+  return (sign * (1024 + fraction) * 2 ** exponent) / 2 ** 25;
+}
+
+/** The bfloat16 with the bits `half`: the upper half of a float32. */
+export function widenBf16(half: number): number {
+  return new Float32Array(Uint32Array.of(half << 16).buffer)[0]!;
+}
+
+/** The bits of the float16 next to a float32: half to even, infinite from 65520 on. NaN is 0x7e00. */
+export function narrowF16(x: number): number {
+  const magnitude = Math.abs(x);
+  const sign = Object.is(Math.sign(x), -0) || x < 0 ? 0x8000 : 0;
+  if (Number.isNaN(x)) return 0x7e00;
+  if (magnitude >= 65_520) return sign | 0x7c00;
+  // Eleven bits from the leading one on, or what lies above 2^-24.
+  let exponent = 1;
+  let unit = 2 ** -24;
+  for (; magnitude >= 2048 * unit; unit *= 2) exponent++;
+  const units = roundEven(magnitude / unit);
+  // A carry out of the fraction is a step of the exponent, as it is in the bits.
+  return sign | (units + (exponent - 1) * 1024);
+}
+
+/** The bits of the bfloat16 next to a float32: half to even. NaN is 0x7fc0. */
+export function narrowBf16(x: number): number {
+  if (Number.isNaN(x)) return 0x7fc0;
+  const bits = new Uint32Array(Float32Array.of(x).buffer)[0]!;
+  return roundEven(bits / 65_536);
+}
+
+/** The length of a row of integers: k rounded up to whole blocks. */
+export const padded = (k: number): number => Math.ceil(k / BLOCK) * BLOCK;
+
+/** The nearest integer, ties to even. */
+function roundEven(x: number): number {
+  const low = Math.floor(x);
+  const rest = x - low;
+  return rest > 0.5 || (rest === 0.5 && low % 2 !== 0) ? low + 1 : low;
+}
+
+/** Below this the largest magnitude counts as 0, so that its inverse is finite. */
+const LEAST = 2 ** -110;
+
+/** A row as integers up to `most` times one scale: NaN and zeros for a row that is not finite. */
+export function quantized(row: ArrayLike<number>, most: number): { integers: number[]; scale: number } {
+  let largest = 0;
+  for (let i = 0; i < row.length; i++) largest = Math.max(largest, Math.abs(row[i]!));
+  if (!Number.isFinite(largest)) return { integers: Array.from(row, () => 0), scale: Number.NaN };
+  if (largest < LEAST) return { integers: Array.from(row, () => 0), scale: 0 };
+  const factor = Math.fround(most / largest);
+  return { integers: Array.from(row, (x) => roundEven(Math.fround(x * factor))), scale: Math.fround(largest / most) };
+}
+
+/** A packed matrix of integers: one weight and its scale. */
+export interface Packed {
+  /** Inputs that share a scale. */
+  readonly block: number;
+  /** Inputs whose products are summed as integers. */
+  readonly group: number;
+  scale(n: number, i: number): number;
+  setScale(n: number, i: number, scale: number): void;
+  weight(n: number, i: number): number;
+  setWeight(n: number, i: number, weight: number): void;
+}
+
+/** The most of them, where a scale belongs to more. */
+const GROUP = 1024;
+
+/** [panels] of [K / block] of 8 scales and [block / 2][8][2] int8. */
+export function packedQ8(bytes: Uint8Array, k: number, block: number): Packed {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const blockBytes = 4 * PANEL + PANEL * block;
+  const start = (n: number, i: number) =>
+    (Math.floor(n / PANEL) * (padded(k) / block) + Math.floor(i / block)) * blockBytes;
+  const scaleAt = (n: number, i: number) => start(n, i) + 4 * (n % PANEL);
+  const weightAt = (n: number, i: number) =>
+    start(n, i) + 4 * PANEL + Math.floor((i % block) / 2) * 2 * PANEL + 2 * (n % PANEL) + (i % 2);
+  return {
+    block,
+    group: Math.min(block, GROUP),
+    scale: (n, i) => view.getFloat32(scaleAt(n, i), true),
+    setScale: (n, i, scale) => view.setFloat32(scaleAt(n, i), scale, true),
+    weight: (n, i) => view.getInt8(weightAt(n, i)),
+    setWeight: (n, i, weight) => view.setInt8(weightAt(n, i), weight),
+  };
+}
+
+/**
+ * [panels][K / 32] of 8 scales and, for each 8 inputs, 8 rows of two units of 16 bits: unit e of a row has the nibbles
+ * weight + zero of its inputs e, 2 + e, 4 + e and 6 + e, the first in the lowest bits.
+ */
+export function packedQ4(bytes: Uint8Array, k: number, zero: number): Packed {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const blockBytes = 4 * PANEL + (PANEL * BLOCK) / 2;
+  const start = (n: number, i: number) =>
+    (Math.floor(n / PANEL) * (padded(k) / BLOCK) + Math.floor(i / BLOCK)) * blockBytes;
+  const scaleAt = (n: number, i: number) => start(n, i) + 4 * (n % PANEL);
+  const unitAt = (n: number, i: number) =>
+    start(n, i) + 4 * PANEL + Math.floor((i % BLOCK) / 8) * 32 + 4 * (n % PANEL) + 2 * (i % 2);
+  const shift = (i: number) => 4 * Math.floor((i % 8) / 2);
+  return {
+    block: BLOCK,
+    group: BLOCK,
+    scale: (n, i) => view.getFloat32(scaleAt(n, i), true),
+    setScale: (n, i, scale) => view.setFloat32(scaleAt(n, i), scale, true),
+    weight: (n, i) => ((view.getUint16(unitAt(n, i), true) >> shift(i)) & 15) - zero,
+    setWeight(n, i, weight) {
+      const others = view.getUint16(unitAt(n, i), true) & ~(15 << shift(i));
+      view.setUint16(unitAt(n, i), others | ((weight + zero) << shift(i)), true);
+    },
+  };
+}
+
+/** The min of output n and input i in [panels][K / block][8]. */
+export function minOf(mins: Float32Array, k: number, block: number, n: number, i: number): number {
+  return mins[(Math.floor(n / PANEL) * (padded(k) / block) + Math.floor(i / block)) * PANEL + (n % PANEL)]!;
+}
+
+/** Bytes of a row of activations: its scale in the first 16, then two for each input of whole blocks. */
+const rowBytes = (k: number): number => 16 + 2 * padded(k);
+
+const FAST = 1;
+/** The modes from here on are those of bytes: two planes of 7 bits, or one of 7 where a row has no more. */
+const BYTES = 2;
+
+/** Writes a row of integers in the form that `mode` asks for. */
+export function writeRow(out: Uint8Array, r: number, mode: number, scale: number, integers: readonly number[]): void {
+  const view = new DataView(out.buffer, out.byteOffset + r * rowBytes(integers.length), rowBytes(integers.length));
+  view.setFloat32(0, scale, true);
+  for (const [i, q] of integers.entries())
+    if (mode < BYTES) view.setInt16(16 + 2 * i, q, true);
+    else if (mode & FAST) view.setUint8(16 + i, q + 64);
+    else {
+      view.setUint8(16 + i, (q >> 7) + 64);
+      view.setUint8(16 + integers.length + i, q & 127);
+    }
+}
+
+/** Reads it. */
+export function readRow(x: Uint8Array, r: number, mode: number, k: number): { scale: number; integers: number[] } {
+  const view = new DataView(x.buffer, x.byteOffset + r * rowBytes(k), rowBytes(k));
+  const length = padded(k);
+  const integers = Array.from({ length }, (_, i) => {
+    if (mode < BYTES) return view.getInt16(16 + 2 * i, true);
+    const upper = view.getUint8(16 + i) - 64;
+    return mode & FAST ? upper : upper * 128 + view.getUint8(16 + length + i);
+  });
+  return { scale: view.getFloat32(0, true), integers };
+}
+
+/** (1 + erf(x / √2)) / 2 to some 13 digits, those of small values included. */
+export function normalCdf(x: number): number {
+  const tail = upperTail(Math.abs(x));
+  return x < 0 ? tail : 1 - tail;
+}
+
+/** (1 - erf(x / √2)) / 2 for x >= 0. */
+function upperTail(x: number): number {
+  const density = Math.exp((-x * x) / 2) / Math.sqrt(2 * Math.PI);
+  if (x === Number.POSITIVE_INFINITY) return 0;
+  if (x > 3) {
+    // Laplace's continued fraction.
+    let fraction = x;
+    for (let i = 120; i > 0; i--) fraction = x + i / fraction;
+    return density / fraction;
+  }
+  // The integral's series, of positive terms.
+  let term = x;
+  let sum = x;
+  for (let i = 3; i < 120; i += 2) {
+    term *= (x * x) / i;
+    sum += term;
+  }
+  return 0.5 - density * sum;
+}
