@@ -284,3 +284,17 @@ test("an engine that has no memory for `present` is reported by name", async () 
     expect(error).toEqual(new HeadwiseError("OUT_OF_MEMORY", text, { cause }));
   }
 });
+
+test("kernels that are released while the options of a cache are read are refused by name, and nothing is allocated", async () => {
+  const kernels = await kernelsOf("simd");
+  const options = {
+    ...SIZES,
+    get maxSeqLen() {
+      kernels.release();
+      return 128;
+    },
+  };
+  expect(() => createKvCache(kernels, options)).toThrow(
+    new HeadwiseError("RELEASED", "createKvCache: kernels was released"),
+  );
+});

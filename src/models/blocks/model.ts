@@ -173,9 +173,9 @@ export function placeModel(spec: ModelSpec, formatOf: FormatOf): ModelPlaces {
 }
 
 /** Of a row, through a matrix that has a format: routers are too small to count. */
-function flopsOf({ kind, part, active, mixer, shape: [n, k = 0] }: Weight): number {
+function flopsOf({ kind, part, active, mixer, shape: [n, k] }: Weight): number {
   const isCounted = kind === "matrix" && part !== undefined && active && mixer !== "cross";
-  return isCounted ? linearFlops({ panels: panelsOf(n), k }, 1) : 0;
+  return isCounted ? linearFlops({ panels: panelsOf(n), k: k as number }, 1) : 0;
 }
 
 /** Lays out what is not part of an attention, which has blocks of its own. */

@@ -194,8 +194,10 @@ describe("calls that fail", () => {
     expect(() => exportSession(session)).toThrow("exportSession: cache expected one that no unfinished call is using");
     await running;
     session.release();
-    expect(() => exportSession(session)).toThrow(expect.objectContaining({ code: "RELEASED" }));
-    expect(() => importSession(session, pages, [])).toThrow(expect.objectContaining({ code: "RELEASED" }));
+    expect(() => exportSession(session)).toThrow(new HeadwiseError("RELEASED", "exportSession: session was released"));
+    expect(() => importSession(session, pages, [])).toThrow(
+      new HeadwiseError("RELEASED", "importSession: session was released"),
+    );
   });
 
   test("reading the last pages that releases the model fails, and leaves the session empty", async () => {

@@ -80,6 +80,12 @@ describe("token ids", () => {
     expect(session.length).toBe(2);
   });
 
+  test("ids of another type than a number are a TypeError, and other numbers a RangeError", () => {
+    using session = open();
+    for (const id of ["1", 1n, null]) expect(() => forward(session, [id] as never)).toThrow(TypeError);
+    for (const id of [67, -1, 2.5, Number.NaN]) expect(() => forward(session, [id])).toThrow(RangeError);
+  });
+
   test("ids that do not fit are refused with the three numbers, and the session is as before", async () => {
     using session = open({ maxSeqLen: 10 });
     forward(session, idsOf(8));
@@ -616,6 +622,13 @@ describe("sources of jobs that wait", () => {
     let returned = 0;
     for await (const _ of generateMany(sourceOf(session, () => returned++))) break;
     expect(returned).toBe(1);
+    // One that is not asked now, because no more jobs can run, too.
+    for await (const _ of generateMany(
+      sourceOf(session, () => returned++),
+      { maxJobs: 1 },
+    ))
+      break;
+    expect(returned).toBe(2);
   });
 
   test.each([1, 2, 3])("let a signal end the generation after event %d", async (events) => {
