@@ -84,13 +84,14 @@ export const F16_SCRATCH = 65536;
 
 /**
  * Activations: x · sigmoid(alpha · x), which is SiLU with alpha 1 and quick GELU with 1.702; GELU exactly; GELU by tanh; ReLU; its
- * square.
+ * square; the sigmoid alone.
  */
 export const ACT_SWISH = 0;
 export const ACT_GELU = 1;
 export const ACT_GELU_TANH = 2;
 export const ACT_RELU = 3;
 export const ACT_RELU_SQUARED = 4;
+export const ACT_SIGMOID = 5;
 
 /** Formats of the panels of a table of embeddings. */
 export const WEIGHT_F32 = 0;
@@ -98,3 +99,6 @@ export const WEIGHT_F16 = 1;
 export const WEIGHT_BF16 = 2;
 export const WEIGHT_Q8 = 3;
 export const WEIGHT_Q4 = 4;
+
+/** Columns of a strip of the state of linear attention: four v128. */
+export const STATE_STRIP = 16;

@@ -195,3 +195,63 @@ export class RouteShape {
 }
 
 export type RouteShapePtr = usize;
+
+/** Rows of a causal convolution: see causal_conv_f32. */
+@unmanaged
+export class ConvShape {
+  rows: i32;
+  channels: i32;
+  /** Rows that an output is made of, with its own. */
+  taps: i32;
+  xStride: i32;
+  outStride: i32;
+  /** 1: SiLU of the sums. */
+  silu: i32;
+  /** The state before the first row; it may be the one that is left. */
+  from: F32Ptr;
+  before: F32PtrOrNull;
+  after: F32PtrOrNull;
+}
+
+export type ConvShapePtr = usize;
+
+/** Rows of steps and decays: see decay_f32. */
+@unmanaged
+export class DecayShape {
+  n: i32;
+  xStride: i32;
+  outStride: i32;
+  low: f32;
+  high: f32;
+}
+
+export type DecayShapePtr = usize;
+
+/** Rows of heads with a state each: see linear_attention_f32. */
+@unmanaged
+export class LinearAttentionShape {
+  rows: i32;
+  keyDim: i32;
+  valueDim: i32;
+  /** Heads that follow each other and share a query and a key; 0: heads take those of `keyHeads` by turns. */
+  group: i32;
+  keyHeads: i32;
+  keyStride: i32;
+  valueStride: i32;
+  outStride: i32;
+  /** 1: the delta rule. */
+  delta: i32;
+  scale: f32;
+  /** The states before the first row; they may be those that are left. */
+  from: F32Ptr;
+  decay: F32Ptr;
+  /** Floats between the decays of rows; 0 where all rows have the same. */
+  decayStride: i32;
+  /** 1: a decay for each component of a key. */
+  perChannel: i32;
+  beta: F32PtrOrNull;
+  betaStride: i32;
+  skip: F32PtrOrNull;
+}
+
+export type LinearAttentionShapePtr = usize;

@@ -16,7 +16,7 @@ import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { ENTRIES, HOSTS, importName, jsrManifest, LAZY, OLD, PEERS } from "./entries.mjs";
+import { ENTRIES, HOSTS, importName, jsrManifest, LAZY, LIBRARIES, OLD, PEERS } from "./entries.mjs";
 import { writeStamp } from "./stamp.mjs";
 import { flattenTypes } from "./types.mjs";
 
@@ -95,7 +95,7 @@ const common = {
   // An engine prints the line that threw.
   lineLimit: 160,
 };
-/** Scripts of one expression, so that they run as modules and as none. */
+/** Scripts of one expression, so that they run as modules and as none; as files of dist/, one of them is a module. */
 const workers = ENTRIES.filter(({ worker }) => worker);
 // Those that bundles contain as text are minified here, because bundlers do not minify what is in strings.
 for (const { name, source } of workers)
@@ -125,6 +125,15 @@ const [lazy] = LAZY;
 const nameOf = new Map(
   [...ENTRIES, ...LAZY].flatMap(({ source, name, hosted }) => (hosted ? [[resolve(source), name]] : [])),
 );
+
+/** What imports the optional packages is a file of its own. */
+const importLibraries = {
+  name: "import-libraries",
+  setup: ({ onResolve }) =>
+    onResolve({ filter: /\/libraries\.ts$/ }, ({ kind }) =>
+      kind === "entry-point" ? undefined : { path: `./${LIBRARIES.name}.js`, external: true, sideEffects: false },
+    ),
+};
 
 /**
  * `src/x.ts?HOST` is the source `src/x.ts` with its `.wasm` imports left to a host that hands those out as compiled modules.
@@ -174,7 +183,8 @@ const sourcesOf = {
   ...Object.fromEntries(bundles.filter((entry) => !isAlone(entry)).map(({ name, source }) => [name, source])),
   "doctor-page": "src/entries/doctor-page.ts",
 };
-for (const { name, source } of LAZY) sourcesOf[name] = source;
+for (const { name, source } of [LIBRARIES, ...LAZY, ...workers.filter(({ isModule }) => isModule)])
+  sourcesOf[name] = source;
 for (const host of Object.keys(HOSTS))
   for (const { name, hosted } of [...bundles, ...LAZY]) if (hosted) sourcesOf[`${name}.${host}`] = `${hosted}?${host}`;
 
@@ -196,15 +206,15 @@ const parts = await Promise.all([
     entryPoints: entryPoints(sourcesOf),
     splitting: true,
     chunkNames: "shared/[hash]",
-    plugins: [hostLoadsWasm(HOSTS), importHost(host.files, HOST), inlineWasmPlugin],
+    plugins: [hostLoadsWasm(HOSTS), importLibraries, importHost(host.files, HOST), inlineWasmPlugin],
   }),
   build({ ...inDist, stdin: { contents: host.source, resolveDir: root }, outfile: `dist/${HOST}`, outdir: undefined }),
   ...bundles
     .filter(isAlone)
     .map(({ name, source }) => build({ ...inDist, entryPoints: entryPoints({ [name]: source }) })),
-  ...workers.map(({ name, source }) =>
-    build({ ...inDist, format: "iife", entryPoints: entryPoints({ [name]: source }), plugins: [inlineWasmPlugin] }),
-  ),
+  ...workers
+    .filter(({ isModule }) => !isModule)
+    .map(({ name, source }) => build({ ...inDist, format: "iife", entryPoints: entryPoints({ [name]: source }) })),
   // One file by itself: split with the others, it would cut them into many more pieces.
   build({
     ...inDist,
@@ -224,8 +234,14 @@ for (const { path, text } of parts.flatMap(({ outputFiles }) => outputFiles))
     text
       .replaceAll(BARE_IMPORT, "")
       .replaceAll(CONTINUED, (lines) => lines.replaceAll("\\\n", ""))
-      .replaceAll(`"${HOST}"`, basename(dirname(path)) === "shared" ? '"./host.js"' : `"${HOST}"`),
+      .replaceAll(`"${HOST}"`, basename(dirname(path)) === "shared" ? '"./host.js"' : `"${HOST}"`)
+      .replaceAll(
+        `"./${LIBRARIES.name}.js"`,
+        `"${basename(dirname(path)) === "shared" ? ".." : "."}/${LIBRARIES.name}.js"`,
+      ),
   );
+const libraries = readFileSync(`dist/${LIBRARIES.name}.js`, "utf8");
+writeFileSync(`dist/${LIBRARIES.parcel}.js`, libraries.replaceAll("await import(", "require("));
 for (const name of builds) copyFileSync(`build/${name}.wasm`, `dist/${name}.wasm`);
 // The same code on memory that threads share.
 for (const name of ["simd", "relaxed"])

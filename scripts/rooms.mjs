@@ -12,7 +12,7 @@ const root = join(dirname(fileURLToPath(import.meta.url)), "..");
  */
 export const ROOMS = [
   ...["base/util", "base/tensor", "base/platform", "wasm"],
-  ...["linear", "state", "mixer", "attention", "latent", "pass", "api"].map((room) => `layers/${room}`),
+  ...["linear", "state", "mixer", "attention", "latent", "recurrent", "pass", "api"].map((room) => `layers/${room}`),
   "files",
   ...["families", "weights", "mixers", "spec", "blocks", "load", "decoder", "generate", "encoder"].map(
     (room) => `models/${room}`,

@@ -1,4 +1,4 @@
-import { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SWISH } from "../layout";
+import { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SIGMOID, ACT_SWISH } from "../layout";
 import { normal_cdf_f32x4 } from "../math/erf";
 import { sigmoid_f32x4 } from "../math/sigmoid";
 import { load_first, store_first } from "../math/simd";
@@ -63,6 +63,7 @@ function activate_first(out: F32Ptr, gate: F32Ptr, up: F32PtrOrNull, s: Activati
 @inline
 function activation(kind: i32, x: v128, alpha: v128): v128 {
   if (kind == ACT_SWISH) return f32x4.mul(x, sigmoid_f32x4(f32x4.mul(x, alpha)));
+  if (kind == ACT_SIGMOID) return sigmoid_f32x4(x);
   // (1 + tanh u) / 2 is the sigmoid of 2u, which does not cancel below 0.
   if (kind == ACT_GELU_TANH) {
     const slope = f32x4.add(f32x4.mul(f32x4.mul(x, x), f32x4.splat(GELU_CUBIC)), f32x4.splat(GELU_LINEAR));

@@ -49,3 +49,20 @@ export function cap_logits_f32(
     }
   }
 }
+
+/**
+ * x[r, i] = max(-limit, min(x[r, i], limit)) for i < n, in rows begin..end, which lie `stride` floats apart. A NaN stays one: of
+ * min and max, pmin and pmax are those that keep it.
+ */
+export function limit_f32(x: F32Ptr, n: i32, stride: i32, limit: f32, begin: i32, end: i32): void {
+  assert(stride >= n && limit >= 0, "limit_f32: stride must be at least n, and the limit not negative");
+  const high = f32x4.splat(limit);
+  const low = f32x4.neg(high);
+  for (let r = begin; r < end; r++) {
+    let at = x + ((<usize>r * stride) << 2);
+    for (let left = n; left > 0; left -= 4) {
+      store_first(at, left, f32x4.pmax(f32x4.pmin(load_first(at, left, 0), high), low));
+      at += 16;
+    }
+  }
+}

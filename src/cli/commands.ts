@@ -24,6 +24,7 @@ headwise bench FOLDER                      time a whole decoder in each format o
 headwise quantize IN OUT --weights FORMAT  write a safetensors file in fewer bits
 headwise report MODEL SAMPLES              measure how formats change the outputs of a layer
 headwise configure OPTIONS                 choose a decoder for a budget, or say what a model costs
+headwise cache                             list, check or remove what is kept of URLs
 headwise COMMAND --help                    show the options of a command
 headwise --version                         show the version`;
 
@@ -40,6 +41,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   bench: async () => (await import("./bench.ts")).bench,
   quantize: async () => (await import("./quantize.ts")).quantize,
   report: async () => (await import("./report.ts")).report,
+  cache: async () => (await import("./cache.ts")).cache,
   configure: async () => (await import("./configure.ts")).configure,
 };
 

@@ -10,6 +10,7 @@ import type { Build, Kernels } from "../entries/core.ts";
 import type { StatisticsKernels } from "../entries/inspect.ts";
 import {
   createFolderStore,
+  type FolderStore,
   gguf,
   type LoadModelOptions,
   loadModel,
@@ -82,9 +83,13 @@ export function readLoading(
 
 /** The user's store, for a model at a URL. */
 export function storeOf(model: string, noStore: boolean): ModelStore | undefined {
-  if (noStore || !/^https?:/.test(model)) return undefined;
+  return noStore || !/^https?:/.test(model) ? undefined : userStore()?.store;
+}
+
+/** The user's store, and its folder. */
+export function userStore(): { readonly store: FolderStore; readonly folder: string } | undefined {
   const folder = cacheFolder();
-  return folder === undefined ? undefined : createFolderStore(folder);
+  return folder === undefined ? undefined : { store: createFolderStore(folder), folder };
 }
 
 // What is wrong with the MODEL of a command, before anything is started.

@@ -18,6 +18,8 @@ export {
   createBrowserStore,
   createFolderStore,
   createStore,
+  type FolderStore,
+  type KeptUrl,
   type ModelStore,
   type StoreOptions,
 } from "../files/store.ts";

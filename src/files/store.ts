@@ -1,7 +1,7 @@
 // Files of servers, kept in pieces where they were read once.
 
 import { hostSha256, resolvePlace, warnOnce } from "../base/platform/host.ts";
-import { browserPieces, folderPieces, type PieceStore } from "../base/platform/piece-stores.ts";
+import { browserPieces, folderPieces, type ListedPieces, type PieceStore } from "../base/platform/piece-stores.ts";
 import { expectFlag, expectFunction, expectUint8Array, type Global, readFields } from "../base/util/arguments.ts";
 import { joinBytes, toHex } from "../base/util/bytes.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
@@ -57,6 +57,27 @@ export interface ModelStore {
   remove(url: string | Global<"URL">): Promise<void>;
 }
 
+/** What a store has of a URL. */
+export interface KeptUrl {
+  /** The URL of the file. */
+  readonly url: string;
+  /** Bytes of the file; 0 where it is kept that the server does not have it. */
+  readonly size: number;
+  /** Bytes of it that are kept. */
+  readonly bytes: number;
+  /** With `check`: pieces whose bytes have changed since they were written, which the next reader requests again. */
+  readonly damaged: number | undefined;
+}
+
+/** A store in a folder, which also says what it keeps. */
+export interface FolderStore extends ModelStore {
+  /** What is kept, by URL. With `check`, all of it is read and compared with its SHA-256. */
+  list(options?: {
+    /** Whether all pieces are read. Default false. */
+    readonly check?: boolean | undefined;
+  }): Promise<readonly KeptUrl[]>;
+}
+
 /** Options of stores. */
 export interface StoreOptions {
   /**
@@ -82,13 +103,20 @@ export interface StoreOptions {
  * const store = createFolderStore("models"); // for loadModel(kernels, "https://example.com/model.gguf", { store })
  * console.log(typeof store.open); // function
  */
-export function createFolderStore(folder: string | Global<"URL">, options: StoreOptions = {}): ModelStore {
+export function createFolderStore(folder: string | Global<"URL">, options: StoreOptions = {}): FolderStore {
   const where = "createFolderStore";
   if (typeof folder !== "string" && tagOf(folder) !== "URL")
     throw new TypeError(`${where}: folder expected a path or a URL, got ${describe(folder)}`);
   const pieces = folderPieces(folder as string | URL);
   if (pieces === undefined) throw new HeadwiseError("NO_STORAGE", `${where}: this host has no file system`);
-  return storeIn(where, pieces, options);
+  const store = storeIn(where, pieces, options);
+  return Object.freeze({
+    ...store,
+    list(given: { readonly check?: boolean | undefined } = {}) {
+      const { check } = readFields("list", "options", given, ["check"]);
+      return listPieces(pieces, expectFlag("list", "options.check", check));
+    },
+  });
 }
 
 /**
@@ -304,13 +332,8 @@ class Shelf {
   async entry(url: string): Promise<Entry | undefined> {
     const bytes = await this.#read(entryKey(url));
     if (bytes === undefined) await this.#attempt("removed", () => removeOlder(this.#pieces, url, PIECE, MOST_KEPT));
-    try {
-      const entry = JSON.parse(new TextDecoder().decode(bytes)) as Entry;
-      const isEntry = "size" in entry ? isSize(entry.size) : Number.isSafeInteger(entry.status);
-      return isEntry && entry.url === url ? entry : undefined;
-    } catch {
-      return undefined;
-    }
+    const entry = parseEntry(bytes);
+    return entry?.url === url ? entry : undefined;
   }
 
   /** From now on, pieces of this version are kept, and of no other of its URL. */
@@ -383,6 +406,43 @@ class Shelf {
       this.#onFailure(new HeadwiseError("NO_STORAGE", text, { cause }));
       return undefined;
     }
+  }
+}
+
+/** What these pieces are of. */
+async function listPieces(pieces: ListedPieces, isChecked: boolean): Promise<readonly KeptUrl[]> {
+  const keys = new Set(await pieces.keys());
+  /** The bytes under a key; undefined if they are not those that were written. */
+  const read = async (key: string): Promise<Uint8Array | undefined> => {
+    const record = (await pieces.read(key)) ?? new Uint8Array();
+    const bytes = record.subarray(0, -DIGEST);
+    return record.length >= DIGEST && (await isDigest(record.subarray(bytes.length), bytes)) ? bytes : undefined;
+  };
+  const found: KeptUrl[] = [];
+  for (const key of keys) {
+    const entry = key.endsWith("-entry") ? parseEntry(await read(key)) : undefined;
+    if (entry === undefined || entryKey(entry.url) !== key) continue;
+    const file = "size" in entry ? entry : undefined;
+    let [bytes, damaged] = [0, 0];
+    for (let index = 0; file && index * PIECE < file.size; index++) {
+      const piece = pieceKey(file, index);
+      if (!keys.has(piece)) continue;
+      bytes += Math.min(PIECE, file.size - index * PIECE);
+      if (isChecked && !(await read(piece))) damaged++;
+    }
+    found.push({ url: entry.url, size: file?.size ?? 0, bytes, damaged: isChecked ? damaged : undefined });
+  }
+  return found.sort((a, b) => (a.url < b.url ? -1 : 1));
+}
+
+/** An entry as it is kept; undefined for other bytes. */
+function parseEntry(bytes: Uint8Array | undefined): Entry | undefined {
+  try {
+    const entry = JSON.parse(new TextDecoder().decode(bytes)) as Entry;
+    const isEntry = "size" in entry ? isSize(entry.size) : Number.isSafeInteger(entry.status);
+    return isEntry && typeof entry.url === "string" ? entry : undefined;
+  } catch {
+    return undefined;
   }
 }
 

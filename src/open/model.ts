@@ -63,7 +63,10 @@ export interface ModelMethods {
    */
   chat(messages: ChatMessages, options?: ChatAnswerOptions): Answer;
   /** Counts the tokens of a text, or of a conversation as `chat` writes it, with what begins the answer. */
-  countTokens(input: string | ChatMessages, options?: Pick<ChatAnswerOptions, CountOption>): Promise<number>;
+  countTokens(
+    input: string | ChatMessages,
+    options?: Pick<ChatAnswerOptions, "template" | "tools" | "variables" | "parseSpecial">,
+  ): Promise<number>;
   /**
    * Makes a vector [dModel] of each text, as the model's files ask for it. Longer texts than the model reads are cut at their end.
    * @param texts A text, which gives one vector, or a list of texts.
@@ -73,16 +76,6 @@ export interface ModelMethods {
     texts: Texts,
     options?: EmbedTextOptions,
   ): Promise<Texts extends string ? Float32Array : Float32Array[]>;
-}
-
-/** Options of `chat` that `countTokens` takes. */
-type CountOption = "template" | "tools" | "variables" | "parseSpecial";
-
-/** The methods of each task. */
-interface TaskMethods {
-  readonly text: "text" | "countTokens";
-  readonly chat: "text" | "chat" | "countTokens";
-  readonly embed: "embed" | "countTokens";
 }
 
 /** What an opened model consists of: for the functions of the other entries. */
@@ -117,4 +110,5 @@ export interface OpenedModelBase extends Releasable {
  * A model as `openModel` gives it: what it can do, what was chosen for it, and its methods. Without `for`, the type has the methods of
  * all tasks, and one that the model cannot do throws a TypeError that names what it can; with `for`, those of that task alone.
  */
-export type OpenedModel<Task extends ModelTask = ModelTask> = OpenedModelBase & Pick<ModelMethods, TaskMethods[Task]>;
+export type OpenedModel<Task extends ModelTask = ModelTask> = OpenedModelBase &
+  Pick<ModelMethods, "countTokens" | (Task extends "embed" ? "embed" : Task extends "chat" ? "chat" | "text" : "text")>;

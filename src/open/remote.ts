@@ -32,12 +32,18 @@ export interface SentError {
   readonly code?: HeadwiseErrorCode | undefined;
 }
 
+/** A file of a list: some engines forget the name of a `File` that is sent. */
+export interface SentFile {
+  readonly name: string;
+  readonly content: Blob;
+}
+
 /** What a worker is asked. `id` is that of the answer. */
 export type ToWorker =
   | {
       readonly kind: "open";
       readonly script: string;
-      readonly source: OpenSource;
+      readonly source: OpenSource | readonly SentFile[];
       readonly options: Omit<LoadingOptions, "signal" | "onProgress" | "createWorker">;
       readonly hub: { readonly url: string; readonly token: string | undefined };
       readonly keeps: boolean;
@@ -133,8 +139,13 @@ export async function openRemotely(host: ThreadHost, request: RemoteRequest): Pr
         fail: reject,
       };
       const hubFields = { url: hub.url.href, token: hub.token };
+      const files =
+        Array.isArray(source) && (source as readonly File[]).map((file) => ({ name: file.name, content: file }));
       channel.post(
-        { kind: "open", script: REMOTE_SCRIPT, source, options: sent, hub: hubFields, keeps, memory },
+        {
+          ...({ kind: "open", script: REMOTE_SCRIPT, source: files || source, options: sent } as const),
+          ...{ hub: hubFields, keeps, memory },
+        },
         transferable(source),
       );
     });

@@ -7,8 +7,8 @@ import { chooseMemory } from "./choose.ts";
 import { type Fetch, readHub } from "./hub.ts";
 import { type KernelHost, type Loaded, loadParts } from "./load.ts";
 import { recognise } from "./recognise.ts";
-import { type FromWorker, REMOTE_SCRIPT, sendError, type ToWorker } from "./remote.ts";
-import { createUrlOpener, defaultStore, findPlace } from "./source.ts";
+import { type FromWorker, REMOTE_SCRIPT, type SentFile, sendError, type ToWorker } from "./remote.ts";
+import { createUrlOpener, defaultStore, findPlace, type OpenSource } from "./source.ts";
 
 const WHERE = "openModel";
 
@@ -54,7 +54,9 @@ export class RemoteServer {
     const hub = readHub(WHERE, asked.hub.url, asked.hub.token);
     const store = keeps ? defaultStore() : undefined;
     const opener = createUrlOpener(store, hub, host.fetch);
-    const place = await findPlace(WHERE, source, hub, (url) => opener.open(url));
+    const isList = Array.isArray(source);
+    const files = isList && (source as readonly SentFile[]).map(({ name, content }) => new File([content], name));
+    const place = await findPlace(WHERE, files || (source as OpenSource), hub, (url) => opener.open(url));
     const description = await recognise(WHERE, place, undefined, opener);
     const reason = store ? "the cache of this user or origin" : "asked for, or this host has no place for it";
     this.#loaded = await loadParts({

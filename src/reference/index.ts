@@ -12,12 +12,13 @@ import * as decoder from "./decoder.ts";
 import * as latent from "./latent.ts";
 import * as linear from "./linear.ts";
 import * as pointwise from "./pointwise.ts";
+import * as recurrent from "./recurrent.ts";
 import * as unfused from "./unfused.ts";
 
 /** All twins by the names of their kernels. */
 export const reference: Reference = /* @__PURE__ */ (() => ({
   ...{ ...attention, ...cache, ...decoder, ...latent },
-  ...{ ...linear, ...pointwise, ...unfused },
+  ...{ ...linear, ...pointwise, ...recurrent, ...unfused },
 }))();
 
 export type { CheckedConfig } from "../layers/attention/config.ts";
@@ -28,5 +29,6 @@ export * from "./decoder.ts";
 export * from "./latent.ts";
 export * from "./linear.ts";
 export * from "./pointwise.ts";
+export * from "./recurrent.ts";
 export * from "./unfused.ts";
 export type { Reference };

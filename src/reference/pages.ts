@@ -1,6 +1,6 @@
-// Pages of keys and values: where their numbers lie, and which of the keys a query may attend.
+// Pages of keys and values: where their numbers lie, and which of the keys a query may attend; and states of linear attention.
 
-import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, PAGE, PANEL, QUAD } from "../../assembly/layout.ts";
+import { FORMAT_F16, FORMAT_F32, FORMAT_Q8, PAGE, PANEL, QUAD, STATE_STRIP } from "../../assembly/layout.ts";
 import type { AttentionShape, Page, Plain } from "../wasm/abi.ts";
 import { narrowF16, quantized, widenF16 } from "./numbers.ts";
 
@@ -150,4 +150,12 @@ export function mayAttend(shape: Plain<AttentionShape>, head: number, t: number,
 /** Columns of a row of scores or weights: the keys, the extra key, the zero key. */
 export function countColumns({ kvLen, extraKey, zeroKey }: Plain<AttentionShape>): number {
   return kvLen + (extraKey ? 1 : 0) + (zeroKey ? 1 : 0);
+}
+
+/** Where element (i, column) of the state of a head lies: strips of STATE_STRIP columns, then strips of 4. */
+export function stateAt(keyDim: number, valueDim: number, head: number, i: number, column: number): number {
+  const wide = valueDim - (valueDim % STATE_STRIP);
+  const width = column < wide ? STATE_STRIP : 4;
+  const strip = column - (column % width);
+  return head * keyDim * 4 * Math.ceil(valueDim / 4) + strip * keyDim + i * width + (column - strip);
 }

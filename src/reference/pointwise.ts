@@ -1,6 +1,6 @@
 // What acts on each row or head by itself: norms, rotations, the order of heads, activations, sums and caps.
 
-import { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SWISH } from "../../assembly/layout.ts";
+import { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SIGMOID, ACT_SWISH } from "../../assembly/layout.ts";
 import type { Reference } from "../wasm/abi.ts";
 import { normalCdf } from "./numbers.ts";
 
@@ -61,6 +61,7 @@ export const merge_heads_f32: Reference["merge_heads_f32"] = (out, x, rows, numH
 /** act(x), by ACT_SWISH and so on (assembly/layout.ts). */
 function activation(kind: number, x: number, alpha: number): number {
   if (kind === ACT_SWISH) return x / (1 + Math.exp(-alpha * x));
+  if (kind === ACT_SIGMOID) return 1 / (1 + Math.exp(-x));
   if (kind === ACT_GELU) return x * normalCdf(x);
   if (kind === ACT_GELU_TANH) return x / (1 + Math.exp(-2 * Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
   const positive = Math.max(x, 0);
@@ -90,4 +91,19 @@ export const cap_logits_f32: Reference["cap_logits_f32"] = (x, n, stride, scale,
   for (let r = begin; r < end; r++)
     for (let i = r * stride; i < r * stride + n; i++)
       x[i] = softcap === 0 ? scale * x[i]! : softcap * Math.tanh((scale * x[i]!) / softcap);
+};
+
+/** x[r, i] = x[r, i], not beyond limit on either side, for i < n, in rows begin..end. */
+export const limit_f32: Reference["limit_f32"] = (x, n, stride, limit, begin, end) => {
+  for (let r = begin; r < end; r++)
+    for (let i = r * stride; i < r * stride + n; i++) x[i] = Math.max(-limit, Math.min(x[i]!, limit));
+};
+
+/** x[r, i] = positive · x² + beta · x above 0, and negative · (e^x - 1 - x) + beta · x elsewhere, for i < n, in rows begin..end. */
+export const xielu_f32: Reference["xielu_f32"] = (x, n, stride, positive, negative, beta, begin, end) => {
+  for (let r = begin; r < end; r++)
+    for (let i = r * stride; i < r * stride + n; i++) {
+      const v = x[i]!;
+      x[i] = (v > 0 ? positive * v * v : negative * (Math.expm1(v) - v)) + beta * v;
+    }
 };

@@ -259,6 +259,95 @@ export const RouteShape = {
   },
 };
 
+export interface ConvShape {
+  readonly rows: number;
+  readonly channels: number;
+  readonly taps: number;
+  readonly xStride: number;
+  readonly outStride: number;
+  readonly silu: number;
+  readonly from: F32Ptr;
+  readonly before: F32Ptr | NullPtr;
+  readonly after: F32Ptr | NullPtr;
+}
+type ConvShapePtr = Pointer<ConvShape>;
+export const ConvShape = {
+  bytes: 36,
+  store(view: DataView, at: number, shape: ConvShape): void {
+    view.setInt32(at + 0, shape.rows, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.channels, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.taps, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.xStride, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.outStride, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.silu, LITTLE_ENDIAN);
+    view.setUint32(at + 24, shape.from, LITTLE_ENDIAN);
+    view.setUint32(at + 28, shape.before, LITTLE_ENDIAN);
+    view.setUint32(at + 32, shape.after, LITTLE_ENDIAN);
+  },
+};
+
+export interface DecayShape {
+  readonly n: number;
+  readonly xStride: number;
+  readonly outStride: number;
+  readonly low: number;
+  readonly high: number;
+}
+type DecayShapePtr = Pointer<DecayShape>;
+export const DecayShape = {
+  bytes: 20,
+  store(view: DataView, at: number, shape: DecayShape): void {
+    view.setInt32(at + 0, shape.n, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.xStride, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.outStride, LITTLE_ENDIAN);
+    view.setFloat32(at + 12, shape.low, LITTLE_ENDIAN);
+    view.setFloat32(at + 16, shape.high, LITTLE_ENDIAN);
+  },
+};
+
+export interface LinearAttentionShape {
+  readonly rows: number;
+  readonly keyDim: number;
+  readonly valueDim: number;
+  readonly group: number;
+  readonly keyHeads: number;
+  readonly keyStride: number;
+  readonly valueStride: number;
+  readonly outStride: number;
+  readonly delta: number;
+  readonly scale: number;
+  readonly from: F32Ptr;
+  readonly decay: F32Ptr;
+  readonly decayStride: number;
+  readonly perChannel: number;
+  readonly beta: F32Ptr | NullPtr;
+  readonly betaStride: number;
+  readonly skip: F32Ptr | NullPtr;
+}
+type LinearAttentionShapePtr = Pointer<LinearAttentionShape>;
+export const LinearAttentionShape = {
+  bytes: 68,
+  store(view: DataView, at: number, shape: LinearAttentionShape): void {
+    view.setInt32(at + 0, shape.rows, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.keyDim, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.valueDim, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.group, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.keyHeads, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.keyStride, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.valueStride, LITTLE_ENDIAN);
+    view.setInt32(at + 28, shape.outStride, LITTLE_ENDIAN);
+    view.setInt32(at + 32, shape.delta, LITTLE_ENDIAN);
+    view.setFloat32(at + 36, shape.scale, LITTLE_ENDIAN);
+    view.setUint32(at + 40, shape.from, LITTLE_ENDIAN);
+    view.setUint32(at + 44, shape.decay, LITTLE_ENDIAN);
+    view.setInt32(at + 48, shape.decayStride, LITTLE_ENDIAN);
+    view.setInt32(at + 52, shape.perChannel, LITTLE_ENDIAN);
+    view.setUint32(at + 56, shape.beta, LITTLE_ENDIAN);
+    view.setInt32(at + 60, shape.betaStride, LITTLE_ENDIAN);
+    view.setUint32(at + 64, shape.skip, LITTLE_ENDIAN);
+  },
+};
+
 /** The fields of each struct, in the order in which they lie: each has four bytes. */
 export const FIELDS = {
   AttentionShape: ["qLen", "kvLen", "qStart", "left", "right", "numHeads", "numKvHeads", "headDim", "valueDim", "qStride", "qHeadStride", "outStride", "outHeadStride", "scale", "softcap", "slopes", "sinks", "extraKey", "extraValue", "zeroKey", "keep", "keepHeadStride", "keepRowStride", "bias", "biasHeadStride", "biasRowStride", "lse", "formats"],
@@ -270,6 +359,9 @@ export const FIELDS = {
   ActivationShape: ["kind", "n", "outStride", "gateStride", "upStride", "alpha", "limit"],
   EmbedShape: ["n", "k", "format", "block", "scale"],
   RouteShape: ["experts", "topK", "stride", "sigmoid", "groups", "keepGroups", "pairs", "renormalise", "scale"],
+  ConvShape: ["rows", "channels", "taps", "xStride", "outStride", "silu", "from", "before", "after"],
+  DecayShape: ["n", "xStride", "outStride", "low", "high"],
+  LinearAttentionShape: ["rows", "keyDim", "valueDim", "group", "keyHeads", "keyStride", "valueStride", "outStride", "delta", "scale", "from", "decay", "decayStride", "perChannel", "beta", "betaStride", "skip"],
 } as const;
 
 /** The kernels of floats, which every instance has, as the host calls them. */
@@ -329,14 +421,19 @@ interface DecoderKernels {
   activate_f32(out: F32Ptr, gate: F32Ptr, up: F32Ptr | NullPtr, shape: ActivationShapePtr, begin: number, end: number): void;
   add_scaled_f32(out: F32Ptr, x: F32Ptr, y: F32Ptr, n: number, scale: number, begin: number, end: number): void;
   cap_logits_f32(x: F32Ptr, n: number, stride: number, scale: number, softcap: number, begin: number, end: number): void;
+  causal_conv_f32(out: F32Ptr, x: F32Ptr, state: F32Ptr, weights: F32Ptr, bias: F32Ptr | NullPtr, shape: ConvShapePtr, begin: number, end: number): void;
+  decay_f32(decay: F32Ptr, step: F32Ptr | NullPtr, x: F32Ptr, bias: F32Ptr, rate: F32Ptr, shape: DecayShapePtr, begin: number, end: number): void;
   embed_rows(out: F32Ptr, ids: I32Ptr, w: U8Ptr, mins: F32Ptr | NullPtr, shape: EmbedShapePtr, begin: number, end: number): void;
   gather_rows_f32(out: F32Ptr, x: F32Ptr, slots: I32Ptr, topK: number, n: number, begin: number, end: number): void;
   layer_norm_f32(out: F32Ptr, x: F32Ptr, gain: F32Ptr, bias: F32Ptr | NullPtr, shape: NormShapePtr, begin: number, end: number): void;
+  limit_f32(x: F32Ptr, n: number, stride: number, limit: number, begin: number, end: number): void;
+  linear_attention_f32(out: F32Ptr, state: F32Ptr, q: F32Ptr, k: F32Ptr, v: F32Ptr, shape: LinearAttentionShapePtr, begin: number, end: number): void;
   route_f32(ids: I32Ptr, weights: F32Ptr, logits: F32Ptr, scratch: F32Ptr, correction: F32Ptr | NullPtr, shape: RouteShapePtr, begin: number, end: number): void;
   scatter_rows_f32(out: F32Ptr, y: F32Ptr, weights: F32Ptr, slots: I32Ptr, topK: number, n: number, begin: number, end: number): void;
   softmax_sums_f32(out: F32Ptr, x: F32Ptr, n: number, stride: number, begin: number, end: number): void;
   top_k_f32(values: F32Ptr, ids: I32Ptr, x: F32Ptr, n: number, stride: number, k: number, begin: number, end: number): void;
   widen_f16(out: F32Ptr, x: U16Ptr, bf16: number, begin: number, end: number): void;
+  xielu_f32(x: F32Ptr, n: number, stride: number, positive: number, negative: number, beta: number, begin: number, end: number): void;
 }
 
 /** The kernel that measures attention as it attends, as the host calls them. */
@@ -369,11 +466,11 @@ export const KERNEL_NAMES: readonly (keyof KernelTable)[] = [
   "linear_f16", "linear_q4", "linear_q8", "pack_blocks", "pack_columns_f16", "pack_mins", "pack_q4", "pack_q8", "pack_rows_f16", "quantize_rows", "repack_columns_f16", "repack_q4", "repack_q8", "repack_rows_f16", "repeat_dots", "subtract_mins",
   "append_pages", "attention_pages", "gather_pages", "scores_pages", "weighted_sum_f32",
   "append_latents", "attention_latents", "gather_latents",
-  "activate_f32", "add_scaled_f32", "cap_logits_f32", "embed_rows", "gather_rows_f32", "layer_norm_f32", "route_f32", "scatter_rows_f32", "softmax_sums_f32", "top_k_f32", "widen_f16",
+  "activate_f32", "add_scaled_f32", "cap_logits_f32", "causal_conv_f32", "decay_f32", "embed_rows", "gather_rows_f32", "layer_norm_f32", "limit_f32", "linear_attention_f32", "route_f32", "scatter_rows_f32", "softmax_sums_f32", "top_k_f32", "widen_f16", "xielu_f32",
   "attention_statistics",
 ];
 
-type Struct = AttentionShape | StatisticsShape | LinearShape | RopeShape | CacheShape | NormShape | ActivationShape | EmbedShape | RouteShape;
+type Struct = AttentionShape | StatisticsShape | LinearShape | RopeShape | CacheShape | NormShape | ActivationShape | EmbedShape | RouteShape | ConvShape | DecayShape | LinearAttentionShape;
 type Pointed<A> = A extends Pointer<infer T> ? (T extends Struct ? Plain<T> : T) : A;
 /** A struct with arrays where it had addresses. */
 export type Plain<S> = { readonly [K in keyof S]: Pointed<S[K]> };

@@ -44,7 +44,7 @@ export function installProject(folder: string, tarball: string): Project {
 }
 
 /** Entries that are scripts for workers, which a page must not import. */
-const SCRIPTS = ["./worker", "./shards-worker"];
+const SCRIPTS = ["./worker", "./shards-worker", "./open-worker"];
 
 /** They warn. */
 const OLD_ENTRIES = OLD.map(({ subpath }) => subpath);

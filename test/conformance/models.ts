@@ -17,12 +17,8 @@ const SKIPPED: Readonly<Record<string, string>> = {
   diffllama: "differential attention is not supported",
   gemma3n_text: "streams of residuals (AltUp) are not supported",
   gemma4_text: "layers of different widths that share keys are not supported",
-  lfm2: "convolutions are not supported",
   llama4_text: "attention in chunks is not supported",
   minimax: "linear attention is not supported",
-  qwen3_next: "linear attention is not supported",
-  qwen3_5_text: "linear attention is not supported",
-  qwen3_5_moe_text: "linear attention is not supported",
 };
 
 const FALCON_ALIBI =

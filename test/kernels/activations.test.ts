@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_RELU_SQUARED, ACT_SWISH } from "../../assembly/layout.ts";
-import { activate_f32, add_scaled_f32, cap_logits_f32 } from "../../src/reference/pointwise.ts";
+import { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_RELU_SQUARED, ACT_SIGMOID, ACT_SWISH } from "../../assembly/layout.ts";
+import { activate_f32, add_scaled_f32, cap_logits_f32, limit_f32, xielu_f32 } from "../../src/reference/pointwise.ts";
 import {
   type Arguments,
   builds,
@@ -25,6 +25,7 @@ const KINDS: readonly [name: string, kind: number, alpha: number, roundings: (x:
   ["gelu by tanh", ACT_GELU_TANH, 0, (x) => 6 + 5 * Math.abs(1.6 * x + 0.0714 * x ** 3)],
   ["relu", ACT_RELU, 0, () => 0],
   ["relu squared", ACT_RELU_SQUARED, 0, () => 1],
+  ["sigmoid", ACT_SIGMOID, 0, () => 4],
 ];
 
 interface Rows {
@@ -105,7 +106,7 @@ describe.each(builds)("activate_f32 in the %s build", (build) => {
     expect(out[3]).toBe(0);
   });
 
-  test("NaN passes element by element; the far ends are x, and 0", () => {
+  test("NaN passes element by element; the far ends are x, and 0; of the sigmoid 1, and 0", () => {
     for (const [name, kind, alpha] of KINDS) {
       const shape = { kind, n: 6, outStride: 6, gateStride: 6, upStride: 6, alpha, limit: 0 };
       const out = new Float32Array(6);
@@ -115,8 +116,10 @@ describe.each(builds)("activate_f32 in the %s build", (build) => {
         out.map((v) => (Number.isNaN(v) ? 7 : 0)),
         name,
       ).toEqual(Float32Array.of(7, 0, 0, 0, 0, 0));
-      expect(out[2], name).toBe(Number.POSITIVE_INFINITY);
-      expect([Math.abs(out[3]!), Math.abs(out[4]!), Math.abs(out[5]!)], name).toEqual([0, 0, 0]);
+      const isSigmoid = kind === ACT_SIGMOID;
+      expect(out[2], name).toBe(isSigmoid ? 1 : Number.POSITIVE_INFINITY);
+      const middle = isSigmoid ? 0.5 : 0;
+      expect([Math.abs(out[3]!), Math.abs(out[4]!), Math.abs(out[5]!)], name).toEqual([0, middle, middle]);
       const up = Float32Array.of(1, Number.NaN, 1, 1, 1, 1);
       const gated = new Float32Array(6);
       runKernel(instance, "activate_f32", [gated, x, up, shape, 0, 1]);
@@ -177,5 +180,62 @@ describe.each(builds)("add_scaled_f32 and cap_logits_f32 in the %s build", (buil
         }
         expect(split[0]).toEqual(args[0]);
       }
+  });
+});
+
+describe.each(builds)("limit_f32 and xielu_f32 in the %s build", (build) => {
+  const instance = load(build);
+  const sizes = [1, 3, 4, 31, 67];
+
+  /** Rows of n floats, NaN between them. */
+  function rowsOf(random: Random, n: number, rows: number, stride: number): Float32Array {
+    const x = floats(random, rows * stride).map((v) => v * 3);
+    for (let r = 0; r < rows; r++) x.fill(Number.NaN, r * stride + n, (r + 1) * stride);
+    return x;
+  }
+
+  test.each(sizes)("limits are exact, on both sides, and keep NaN, at n = %i", (n) => {
+    const random = createRandom(n);
+    const [rows, stride] = [3, n + 5];
+    const x = rowsOf(random, n, rows, stride);
+    x[0] = Number.NaN;
+    const args: Arguments<"limit_f32"> = [x, n, stride, 1.5, 0, rows];
+    const twin = copyArguments<"limit_f32">(args);
+    const split = copyArguments<"limit_f32">(args);
+    limit_f32(...twin);
+    runKernel(instance, "limit_f32", args);
+    expect(args[0]).toEqual(twin[0]);
+    for (const [begin, end] of pieces(random, rows)) {
+      split[4] = begin;
+      split[5] = end;
+      runKernel(instance, "limit_f32", split);
+    }
+    expect(split[0]).toEqual(args[0]);
+  });
+
+  test.each(sizes)("xielu is within 16 roundings of its terms, far and near 0, at n = %i", (n) => {
+    const random = createRandom(n);
+    const [rows, stride, positive, negative, beta] = [4, n + 5, 0.75, 1.25, 0.5];
+    const x = rowsOf(random, n, rows, stride);
+    // Near 0, where the difference of the formula has lost its digits.
+    for (let i = 0; i < stride; i++) x[i] = (x[i] as number) * 1e-4;
+    const args: Arguments<"xielu_f32"> = [x.slice(), n, stride, positive, negative, beta, 0, rows];
+    const twin = copyArguments<"xielu_f32">(args);
+    const split = copyArguments<"xielu_f32">(args);
+    xielu_f32(...twin);
+    runKernel(instance, "xielu_f32", args);
+    const { excess, at } = worst(args[0], twin[0], (i) => {
+      const v = x[i] as number;
+      if (Number.isNaN(v)) return 0;
+      const curve = v > 0 ? positive * v * v : negative * (Math.expm1(v) - v + (v < -1 ? 1 - v : 0));
+      return 16 * U * (curve + Math.abs(beta * v)) + 2 ** -149;
+    });
+    expect(excess, `element ${at}`).toBeLessThanOrEqual(0);
+    for (const [begin, end] of pieces(random, rows)) {
+      split[6] = begin;
+      split[7] = end;
+      runKernel(instance, "xielu_f32", split);
+    }
+    expect(split[0]).toEqual(args[0]);
   });
 });

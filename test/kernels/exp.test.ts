@@ -12,18 +12,20 @@ interface Entry {
   readonly tanh: Loop;
   readonly tanh_single: Loop;
   readonly sigmoid: Loop;
+  readonly softplus: Loop;
   readonly normal_cdf: Loop;
   readonly ln: Loop;
   readonly HEAP_BASE: WebAssembly.Global;
 }
 
-/** The inline functions of assembly/math/exp.ts, sigmoid.ts and erf.ts as loops over arrays; n is a multiple of 4. */
+/** The inline functions of assembly/math/exp.ts, sigmoid.ts, softplus.ts and erf.ts as loops over arrays; n is a multiple of 4. */
 const ENTRY = "test/kernels/exp.entry.ts";
 const SOURCE = `
   import { normal_cdf_f32x4 } from "../../assembly/math/erf";
   import { sigmoid_f32x4 } from "../../assembly/math/sigmoid";
+  import { softplus_f32x4 } from "../../assembly/math/softplus";
   import { ex2_f32, ex2_f32x4, exp_f32, exp_f32x4, ln_f64, tanh_f32, tanh_f32x4 } from "../../assembly/math/exp";
-  ${["ex2", "exp", "tanh", "sigmoid", "normal_cdf"]
+  ${["ex2", "exp", "tanh", "sigmoid", "softplus", "normal_cdf"]
     .map(
       (name) => `
         export function ${name}(out: usize, x: usize, n: i32): void {
@@ -84,7 +86,7 @@ describe.each(["simd", "relaxed"])("exp.ts in the %s build", (build) => {
 
   /** The worst error in ulp over every `step`-th float whose bits lie between those of a and b, of one sign. */
   function sweep(
-    name: "ex2" | "exp" | "tanh" | "sigmoid" | "normal_cdf",
+    name: "ex2" | "exp" | "tanh" | "sigmoid" | "softplus" | "normal_cdf",
     a: number,
     b: number,
     step: number,
@@ -130,6 +132,17 @@ describe.each(["simd", "relaxed"])("exp.ts in the %s build", (build) => {
     const x = Float32Array.from({ length: 4096 }, (_, i) => -87 - i / 256);
     const got = run("sigmoid", x);
     for (let i = 0; i < x.length; i++) expect(Math.abs(got[i]! - sigmoid(x[i]!))).toBeLessThanOrEqual(2 ** -125);
+  });
+
+  const softplus = (x: number) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
+
+  test("softplus stays within 3.5 ulp above -87, and is 0 or x far away", () => {
+    expect(sweep("softplus", -(2 ** -20), -87, STEP, softplus)).toBeLessThanOrEqual(3.5);
+    expect(sweep("softplus", 2 ** -20, 100, STEP, softplus)).toBeLessThanOrEqual(3.5);
+    const far = Float32Array.of(Number.NaN, Number.NEGATIVE_INFINITY, -200, Number.POSITIVE_INFINITY, 1e30, -0, 0, -88);
+    const half = Math.fround(Math.log(2));
+    const want = [Number.NaN, 0, 0, Number.POSITIVE_INFINITY, Math.fround(1e30), half, half, 0];
+    expect([...run("softplus", far)]).toEqual(want);
   });
 
   test("the normal distribution stays within 3.5 ulp above 0, and within 6 + x² / 2 ulp above -12.9", () => {

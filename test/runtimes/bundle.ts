@@ -27,7 +27,7 @@ const selfContained: Plugin = {
     const given = { path: join(here, "given.ts") };
     onResolve({ filter: /^headwise($|\/)/ }, () => given);
     // The entries of the package are given; other sources, such as the twins, are the suite's own means of comparison.
-    onResolve({ filter: /\/src\/(?:entries\/(?:core|index|weights)|layers\/api\/latent)\.ts$/ }, ({ kind }) =>
+    onResolve({ filter: /\/src\/(?:entries\/(?:core|index|weights)|layers\/latent\/latents)\.ts$/ }, ({ kind }) =>
       kind === "import-statement" ? given : undefined,
     );
     onResolve({ filter: /^node:(fs|path|crypto)$/ }, ({ path }) => ({

@@ -12,8 +12,9 @@ import type * as Weights from "../../src/entries/weights.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
 import type { LoadOptions } from "../../src/wasm/modules.ts";
 
-/** `headwise`, or another entry with the same functions, such as `headwise/threads`. */
-export type Entry = Omit<typeof Headwise, "loadKernels"> & {
+/** `headwise`, or another entry with the same functions but `openModel`, such as `headwise/threads`. */
+export type Entry = Omit<typeof Headwise, "loadKernels" | "openModel"> & {
+  readonly openModel?: typeof Headwise.openModel;
   loadKernels(options?: LoadOptions): Promise<Kernels>;
 };
 

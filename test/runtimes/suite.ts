@@ -13,6 +13,7 @@ import { checkErrors } from "./checks/errors.ts";
 import { checkFiles } from "./checks/files.ts";
 import { checkInspect } from "./checks/inspect.ts";
 import { checkModel } from "./checks/model.ts";
+import { checkOpened } from "./checks/opened.ts";
 import { checkQuantised } from "./checks/quantised.ts";
 import { checkRelease } from "./checks/release.ts";
 import { checkSelfTest } from "./checks/selftest.ts";
@@ -143,6 +144,7 @@ async function runChecks(options: SuiteOptions): Promise<Omit<Report, "warnings"
     await checkConformance(context);
     const model = await checkModel(context);
     const decoders = await checkDecoders(context);
+    await checkOpened(context);
     const encoders = await checkEncoders(context);
     const inspect = await checkInspect(context);
     await checkConfigure(context);

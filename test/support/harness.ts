@@ -47,7 +47,13 @@ const STRUCTS: readonly { readonly fields: readonly string[]; readonly bytes: nu
   { fields: abi.FIELDS.ActivationShape, bytes: abi.ActivationShape.bytes, store: abi.ActivationShape.store },
   { fields: abi.FIELDS.AttentionShape, bytes: abi.AttentionShape.bytes, store: abi.AttentionShape.store },
   { fields: abi.FIELDS.CacheShape, bytes: abi.CacheShape.bytes, store: abi.CacheShape.store },
+  { fields: abi.FIELDS.ConvShape, bytes: abi.ConvShape.bytes, store: abi.ConvShape.store },
+  { fields: abi.FIELDS.DecayShape, bytes: abi.DecayShape.bytes, store: abi.DecayShape.store },
   { fields: abi.FIELDS.EmbedShape, bytes: abi.EmbedShape.bytes, store: abi.EmbedShape.store },
+  {
+    ...{ fields: abi.FIELDS.LinearAttentionShape, bytes: abi.LinearAttentionShape.bytes },
+    store: abi.LinearAttentionShape.store,
+  },
   { fields: abi.FIELDS.LinearShape, bytes: abi.LinearShape.bytes, store: abi.LinearShape.store },
   { fields: abi.FIELDS.NormShape, bytes: abi.NormShape.bytes, store: abi.NormShape.store },
   { fields: abi.FIELDS.RopeShape, bytes: abi.RopeShape.bytes, store: abi.RopeShape.store },
@@ -60,9 +66,9 @@ const structOf = (value: object) => {
   return STRUCTS.find(({ fields }) => [...fields].sort().join() === names);
 };
 
-/** A deep copy, so that a kernel and its twin start from the same arguments. */
+/** A deep copy, so that a kernel and its twin start from the same arguments; what is the same array in one is so in the other. */
 export function copyArguments<K extends KernelName>(args: Arguments<K>): Arguments<K> {
-  return args.map((value: unknown) => structuredClone(value)) as Arguments<K>;
+  return structuredClone(args);
 }
 
 /** Runs a kernel of an instance on `args`; arrays in `args` hold what the kernel left there. Throws on a broken guard. */

@@ -49,6 +49,85 @@ export const TINY = {
 
 export type TinyName = keyof typeof TINY;
 
+const SCAN = { mamba_n_heads: 6, mamba_d_head: 10, mamba_d_state: 7, mamba_n_groups: 2, mamba_expand: 2 };
+
+/** config.json of tiny models with recurrent layers. */
+export const HYBRIDS = {
+  lfm2: {
+    ...{ model_type: "lfm2", ...SMALL, ...GROUPED, block_auto_adjust_ff_dim: false, num_hidden_layers: 3 },
+    ...{ layer_types: ["conv", "full_attention", "conv"], conv_bias: true, hidden_size: 42, conv_L_cache: 4 },
+  },
+  mamba2: {
+    ...{ model_type: "mamba2", hidden_size: 30, num_heads: 6, head_dim: 10, state_size: 9, n_groups: 3, expand: 2 },
+    ...{ num_hidden_layers: 2, vocab_size: 67, use_bias: true, time_step_limit: [0.3, 0.9] },
+  },
+  falcon_h1: {
+    ...{ model_type: "falcon_h1", ...SMALL, ...GROUPED, ...SCAN, mamba_rms_norm: true, mamba_norm_before_gate: true },
+    ...{ key_multiplier: 0.7, ssm_multipliers: [0.9, 1.1, 0.8, 1.2, 0.7], mlp_multipliers: [0.9, 1.2] },
+  },
+  nemotron_h: {
+    ...{ model_type: "nemotron_h", ...SMALL, ...GROUPED, hybrid_override_pattern: "M-M*-", num_hidden_layers: 5 },
+    ...{ mamba_num_heads: 4, mamba_head_dim: 17, ssm_state_size: 16, n_groups: 2, chunk_size: 8 },
+  },
+  qwen3_5_text: {
+    ...{ model_type: "qwen3_5_text", ...SMALL, ...GROUPED, num_hidden_layers: 3, linear_conv_kernel_dim: 3 },
+    ...{ layer_types: ["linear_attention", "full_attention", "linear_attention"], linear_key_head_dim: 9 },
+    ...{ linear_value_head_dim: 21, linear_num_key_heads: 2, linear_num_value_heads: 6, head_dim: 16 },
+  },
+  qwen3_next: {
+    ...{ model_type: "qwen3_next", ...SMALL, ...GROUPED, ...EXPERTS, num_hidden_layers: 2, linear_key_head_dim: 8 },
+    ...{ layer_types: ["linear_attention", "full_attention"], shared_expert_intermediate_size: 12 },
+    ...{ linear_value_head_dim: 5, linear_num_key_heads: 2, linear_num_value_heads: 4, head_dim: 8 },
+  },
+  granitemoehybrid: {
+    ...{
+      model_type: "granitemoehybrid",
+      ...SMALL,
+      ...GROUPED,
+      ...SCAN,
+      shared_intermediate_size: 36,
+      num_local_experts: 0,
+    },
+    ...{ layer_types: ["mamba", "attention"], residual_multiplier: 0.6 },
+  },
+} as const;
+
+/** Those of families that compute what the models above do not. */
+export const TINY_FEATURES = {
+  afmoe: {
+    ...{ model_type: "afmoe", ...SMALL, ...GROUPED, sliding_window: 9, global_attn_every_n_layers: 2 },
+    ...{ num_experts: 5, num_experts_per_tok: 2, moe_intermediate_size: 20, num_shared_experts: 1, mup_enabled: true },
+  },
+  apertus: { model_type: "apertus", ...SMALL, ...GROUPED, rope_scaling: null },
+  bitnet: { model_type: "bitnet", ...SMALL, ...GROUPED },
+  gpt_bigcode: { model_type: "gpt_bigcode", n_embd: 36, n_head: 3, n_layer: 2, n_positions: 320, vocab_size: 67 },
+  hunyuan_v1_moe: {
+    ...{ model_type: "hunyuan_v1_moe", ...SMALL, ...GROUPED, num_experts: 4, moe_topk: [2, 1] },
+    rope_scaling: { type: "dynamic", alpha: 100 },
+  },
+  ministral3: {
+    ...{ model_type: "ministral3", ...SMALL, ...GROUPED, vocab_size: 67 },
+    rope_parameters: {
+      ...{ rope_type: "yarn", factor: 4, original_max_position_embeddings: 32, rope_theta: 10_000 },
+      llama_4_scaling_beta: 0.2,
+    },
+  },
+  mistral4: {
+    ...{ model_type: "mistral4", ...SMALL, num_attention_heads: 4, num_key_value_heads: 4, q_lora_rank: 20 },
+    ...{ kv_lora_rank: 16, qk_nope_head_dim: 12, qk_rope_head_dim: 8, v_head_dim: 10, n_routed_experts: 4 },
+    ...{ num_experts_per_tok: 2, n_shared_experts: 1, moe_intermediate_size: 16, max_position_embeddings: 512 },
+    rope_parameters: {
+      ...{ rope_type: "default", original_max_position_embeddings: 32, rope_theta: 10_000 },
+      llama_4_scaling_beta: 0.2,
+    },
+  },
+  nanochat: { model_type: "nanochat", ...SMALL, ...GROUPED },
+  olmo: { model_type: "olmo", ...SMALL, ...GROUPED, clip_qkv: 0.4 },
+  phimoe: { model_type: "phimoe", ...SMALL, ...GROUPED, num_local_experts: 4, num_experts_per_tok: 2 },
+} as const;
+
+export type TinyFeature = keyof typeof TINY_FEATURES;
+
 /** The tensors of a model, named as in its file: random, norms near 1. `read` reads its config.json. */
 export function tinyTensors(
   config: object,
@@ -67,7 +146,7 @@ export function tinyTensors(
   };
   for (const [name, shape] of required) add(name, shape);
   // Biases of norms and MLPs, where a family can have them; the head stays shared.
-  for (const [name, shape] of optional) if (!name.startsWith("lm_head")) add(name, shape);
+  for (const [name, shape] of optional) if (!/^lm_head|act_fn/.test(name)) add(name, shape);
   return tensors;
 }
 

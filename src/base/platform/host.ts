@@ -63,15 +63,18 @@ interface Hosts {
 export function yieldToEventLoop(): Promise<void> {
   const { setImmediate, MessageChannel } = globalThis as Hosts;
   return new Promise((resolve) => {
-    if (setImmediate) setImmediate(resolve);
-    else if (MessageChannel) {
-      const { port1, port2 } = new MessageChannel();
+    try {
+      if (setImmediate) return setImmediate(resolve);
+      const { port1, port2 } = new (MessageChannel as Required<Hosts>["MessageChannel"])();
       port1.onmessage = () => {
         port1.close();
         resolve();
       };
       port2.postMessage(undefined);
-    } else setTimeout(resolve);
+    } catch {
+      // Hosts without either, and edge runtimes, which have both and throw that they do not.
+      setTimeout(resolve);
+    }
   });
 }
 

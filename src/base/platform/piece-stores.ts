@@ -25,6 +25,11 @@ export interface PieceStore {
   remove(key: string): Promise<void>;
 }
 
+/** Pieces that can be listed. */
+export interface ListedPieces extends PieceStore {
+  keys(): Promise<readonly string[]>;
+}
+
 /** The part of `node:fs/promises` that is used. */
 interface FileSystem {
   mkdir(path: string | URL, options: { readonly recursive: true }): Promise<unknown>;
@@ -44,7 +49,7 @@ const DAY_MS = 24 * 60 * 60 * 1000;
  * Files of a folder; undefined on hosts without a file system. A file gets its name once it is whole; the first write removes
  * those that programs which were killed left unfinished more than a day ago.
  */
-export function folderPieces(folder: string | URL): PieceStore | undefined {
+export function folderPieces(folder: string | URL): ListedPieces | undefined {
   const system = builtinModule<FileSystem>("node:fs/promises");
   if (system === undefined) return undefined;
   const base = typeof folder === "string" ? folder.replace(/[/\\]?$/, "/") : new URL(folder);
@@ -77,6 +82,10 @@ export function folderPieces(folder: string | URL): PieceStore | undefined {
       }
     },
     remove,
+    async keys() {
+      const names = (await system.readdir(base).catch(orNone)) ?? [];
+      return names.filter((name) => !PART.test(name));
+    },
   };
 }
 

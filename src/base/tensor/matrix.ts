@@ -88,6 +88,18 @@ export function rowsOf(matrix: StoredTensor, begin: number, end: number): Stored
   return { ...matrix, shape: [end - begin, columns], bytes: matrix.bytes.subarray(begin * width, end * width) };
 }
 
+/** A copy of the first or the second half of the rows of each of `heads` heads. */
+export function halvesOf(matrix: StoredTensor, heads: number, half: 0 | 1): StoredTensor {
+  const rows = (matrix.shape[0] as number) / heads / 2;
+  const width = bytesOf(matrix, matrix.shape[1] as number);
+  const bytes = new Uint8Array(heads * rows * width);
+  for (let head = 0; head < heads; head++) {
+    const from = (2 * head + half) * rows;
+    bytes.set(matrix.bytes.subarray(from * width, (from + rows) * width), head * rows * width);
+  }
+  return { ...matrix, shape: [heads * rows, matrix.shape[1] as number], bytes };
+}
+
 /** A copy of columns begin..end; not for block dtypes. */
 function columnsOf(matrix: StoredTensor, begin: number, end: number): StoredTensor {
   const [rows, columns] = matrix.shape as [number, number];

@@ -25,7 +25,10 @@ const offsetsOf = <Name extends string>(names: readonly Name[]) =>
 const ACTIVATION = /* @__PURE__ */ offsetsOf(FIELDS.ActivationShape);
 const ATTENTION = /* @__PURE__ */ offsetsOf(FIELDS.AttentionShape);
 const CACHE = /* @__PURE__ */ offsetsOf(FIELDS.CacheShape);
+const CONV = /* @__PURE__ */ offsetsOf(FIELDS.ConvShape);
+const DECAY = /* @__PURE__ */ offsetsOf(FIELDS.DecayShape);
 const LINEAR = /* @__PURE__ */ offsetsOf(FIELDS.LinearShape);
+const SCAN = /* @__PURE__ */ offsetsOf(FIELDS.LinearAttentionShape);
 const NORM = /* @__PURE__ */ offsetsOf(FIELDS.NormShape);
 const ROPE = /* @__PURE__ */ offsetsOf(FIELDS.RopeShape);
 const ROUTE = /* @__PURE__ */ offsetsOf(FIELDS.RouteShape);
@@ -419,7 +422,16 @@ const PARALLEL = {
   attention_latents: latents,
   attention_pages: attention,
   attention_statistics: statistics,
+  causal_conv_f32: ranges(
+    (view, _out, _x, _state, _weights, _bias, shape, begin, end) =>
+      2 * (end - begin) * readInt(view, shape + CONV.rows) * (readInt(view, shape + CONV.taps) + 4),
+    PANEL,
+  ),
   cap_logits_f32: ranges((_view, _x, n, _stride, _scale, _softcap, begin, end) => SOFTMAXED * (end - begin) * n),
+  decay_f32: ranges(
+    (view, _decay, _step, _x, _bias, _rate, shape, begin, end) =>
+      2 * SOFTMAXED * (end - begin) * readInt(view, shape + DECAY.n),
+  ),
   embed_rows: null,
   gather_f32: null,
   gather_latents: null,
@@ -428,6 +440,11 @@ const PARALLEL = {
   layer_norm_f32: ranges(
     (view, _out, _x, _gain, _bias, shape, begin, end) => 2 * NORMED * (end - begin) * readInt(view, shape + NORM.n),
   ),
+  linear_attention_f32: ranges((view, _out, _state, _q, _k, _v, shape, begin, end) => {
+    const read = (field: keyof typeof SCAN) => readInt(view, shape + SCAN[field]);
+    return (end - begin) * read("rows") * read("keyDim") * read("valueDim") * (read("delta") ? 8 : 5);
+  }),
+  limit_f32: null,
   linear_f16: scratchProjection("f16"),
   linear_f32: projection("f32"),
   linear_q4: scratchProjection("q4"),
@@ -462,6 +479,7 @@ const PARALLEL = {
   top_k_f32: ranges((_view, _values, _ids, _x, n, _stride, _k, begin, end) => NORMED * (end - begin) * n),
   weighted_sum_f32: null,
   widen_f16: null,
+  xielu_f32: ranges((_view, _x, n, _stride, _positive, _negative, _beta, begin, end) => SOFTMAXED * (end - begin) * n),
 } satisfies {
   readonly [K in keyof KernelTable]:
     | (K extends ScratchKernel ? ParallelScratch<Arguments<K>> : Parallel<Arguments<K>>)

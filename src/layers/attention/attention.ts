@@ -8,7 +8,7 @@ import { CACHE_OPTIONS, type CacheOptions, checkCacheOptions, type KvCache, make
 import type { PageShape } from "../state/pages.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
 import { HEAD_PASSES } from "./head-passes.ts";
-import { HEADS, type HeadNorm, type HeadsLayer } from "./heads.ts";
+import { HEADS, type HeadNorm, type HeadRules, type HeadsLayer } from "./heads.ts";
 import { retentionOf } from "./kv-state.ts";
 import { createRotary, type Rotary } from "./rope.ts";
 import {
@@ -93,7 +93,7 @@ export function packAttention(
   config: CheckedConfig,
   weights: CheckedWeights,
 ): Attention & HeadsLayer {
-  const parts = { ...packHeads(where, kernels, config, weights, undefined), passes: HEAD_PASSES };
+  const parts = { ...packHeads(where, kernels, config, weights, undefined, undefined), passes: HEAD_PASSES };
   return makeHandle<Attention & HeadsLayer>(
     "Attention",
     MAKER,
@@ -110,14 +110,15 @@ export function packBlockHeads(
   config: CheckedConfig,
   weights: CheckedWeights,
   headNorm: HeadNorm | undefined,
+  rules: HeadRules | undefined,
 ): BlockLayer {
-  const parts = { ...packHeads(where, kernels, config, weights, headNorm), mixer: HEADS };
+  const parts = { ...packHeads(where, kernels, config, weights, headNorm, rules), mixer: HEADS };
   type Made = BlockLayer & HeadsLayer & Pick<Attention, "formats" | "released" | typeof Symbol.dispose>;
   return makeHandle<Made>("Attention", MAKER, parts, [...INTERNAL, "mixer"], freeing(kernels, parts.layer.at));
 }
 
 const MAKER = "createAttention";
-const INTERNAL = ["kind", "pageShape", "headNorm", "layer", "rotary"] as const;
+const INTERNAL = ["kind", "pageShape", "headNorm", "rules", "layer", "rotary"] as const;
 
 function packHeads(
   where: string,
@@ -125,13 +126,14 @@ function packHeads(
   config: CheckedConfig,
   weights: CheckedWeights,
   headNorm: HeadNorm | undefined,
+  rules: HeadRules | undefined,
 ): HeadsLayer & Pick<Attention, "formats" | "bytes"> {
   const layer = storeLayer(where, kernels, config, weights);
   return {
-    ...{ kind: "heads", kernels, config, headNorm, layer, pageShape: config },
+    ...{ kind: "heads", kernels, config, headNorm, rules, layer, pageShape: config },
     formats: Object.freeze(layer.formats),
     bytes: layer.bytes,
-    rotary: config.rope && createRotary(config.rope),
+    rotary: config.rope && createRotary(config.rope, rules?.backwards),
   };
 }
 

@@ -9,7 +9,7 @@ import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
-import type { CallTokens, Mixer, MixerLayer, RotationPlaces, RunRows, Runs, Tap } from "../mixer/mixer.ts";
+import type { CallTokens, Mixer, MixerLayer, RotationPlaces, RunRows, Runs, Tap, WarmQueries } from "../mixer/mixer.ts";
 import { agePages, appendRows, pageTable, placeRows, storeRows } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
 import { type KvState, onPages } from "./kv-state.ts";
@@ -37,7 +37,29 @@ import { type LayerFormats, type PackedHeads, PROJECTIONS, type Projection, proj
 export interface HeadsLayer extends MixerLayer {
   /** Normalises the heads of queries or keys besides, or instead of, `config.qkNorm`. */
   readonly headNorm: HeadNorm | undefined;
+  readonly rules: HeadRules | undefined;
   readonly layer: PackedHeads;
+}
+
+/** What whole models compute of their heads and single layers do not. */
+export interface HeadRules {
+  /** Limits rows of queries and keys, after their norms, and of values, n floats each. */
+  readonly limit?: ((x: F32Ptr, n: number, stride: number, rows: number) => void) | undefined;
+  /** The norms of queries and keys are after RoPE. */
+  readonly normsLast?: true | undefined;
+  /** RoPE rotates the other way. */
+  readonly backwards?: true | undefined;
+}
+
+/** The rules of a layer's heads, whose projections are limited to `limit`, if they are. */
+export function headRules(
+  { table }: Kernels,
+  { limit, normsLast, backwards }: Omit<HeadRules, "limit"> & { readonly limit?: number | undefined },
+): HeadRules {
+  return {
+    ...{ normsLast, backwards },
+    limit: limit === undefined ? undefined : (x, n, stride, rows) => table.limit_f32(x, n, stride, limit, 0, rows),
+  };
 }
 
 /** A layer that callers know to be one of softmax heads. */
@@ -120,9 +142,9 @@ export function packHeadNorm(
 /** A layer without its output projection, which gives what its heads give. */
 export function withoutOutputs(of: HeadsLayer): HeadsLayer {
   // Fields of a handle are not copied by `...`.
-  const { kind, kernels, config, pageShape, rotary, headNorm, layer } = of;
+  const { kind, kernels, config, pageShape, rotary, headNorm, rules, layer } = of;
   const linears = { ...layer.linears, o: undefined };
-  return { kind, kernels, config, pageShape, rotary, headNorm, layer: { ...layer, linears } };
+  return { kind, kernels, config, pageShape, rotary, headNorm, rules, layer: { ...layer, linears } };
 }
 
 /** Floats of a row of y: dModel, or numHeads·valueDim if the layer has no wo. */
@@ -263,6 +285,8 @@ export interface LayerWork {
   readonly stage?: ScoreStage;
   readonly tap?: Tap | undefined;
   readonly measure?: Measure | undefined;
+  readonly warm?: WarmQueries | undefined;
+  readonly finish?: ((heads: Rows) => Steps) | undefined;
 }
 
 /** Queries at `q` and keys at `k`, in rows `stride.qkv` apart. */
@@ -320,6 +344,7 @@ function storeKeys(work: LayerWork, runs: Runs): void {
   const { headDim, valueDim } = config;
   const { qkv } = places.stride;
   normAndRotate(work, "k", rowsIn(runs));
+  attention.rules?.limit?.(pointer.f32(base + places.v), config.numKvHeads * valueDim, qkv, rowsIn(runs));
   const strides = { kStride: qkv, kHeadStride: headDim, vStride: qkv, vHeadStride: valueDim };
   const shape = storeRows(kernels, base + places.keyRows, config, strides);
   for (const run of runs) {
@@ -342,6 +367,8 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   const { stride } = places;
   const rows = rowsIn(runs);
   normAndRotate(work, "q", rows);
+  for (const run of runs)
+    work.warm?.({ at: pointer.f32(base + places.q + 4 * run.at * stride.qkv), stride: stride.qkv }, run);
   for (const run of runs) {
     const { tokens, pages, inStep } = run.of;
     const { where, masks, target } = tokens;
@@ -361,6 +388,7 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   }
   const heads = { at: pointer.f32(base + places.heads), stride: stride.heads };
   work.tap?.("z", heads);
+  if (work.finish) yield* work.finish(heads);
   const { o } = layer.linears;
   if (!o) return;
   const input = prepareInput(kernels, [o], heads, rows, layer.mode, places.linear, base);
@@ -370,12 +398,14 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
 /** Normalises and rotates the queries or keys of projected rows, in place. */
 export function normAndRotate(work: HeadWork, part: "q" | "k", rows: number): void {
   const { attention, places, base } = work;
-  const { kernels, config, layer, rotary, headNorm } = attention;
+  const { kernels, config, layer, rotary, headNorm, rules } = attention;
   const { table } = kernels;
   const { qkNorm, headDim } = config;
   const [heads, gain] = part === "q" ? [config.numHeads, layer.qNorm] : [config.numKvHeads, layer.kNorm];
   const stride = places.stride.qkv;
   const x = pointer.f32(base + places[part]);
+  const rotate = () => rotateHeads(work, x + 4 * (rotary?.start ?? 0), heads, headDim, stride, rows);
+  if (rules?.normsLast) rotate();
   headNorm?.(part, x, stride, rows);
   if (qkNorm?.kind === "full") table.rms_norm_f32(x, x, gain, heads * headDim, stride, qkNorm.eps, 0, rows);
   else if (qkNorm)
@@ -383,7 +413,8 @@ export function normAndRotate(work: HeadWork, part: "q" | "k", rows: number): vo
       const row = pointer.f32(x + 4 * r * stride);
       table.rms_norm_f32(row, row, gain, headDim, headDim, qkNorm.eps, 0, heads);
     }
-  rotateHeads(work, x + 4 * (rotary?.start ?? 0), heads, headDim, stride, rows);
+  rules?.limit?.(x, heads * headDim, stride, rows);
+  if (!rules?.normsLast) rotate();
 }
 
 const pageOf = (position: number) => Math.floor(position / PAGE);
@@ -461,8 +492,8 @@ export function planBothWays(
     const attend = (work: LayerWork, runs: Runs, out: Rows) =>
       bias ? attendByDistance(work, runs, out, bias) : attendQueries(work, runs, out);
     return {
-      *whole(base, stepFlops, runs, { x, out }) {
-        const work = workAt(base, stepFlops);
+      *whole(base, stepFlops, runs, { x, out, warm, finish }) {
+        const work = { ...workAt(base, stepFlops), warm, finish };
         yield* projectRows(work, qkv ?? [...q, ...k, ...v], x, rowsIn(runs));
         appendKeys(work, runs);
         yield* attend(work, runs, out);
@@ -472,8 +503,8 @@ export function planBothWays(
         yield* projectRows(work, kv ?? [...k, ...v], x, rowsIn(runs));
         appendKeys(work, runs);
       },
-      *queries(base, stepFlops, runs, { x, out }) {
-        const work = workAt(base, stepFlops);
+      *queries(base, stepFlops, runs, { x, out, warm, finish }) {
+        const work = { ...workAt(base, stepFlops), warm, finish };
         yield* projectRows(work, q, x, rowsIn(runs));
         yield* attend(work, runs, out);
       },
@@ -527,8 +558,9 @@ export const HEADS: Mixer<HeadsLayer, KvState> = {
     const places = placeLayerRows(config, layer.formats, layout, rows, formats, columns, rotations);
     const shape = layerShape(attention, places.stride);
     return (base, stepFlops, runs, io) => {
-      const { maps, tap, measure } = io;
-      return runAttention({ attention, shape, places, base, stepFlops, maps, tap, measure }, onPages(runs), io);
+      const { maps, tap, measure, warm, finish } = io;
+      const work = { attention, shape, places, base, stepFlops, maps, tap, measure, warm, finish };
+      return runAttention(work, onPages(runs), io);
     };
   },
 };

@@ -74,8 +74,11 @@ export interface Rotary {
   readonly fill: (positions: ArrayLike<number>, cos: Float32Array, sin: Float32Array) => void;
 }
 
-/** Computes frequencies once, and tables whenever `fill` is called. `rope` is a result of `checkRope`. */
-export function createRotary(rope: RopeWithDim): Rotary {
+/**
+ * Computes frequencies once, and tables whenever `fill` is called. `rope` is a result of `checkRope`; `backwards` for angles that are
+ * their negatives.
+ */
+export function createRotary(rope: RopeWithDim, backwards = false): Rotary {
   const { dim, start = 0, pairing } = rope;
   const { inverse, amplitude } = ropeFrequencies(rope);
   return {
@@ -87,7 +90,7 @@ export function createRotary(rope: RopeWithDim): Rotary {
         for (let i = 0; i < inverse.length; i++, at++) {
           const angle = (positions[t] as number) * (inverse[i] as number);
           cos[at] = cosine(angle) * amplitude;
-          sin[at] = sine(angle) * amplitude;
+          sin[at] = sine(backwards ? -angle : angle) * amplitude;
         }
     },
   };

@@ -262,9 +262,9 @@ const LATENTS: Mixer<LatentsLayer, KvState> = {
     const columns = maps ? kvLen : 0;
     const places = placeLatentRows(config, latents.formats, layout, rows, formats, { reads: kvLen > 0, columns });
     const block = layout.take(blockBytes(config, 0, kvLen > 0, kvLen));
-    return function* (base, stepFlops, states, { x, out, tap, maps, measure }) {
+    return function* (base, stepFlops, states, { x, out, tap, maps, measure, warm }) {
       const runs = onPages(states);
-      const work = { attention, places, base, stepFlops, block: base + block, maps, tap, measure };
+      const work = { attention, places, base, stepFlops, block: base + block, maps, tap, measure, warm };
       yield* appendLatents(work, runs, x);
       yield* attendAbsorbed(work, runs, { x, out });
     };

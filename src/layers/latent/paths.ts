@@ -22,7 +22,7 @@ import {
 } from "../attention/segment.ts";
 import { type PackedLinear, wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
-import type { HeadSite, LayerCall, MixerCall, MixerLayer, PassCall, Runs, Tap } from "../mixer/mixer.ts";
+import type { HeadSite, LayerCall, MixerCall, MixerLayer, PassCall, Runs, Tap, WarmQueries } from "../mixer/mixer.ts";
 import { createPageLayout, type PageShape } from "../state/pages.ts";
 import {
   appendRows,
@@ -236,6 +236,7 @@ export interface LatentWork {
   readonly tap?: Tap | undefined;
   readonly trace?: Tap<LatentSite> | undefined;
   readonly measure?: Measure | undefined;
+  readonly warm?: WarmQueries | undefined;
 }
 
 /** Projects rows `from`, to `to`. */
@@ -291,6 +292,7 @@ function* projectQueries(work: LatentWork, runs: Runs, x: Rows): Steps {
   work.tap?.("q", q);
   fillTables(work, runs, ({ tokens }) => tokens.positions);
   rotateHeads(work, base + places.q + 4 * nopeDim, numHeads, headDim, strides.q, rows);
+  for (const run of runs) work.warm?.({ at: pointer.f32(q.at + 4 * run.at * strides.q), stride: strides.q }, run);
   work.trace?.("rotated", q);
 }
 

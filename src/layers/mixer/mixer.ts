@@ -192,7 +192,8 @@ interface Reading {
 /**
  * Runs a layer on the rows `x` of a chunk, in scratch at `base`, and writes its outputs to `out`. `tap` sees its heads, and
  * `maps` [numHeads, qLen, kvLen] gets the softmax weights of a single call, where the plan has room for them. `measure` measures
- * the rows of attention of a single call, whose keys the plan then knows.
+ * the rows of attention of a single call, whose keys the plan then knows. `warm` changes the queries of a run, and `finish` what
+ * the heads gave, before the output projection.
  */
 export type RunRows<Call = LayerCall> = Runner<Call>["run"];
 
@@ -208,9 +209,14 @@ interface Runner<Call> {
       readonly tap?: Tap | undefined;
       readonly maps?: Float32Array | undefined;
       readonly measure?: Measure | undefined;
+      readonly warm?: WarmQueries | undefined;
+      readonly finish?: ((heads: Rows) => Steps) | undefined;
     },
   ): Steps;
 }
+
+/** Changes the queries of a run, after their rotation; those of its first row are at `q`. */
+export type WarmQueries = (q: Rows, run: RowRun<{ readonly tokens: CallTokens }>) => void;
 
 /**
  * In a layer's attention, by the names of TransformerLens: what the projections gave, before norms and RoPE, head after head; and

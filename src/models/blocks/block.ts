@@ -10,9 +10,27 @@ import { type LinearScratch, placeLinearScratch, type Rows } from "../../layers/
 import type { RotationPlaces, RunRows, Runs, StateCall } from "../../layers/mixer/mixer.ts";
 import { NULL, RouteShape } from "../../wasm/abi.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import type { MlpSpec, ModelSpec, MoeSpec, NormRole } from "../spec/spec.ts";
-import { type ModelPlaces, modelPointer, type PackedBlock, type PackedMlp, type PackedMoe } from "./model.ts";
-import { activateRows, addRows, type LayerSite, normRows, projectRows, ROW_SHAPE_BYTES, type RowWork } from "./rows.ts";
+import { isGated, type MlpSpec, type ModelSpec, type MoeSpec, type NormRole, widthOfHeads } from "../spec/spec.ts";
+import {
+  type ModelPlaces,
+  modelPointer,
+  type PackedBlock,
+  type PackedMlp,
+  type PackedMoe,
+  type PackedNorm,
+} from "./model.ts";
+import {
+  activateRows,
+  addRows,
+  bendRows,
+  gateRows,
+  type LayerSite,
+  normRows,
+  projectRows,
+  ROW_SHAPE_BYTES,
+  type RowWork,
+  warmQueries,
+} from "./rows.ts";
 
 /** What runs the attention of a layer, and its attention to the outputs of an encoder. */
 export interface LayerRun {
@@ -32,6 +50,8 @@ export interface PassPlan<Run = LayerRun> {
   readonly normed: number;
   readonly branch: number;
   readonly shape: number;
+  /** [rows, heads' outputs], in whole panels, if those are gated. */
+  readonly gates: number;
   /** Tables of rotations, and the first of the layers that have them. */
   readonly rotations: readonly (RotationPlaces & { readonly layer: number })[];
   readonly linear: LinearScratch;
@@ -88,6 +108,7 @@ export function planPass<Run>(
     normed: common.floats(rows * Math.max(stride, spec.embed.dim)),
     branch: common.floats(rows * Math.max(stride, spec.embed.dim)),
     shape: common.take(ROW_SHAPE_BYTES),
+    gates: common.floats(rows * Math.max(0, ...spec.blocks.filter(isGated).map(widthOfHeads).map(wholePanels))),
     linear: placeLinearScratch(common, products, rows),
   };
   const rotations = new Map<string | undefined, PassPlan["rotations"][number]>();
@@ -136,11 +157,30 @@ export function blockRows(
   return { residual: rows(residual), normed: rows(normed), branch: rows(branch) };
 }
 
+/** What a layer computes of the outputs of its heads: a gate by the rows that attention read, and a norm. */
+function finishHeads(
+  work: RowWork,
+  { attention: { config }, attentionGate, norms }: PackedBlock,
+  place: number,
+  read: Rows,
+  count: number,
+): (heads: Rows) => Steps {
+  const width = config.numHeads * config.valueDim;
+  return function* (heads) {
+    if (attentionGate) {
+      const gates = { at: pointer.f32(work.base + place), stride: PANEL * attentionGate.panels };
+      yield* projectRows(work, [attentionGate], gates, read, count);
+      gateRows(work, heads, gates, width, count);
+    }
+    if (norms.attentionSub) normRows(work, norms.attentionSub, heads, heads, width, count);
+  };
+}
+
 /** Runs a layer: attention and MLP, each of which is added to the residual, with the layer's norms. */
 export function* runBlock<Call>(
   work: RowWork,
   block: PackedBlock,
-  plan: Pick<PassPlan, "inner" | "moe">,
+  plan: Pick<PassPlan, "gates" | "inner" | "moe">,
   attend: RunRows<Call>,
   runs: Runs<Call>,
   rows: BlockRows,
@@ -148,7 +188,7 @@ export function* runBlock<Call>(
   attendCross?: (rows: { readonly x: Rows; readonly out: Rows }) => Steps,
 ): Steps {
   const { residual, normed, branch } = rows;
-  const { norms, parallel, addsToNormed, scale, mlp, moe } = block;
+  const { norms, parallel, addsToNormed, scale, mlpScale = 1, temperature, attentionGate, mlp, moe } = block;
   const { tap, maps, measure } = work;
   const width = block.attention.config.dModel;
   /** Applies a norm where the layer has it; else what it would have written is what it would have read. */
@@ -158,15 +198,18 @@ export function* runBlock<Call>(
     normRows(work, own, to, from, width, count);
     return to;
   };
-  const add = (read: Rows, after: NormRole) => {
-    addRows(work, residual, addsToNormed ? read : residual, branch, scale, count);
+  const add = (read: Rows, after: NormRole, factor = scale) => {
+    addRows(work, residual, addsToNormed ? read : residual, branch, factor, count);
     norm(after, residual, residual);
   };
 
   tap?.("residPre", residual);
   let read = norm("attentionPre", normed, residual);
   let undo = show(work, "attnIn", read, count);
-  yield* attend(work.base, work.stepFlops, runs, { x: read, out: branch, tap, maps, measure });
+  const { numHeads, headDim } = block.attention.config;
+  const warm = temperature && warmQueries(work, temperature, numHeads * headDim);
+  const finish = attentionGate || norms.attentionSub ? finishHeads(work, block, plan.gates, read, count) : undefined;
+  yield* attend(work.base, work.stepFlops, runs, { x: read, out: branch, tap, maps, measure, warm, finish });
   undo?.();
   norm("attentionPost", branch, branch);
   tap?.("attnOut", branch);
@@ -182,12 +225,12 @@ export function* runBlock<Call>(
   if (mlp || moe) {
     if (!parallel) read = norm("mlpPre", normed, residual);
     undo = show(work, "mlpIn", read, count);
-    if (mlp) yield* runMlp(work, mlp, plan.inner, branch, read, count);
+    if (mlp) yield* runMlp(work, mlp, plan.inner, branch, read, count, norms.mlpSub);
     if (moe) yield* runMoe(work, moe, plan.moe, plan.inner, branch, read, count);
     undo?.();
     norm("mlpPost", branch, branch);
     tap?.("mlpOut", branch);
-    add(read, "mlpAfter");
+    add(read, "mlpAfter", scale * mlpScale);
   }
   tap?.("residPost", residual);
 }
@@ -217,13 +260,23 @@ function placeInner(layout: Layout, mlps: readonly MlpSpec[], rows: number): num
   return layout.floats(rows * Math.max(0, ...strides));
 }
 
-/** to = down(act(gate(from)) · up(from)); `inner` is the offset of what is between. */
-function* runMlp(work: RowWork, mlp: PackedMlp, inner: number, to: Rows, from: Rows, rows: number): Steps {
-  const { dim, inputs, gated, activation, down } = mlp;
+/** to = down(norm(act(gate(from)) · up(from))), where there is a norm; `inner` is the offset of what is between. */
+function* runMlp(
+  work: RowWork,
+  mlp: PackedMlp,
+  inner: number,
+  to: Rows,
+  from: Rows,
+  rows: number,
+  norm?: PackedNorm,
+): Steps {
+  const { dim, inputs, gated, activation, xielu, down } = mlp;
   const stride = PANEL * inputs.reduce((sum, { panels }) => sum + panels, 0);
   const first = { at: pointer.f32(work.base + inner), stride };
   yield* projectRows(work, inputs, first, from, rows);
-  activateRows(work, activation, first, gated ? pointer.f32(first.at + 4 * wholePanels(dim)) : NULL, dim, rows);
+  if (xielu) bendRows(work, xielu, first, dim, rows);
+  else activateRows(work, activation, first, gated ? pointer.f32(first.at + 4 * wholePanels(dim)) : NULL, dim, rows);
+  if (norm) normRows(work, norm, first, first, dim, rows);
   yield* projectRows(work, [down], to, first, rows);
 }
 
@@ -334,7 +387,16 @@ function chooseExperts(
   logits: Rows,
   rows: number,
 ): void {
-  const { score, renormalise, scale, groups, keepGroups, pairs } = router;
+  const { score, renormalise, scale, groups, keepGroups, pairs, jitter } = router;
+  if (jitter !== undefined) {
+    const { memory } = kernels;
+    for (let r = 0; r < rows; r++) {
+      const own = mixSparsely(memory.f32(logits.at + 4 * r * logits.stride, experts.length), topK, jitter);
+      memory.u32(base + places.ids + 4 * r * topK, topK).set(own.ids);
+      memory.f32(base + places.weights + 4 * r * topK, topK).set(own.weights);
+    }
+    return;
+  }
   const at = modelPointer.routeShape(base + places.shape);
   RouteShape.store(kernels.memory.view(), at, {
     ...{ experts: experts.length, topK, stride: logits.stride, groups, keepGroups, scale },
@@ -344,6 +406,25 @@ function chooseExperts(
   });
   const [ids, weights] = [modelPointer.i32(base + places.ids), pointer.f32(base + places.weights)];
   kernels.table.route_f32(ids, weights, logits.at, pointer.f32(base + places.scratch), correction, at, 0, rows);
+}
+
+/** The experts of a row and their weights, as `jitter` of RouterSpec says. */
+function mixSparsely(logits: Float32Array, topK: number, jitter: number): { ids: number[]; weights: number[] } {
+  const ids: number[] = [];
+  const weights = Array.from({ length: topK }, () => {
+    const left = [...logits.keys()].filter((e) => !ids.includes(e));
+    // The first of equal ones; NaN is never larger.
+    const best = left.reduce(
+      (all, e) => ((logits[e] as number) > (logits[all] as number) ? e : all),
+      left[0] as number,
+    );
+    const most = logits[best] as number;
+    ids.push(best);
+    const isNear = (x: number) => !((most - x) / Math.max(Math.abs(x), most) > 2 * jitter);
+    const sum = left.reduce((sum, e) => sum + (isNear(logits[e] as number) ? exp((logits[e] as number) - most) : 0), 0);
+    return 1 / sum;
+  });
+  return { ids, weights };
 }
 
 /** The places of each chosen expert in the list of choices, by ascending expert. */

@@ -13,6 +13,7 @@ import { Layout, type LinearMemory } from "../../wasm/memory.ts";
 import { keyOf, type Weight } from "../mixers/weight.ts";
 import {
   type ActivationSpec,
+  headsOf,
   type MlpSpec,
   type ModelSpec,
   mostTokens,
@@ -20,6 +21,7 @@ import {
   type NormSpec,
   type RelativeBias,
   type RouterSpec,
+  type Temperature,
 } from "../spec/spec.ts";
 import { endWeights, layerWeights } from "../spec/weights.ts";
 
@@ -223,6 +225,8 @@ export interface PackedMlp {
   readonly inputs: readonly PackedLinear[];
   readonly gated: boolean;
   readonly activation: ActivationSpec;
+  /** The scalars of xIELU, as its kernel takes them. */
+  readonly xielu?: { readonly positive: number; readonly negative: number; readonly beta: number };
   readonly down: PackedLinear;
 }
 
@@ -256,11 +260,16 @@ export interface PackedBlock {
   /** Attention to the outputs of an encoder. */
   readonly cross: BlockLayer | undefined;
   readonly norms: Readonly<Partial<Record<NormRole, PackedNorm>>>;
+  /** How queries grow with their positions. */
+  readonly temperature: Temperature | undefined;
+  /** The projection whose sigmoid the outputs of heads are multiplied by. */
+  readonly attentionGate: PackedLinear | undefined;
   readonly mlp: PackedMlp | undefined;
   readonly moe: PackedMoe | undefined;
   readonly parallel: boolean;
   readonly addsToNormed: boolean;
   readonly scale: number;
+  readonly mlpScale?: number | undefined;
 }
 
 /** The weights of a block of memory, by `keyOf`. */
@@ -291,13 +300,13 @@ export function joinMlp(
 /** What kernels may read behind a row. */
 const BEHIND = 8;
 
-const headsOf = ({ blocks }: ModelSpec) => blocks[0]?.mixer.config.numHeads ?? 0;
+const biasHeads = ({ blocks: [first] }: ModelSpec) => (first ? headsOf(first.mixer) : 0);
 
 /** Entries of a row: of all keys before a query, its own, and those after it. */
 const strideOf = (spec: ModelSpec) => 2 * mostTokens(spec) + BEHIND;
 
 /** Floats of the packed bias of a model; 0 if it has none. */
-const relativeFloats = (spec: ModelSpec): number => (spec.relativeBias ? headsOf(spec) * strideOf(spec) : 0);
+const relativeFloats = (spec: ModelSpec): number => (spec.relativeBias ? biasHeads(spec) * strideOf(spec) : 0);
 
 /** The packed bias at the address `at`. */
 export const relativeTable = (spec: ModelSpec, at: number): RelativeTable => ({
@@ -306,7 +315,7 @@ export const relativeTable = (spec: ModelSpec, at: number): RelativeTable => ({
 
 /** Packs a bias [buckets, heads] at the address `at`. */
 export function packRelative(memory: LinearMemory, spec: ModelSpec, values: Float32Array, at: number): void {
-  const [heads, bias] = [headsOf(spec), spec.relativeBias as RelativeBias];
+  const [heads, bias] = [biasHeads(spec), spec.relativeBias as RelativeBias];
   const { stride, zero } = relativeTable(spec, at);
   const rows = memory.f32(at, heads * stride);
   for (let i = 0; i < stride; i++) {

@@ -1,17 +1,26 @@
 // Operations on rows in linear memory, between the products and the attention of a decoder.
 
-import { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_RELU_SQUARED, ACT_SWISH, PANEL } from "../../../assembly/layout.ts";
+import {
+  ACT_GELU,
+  ACT_GELU_TANH,
+  ACT_RELU,
+  ACT_RELU_SQUARED,
+  ACT_SIGMOID,
+  ACT_SWISH,
+  PANEL,
+} from "../../../assembly/layout.ts";
+import { ln } from "../../base/util/math.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import type { PackedLinear } from "../../layers/linear/formats/format.ts";
 import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import { type LinearScratch, prepareInput, project, type Rows } from "../../layers/linear/products.ts";
-import type { HeadSite, Tap } from "../../layers/mixer/mixer.ts";
+import type { HeadSite, Tap, WarmQueries } from "../../layers/mixer/mixer.ts";
 import { ActivationShape, EmbedShape, type F32Ptr, NormShape, NULL, type NullPtr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { pointer } from "../../wasm/memory.ts";
-import type { ActivationSpec } from "../spec/spec.ts";
-import { modelPointer, type PackedNorm, type PackedTable } from "./model.ts";
+import type { ActivationSpec, Temperature } from "../spec/spec.ts";
+import { modelPointer, type PackedMlp, type PackedNorm, type PackedTable } from "./model.ts";
 
 /** The kernels of a pass, and the scratch that its products share. */
 export interface RowWork {
@@ -78,7 +87,47 @@ export function* projectRows(
   }
 }
 
-const KINDS: Readonly<Record<ActivationSpec["kind"], number>> = {
+/** x = xielu(x), for rows of n floats. */
+export function bendRows(
+  { kernels }: Pick<RowWork, "kernels">,
+  { positive, negative, beta }: NonNullable<PackedMlp["xielu"]>,
+  { at, stride }: Rows,
+  n: number,
+  rows: number,
+): void {
+  kernels.table.xielu_f32(at, n, stride, positive, negative, beta, 0, rows);
+}
+
+/** to = to · sigmoid(gates), for rows of n floats. */
+export function gateRows(
+  { kernels, base, shape }: Pick<RowWork, "kernels" | "base" | "shape">,
+  to: Rows,
+  gates: Rows,
+  n: number,
+  rows: number,
+): void {
+  const at = modelPointer.activationShape(base + shape);
+  const strides = { outStride: to.stride, gateStride: gates.stride, upStride: to.stride };
+  ActivationShape.store(kernels.memory.view(), at, { kind: ACT_SIGMOID, n, ...strides, alpha: 1, limit: 0 });
+  kernels.table.activate_f32(to.at, gates.at, to.at, at, 0, rows);
+}
+
+/** What multiplies queries of `width` floats by factors that grow with their positions. */
+export function warmQueries(
+  { kernels: { table } }: Pick<RowWork, "kernels">,
+  { beta, length }: Temperature,
+  width: number,
+): WarmQueries {
+  return ({ at, stride }, { of, begin, end }) => {
+    for (let token = begin; token < end; token++) {
+      const times = Math.floor((of.tokens.positions[token] as number) / length);
+      const q = pointer.f32(at + 4 * (token - begin) * stride);
+      if (times > 0) table.add_scaled_f32(q, q, q, width, beta * ln(1 + times), 0, 1);
+    }
+  };
+}
+
+const KINDS: Readonly<Record<Exclude<ActivationSpec["kind"], "xielu">, number>> = {
   swish: ACT_SWISH,
   gelu: ACT_GELU,
   "gelu-tanh": ACT_GELU_TANH,
@@ -98,7 +147,8 @@ export function activateRows(
   const { stride } = gate;
   const at = modelPointer.activationShape(base + shape);
   const strides = { outStride: stride, gateStride: stride, upStride: stride };
-  ActivationShape.store(kernels.memory.view(), at, { kind: KINDS[kind], n, ...strides, alpha, limit });
+  const own = { kind: KINDS[kind as keyof typeof KINDS], n, ...strides, alpha, limit };
+  ActivationShape.store(kernels.memory.view(), at, own);
   kernels.table.activate_f32(gate.at, gate.at, up, at, 0, rows);
 }
 

@@ -33,6 +33,7 @@ import { type EmbeddedTokens, embedTokens, type OutputSink, runHead } from "../b
 import type { LoadedModel, PackedBlock } from "../blocks/model.ts";
 import type { LayerSite, RowWork } from "../blocks/rows.ts";
 import type { BlockSpec } from "../spec/spec.ts";
+import { headsOf } from "../spec/spec.ts";
 import { expectReady, expectSession, expectUnused, type Session } from "./session.ts";
 
 /** Options of `forward`. */
@@ -188,8 +189,8 @@ interface PreparedCall extends EmbeddedTokens {
 
 function prepareCall(call: ModelCall, firstOutput: number): PreparedCall {
   const { where, session, ids, past } = call;
-  const { config } = (session.model.spec.blocks[0] as BlockSpec).mixer;
-  return { call, tokens: tokensBehind(where, config, past, ids.length), firstOutput, ids, past };
+  const numHeads = headsOf((session.model.spec.blocks[0] as BlockSpec).mixer);
+  return { call, tokens: tokensBehind(where, { numHeads }, past, ids.length), firstOutput, ids, past };
 }
 
 /** Plans by model: that of the last pass, which the next one often needs again. */
@@ -363,7 +364,12 @@ function callsOf(
   const last = LAST.get(session);
   const isSecond = last?.plan === plan && last.base === base && last.stepFlops === stepFlops;
   if (isSecond && last.calls) return last.calls;
-  if (model.weights.blocks.some(({ moe, attention }) => moe || !attention.mixer.callsOnlyKernels)) return undefined;
+  if (
+    model.weights.blocks.some(
+      ({ moe, temperature, attention }) => moe || temperature || !attention.mixer.callsOnlyKernels,
+    )
+  )
+    return undefined;
   const stepsAt = (position: number) => {
     const call = { ...of.call, past: position };
     return runLayers(work, model, plan, [{ of: prepareCall(call, 0), begin: 0, end: 1, at: 0 }], rows, {});

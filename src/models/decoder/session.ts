@@ -3,6 +3,7 @@ import { HeadwiseError, underName } from "../../base/util/errors.ts";
 import { expectAlive, expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
 import { KV_STATES } from "../../layers/attention/kv-state.ts";
 import type { BlockLayer, CallTokens, LayerCall, LayerState, StateMaker } from "../../layers/mixer/mixer.ts";
+import { nearestOf } from "../../layers/recurrent/parallel.ts";
 import { type CacheOptions, expectNoHold } from "../../layers/state/kv-cache.ts";
 import { expectKernels } from "../../wasm/kernels.ts";
 import { LARGEST_MEMORY, type Layout } from "../../wasm/memory.ts";
@@ -221,7 +222,7 @@ function sessionOf(
 
 /** The longest length up to `length` that a session can be cut to once it holds `held` tokens. */
 export function nearestLength({ states }: Session, length: number, held: number): number {
-  return states.reduce((nearest, state) => state.nearest(nearest, held), length);
+  return nearestOf(states, length, held);
 }
 
 /** Throws unless `session` came from createSession and neither it nor its model was released. */

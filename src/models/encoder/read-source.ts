@@ -18,6 +18,7 @@ import {
   type SessionOptions,
   type Source,
 } from "../decoder/session.ts";
+import { headsOf } from "../spec/spec.ts";
 import { type Batch, collectRows, readBatch, runSliced, type TextTokenizer } from "./encode.ts";
 import type { Seq2Seq } from "./load.ts";
 
@@ -155,7 +156,7 @@ function sourceOf(where: string, model: Seq2Seq, caches: readonly KvCache[], len
 function crossTokens(where: string, { spec }: Seq2Seq, qLen: number, kvLen: number): CallTokens {
   const rows = [[0, qLen]] as const;
   const keyRows = [[0, kvLen]] as const;
-  const { numHeads } = (spec.blocks[0] as Seq2Seq["spec"]["blocks"][number]).mixer.config;
+  const numHeads = headsOf((spec.blocks[0] as Seq2Seq["spec"]["blocks"][number]).mixer);
   const target = { batch: 1, numHeads, qLen, kvLen };
   return {
     ...{ where, batch: 1, qLen, newKeys: kvLen, past: 0, rows, keyRows, target },

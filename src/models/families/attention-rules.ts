@@ -3,6 +3,7 @@
 
 import type { AttentionConfig, QkNormConfig } from "../../layers/attention/config.ts";
 import type { Facts, Fields, HfPart } from "./facts.ts";
+import type { RecurrentSpec } from "./recurrent.ts";
 
 /** An AttentionConfig, and what `readAttentionWeights` cannot derive from the shapes of the tensors. */
 export type HfAttentionConfig = AttentionConfig & {
@@ -53,6 +54,15 @@ export interface RopeRules {
   readonly local?: { readonly field: string; readonly theta: number };
   /** Layers with the window have no scaling, unless the file has `rope_parameters`. */
   readonly localUnscaled?: true;
+  /** Files list sections of several axes of positions, which are the same for text. */
+  readonly axes?: true;
+  /**
+   * A "dynamic" scaling with `alpha` multiplies theta by a power of that; one without changes nothing within the trained length.
+   * Default: it is refused.
+   */
+  readonly dynamic?: true;
+  /** LongRoPE states its factors on cos and sin. */
+  readonly mscales?: true;
   /** The scaling if the file does not state one. */
   readonly scaling?: object;
 }
@@ -78,6 +88,8 @@ interface GgufRules {
   readonly wideScale?: number;
   /** In models of this many layers, ALiBi replaces RoPE. */
   readonly alibiLayers?: number;
+  /** Keys, separated by spaces, that single layers refuse, and that whole decoders compute or that change nothing in them. */
+  readonly wholeKeys?: string;
   /** The bounds of yarn's ramp are not rounded to whole pairs. */
   readonly smoothRamp?: true;
 }
@@ -113,6 +125,8 @@ export interface AttentionRules extends Named {
   readonly qkNorm?: NormRules;
   /** The flag of layer norms of queries and keys, which whole decoders compute and single layers of attention do not. */
   readonly layerNormFlag?: string;
+  /** The field of the limit of queries, keys and values, which whole decoders compute, too. */
+  readonly limitField?: string;
   /** The factor on scores. Default: 1/√headDim. GGUF files state it. */
   readonly scale?: (file: Fields) => number | undefined;
   /** The softcap if the file does not state it, 0 for none; null in a file means none. Default: the field is unknown. */
@@ -122,6 +136,8 @@ export interface AttentionRules extends Named {
   readonly fused?: HfAttentionConfig["fused"];
   /** Fields, and the values besides null with which this package can compute the model. */
   readonly only?: Readonly<Record<string, readonly unknown[]>>;
+  /** Fields of the layers beside attention that these models have. */
+  readonly beside?: readonly string[];
   /** Self-attention adds a bias by relative position, which is not a weight of the layer. */
   readonly relativeBias?: true;
   /** What only this model has, such as slopes, on top of the rest. */
@@ -133,9 +149,37 @@ export interface LatentRules extends Named {
   readonly kind: "latent";
   /** The file's `rope_interleave` says how components are paired: false for halves. Default: they are interleaved. */
   readonly statesPairing?: true;
+  /** `partial_rotary_factor` is the share of a whole head that rotates. */
+  readonly sharesHead?: true;
+  /** Pairs of RoPE are halves. */
+  readonly halves?: true;
   /** Base of RoPE where the file states none. Default: it must. */
   readonly theta?: number;
+  /** The ranks of queries where the file does not state them. Default: it must. */
+  readonly qLoraRank?: number;
+  /** The width of value heads where the file does not state it is dModel / numHeads. Default: it must. */
+  readonly valueShare?: true;
 }
+
+/** Layers with a state in place of keys and values. */
+export interface RecurrentRules {
+  readonly kind: "recurrent";
+  read(facts: Facts, layer: number): RecurrentSpec;
+}
+
+/** Layers of several mixers side by side, and what the outputs of each are multiplied by. */
+export interface ParallelRules {
+  readonly kind: "parallel";
+  readonly parts: readonly {
+    readonly rules: AttentionRules | RecurrentRules;
+    /** What the names of its tensors begin with below a layer. */
+    readonly at: string;
+    scale(facts: Facts): number;
+  }[];
+}
+
+/** How a layer is read, by its kind. */
+export type LayerRules = AttentionRules | LatentRules | RecurrentRules | ParallelRules;
 
 /** What the reader of a layer knows beyond config.json. */
 export interface Reading {
@@ -143,6 +187,8 @@ export interface Reading {
   readonly maxSeqLen?: number;
   /** Whether layer norms of queries and keys are computed by whoever runs the layer. */
   readonly layerNorms?: boolean;
+  /** Whether the limit of queries, keys and values is. */
+  readonly limits?: boolean;
   /** Which attention of a model with two halves. Default that of the decoder. */
   readonly part?: HfPart;
 }

@@ -19,17 +19,25 @@ export const latents: readonly LatentRules[] = [attention2, attention3, { types:
 /** Reads experts whose scores become weights by `router`: what absent fields stand for is `absent`. */
 export function readDeepSeek(
   router: (file: Fields) => RouterSpec,
-  absent = { experts: 64, dim: 1407, shared: 0 },
+  absent: {
+    readonly experts?: number;
+    readonly dim: number;
+    readonly shared: number;
+    readonly topK?: number;
+    /** The first layer with experts. */
+    readonly first?: number;
+  } = { experts: 64, dim: 1407, shared: 0 },
 ): ReadExperts {
   return (file, layer, mlp) => {
     const experts = countExperts(file, ["n_routed_experts", "num_local_experts"], absent.experts);
     const dim = file.count("moe_intermediate_size", absent.dim);
     const shared = file.raw("n_shared_experts") === undefined ? absent.shared : file.count("n_shared_experts");
-    const first = file.raw("first_k_dense_replace") === 0 ? 0 : file.count("first_k_dense_replace", 1);
+    const stated = file.raw("first_k_dense_replace") ?? absent.first;
+    const first = stated === 0 ? 0 : file.count("first_k_dense_replace", 1);
     const spec = {
       kind: "moe",
       experts,
-      topK: file.count("num_experts_per_tok", 8, experts),
+      topK: file.count("num_experts_per_tok", absent.topK ?? 8, experts),
       expert: mlp(dim),
       ...(shared > 0 && { shared: { mlp: mlp(shared * dim), gated: false } }),
       router: router(file),

@@ -46,6 +46,7 @@ export const decoders = (): Family[] => [
   { attention, gguf: {}, tied: true },
   {
     attention: attentionMoe,
+    gguf: {},
     tied: true,
     moe: readExperts,
     moeNames: { ...DEEPSEEK_EXPERTS, correction: "mlp.moe_statics.e_score_correction_bias", correctionRow: true },

@@ -25,7 +25,7 @@ export const SOFTMAX: RouterSpec = {
 };
 
 /** The number of experts, under the first of these names that the file has. */
-export function countExperts(file: Fields, names: readonly string[], otherwise: number): number {
+export function countExperts(file: Fields, names: readonly string[], otherwise: number | undefined): number {
   const name = names.find((each) => file.raw(each) !== undefined) ?? (names[0] as string);
   return file.count(name, otherwise);
 }

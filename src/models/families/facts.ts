@@ -38,17 +38,23 @@ export function refusal(name: string, rule: string, got: unknown, why = "", wher
 
 /** What a file states: the fields of config.json, or the keys of a GGUF file that mean the same. Names are those of config.json. */
 export interface Facts {
+  /** The layer that these are about; undefined of config.json. */
+  readonly layer?: number;
   raw(name: string): unknown;
   /** Whether the file states it, be it null (config.json), which counts as absent everywhere else. */
   has(name: string): boolean;
   /** An integer from 1 to `most`; `fallback` if it is absent; throws if that is absent, too. */
   count(name: string, fallback?: number, most?: number): number;
+  /** A count, or `fallback` if it is absent, which like the count can be 0. Default 0. */
+  countOrNone(name: string, fallback?: number): number;
   /** A number that is finite and > 0 in float32, or undefined. */
   number(name: string): number | undefined;
   /** A factor on rows, scores or logits, or a bound of these; or undefined. */
   factor(name: string): number | undefined;
   flag(name: string, fallback: boolean): boolean;
   list(name: string): readonly unknown[] | undefined;
+  /** What the file states for the layer that these facts are of, where it states it for each; else the fact. */
+  ofLayer(name: string): unknown;
   /** What is wrong with a fact, in the words of the function that reads the file. */
   refusal(name: string, rule: string, got: unknown, why?: string): HeadwiseError;
 }
@@ -58,6 +64,8 @@ export interface Fields extends Facts {
   fields(name: string): Fields | undefined;
   /** Throws unless the field is absent, null or one of `values`. */
   only(name: string, ...values: readonly unknown[]): void;
+  /** The same fields, and these where the file lacks them. */
+  or(absent: Readonly<Record<string, unknown>>): Fields;
   /** The fields that nobody has asked for, with values other than null. */
   unread(): readonly (readonly [name: string, value: unknown])[];
 }
@@ -85,6 +93,11 @@ export function fieldsOf(title: string, value: unknown, where: string = WHERE): 
       const beyond = typeof found === "number" && found > most;
       throw wrong(name, beyond ? `an integer from 1 to ${most}` : "an integer >= 1", found);
     },
+    countOrNone: (name, fallback = 0) => {
+      const found = raw(name) ?? fallback;
+      if (typeof found === "number" && Number.isInteger(found) && found >= 0 && found <= LARGEST_INT) return found;
+      throw wrong(name, "an integer >= 0", found);
+    },
     number: (name) => {
       const found = raw(name);
       if (found === undefined || isPositive(found)) return found;
@@ -100,6 +113,7 @@ export function fieldsOf(title: string, value: unknown, where: string = WHERE): 
       if (typeof found !== "boolean") throw wrong(name, "true or false", found);
       return found;
     },
+    ofLayer: raw,
     list: (name) => {
       const found = raw(name);
       if (found === undefined || Array.isArray(found)) return found;
@@ -118,6 +132,7 @@ export function fieldsOf(title: string, value: unknown, where: string = WHERE): 
       const rule = values.length === 0 ? "null" : values.map((each) => JSON.stringify(each)).join(" or ");
       throw wrong(name, `${rule}, since others are unsupported`, found);
     },
+    or: (absent) => fieldsOf(title, { ...absent, ...Object.fromEntries(own) }, where),
     unread: () => [...own].filter(([name, each]) => each !== null && !read.has(name)),
   };
 }

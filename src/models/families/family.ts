@@ -1,17 +1,21 @@
 // How a family of whole models differs from Llama, as data: the type of what each file of a family states.
 
+import type { XIELU } from "../mixers/weight.ts";
 import type {
   ActivationSpec,
   EmbedSpec,
   HeadSpec,
+  HeadsMore,
   MlpSpec,
   MoeSpec,
   NormRole,
   NormSpec,
   RelativeBias,
+  Temperature,
 } from "../spec/spec.ts";
-import type { AttentionRules, LatentRules } from "./attention-rules.ts";
+import type { AttentionRules, LatentRules, LayerRules } from "./attention-rules.ts";
 import type { Facts, Fields, HfPart } from "./facts.ts";
+import type { RecurrentSpec } from "./recurrent.ts";
 
 /** Names of the tensors of an MLP below its prefix, without ".weight" and ".bias". */
 export interface MlpNames {
@@ -33,6 +37,8 @@ export interface MoeNames {
    * "interleaved": one tensor [experts, inputs, outputs] each of gates and factors in turns, and of the last projections.
    */
   readonly expert: ((expert: number) => string) | "stacked" | "interleaved";
+  /** Stacked tensors have no ".weight" behind their names. */
+  readonly unsuffixed?: true;
   readonly mlp: MlpNames;
   /** The prefix of the MLP that every token takes, and its names where they differ. */
   readonly shared?: string;
@@ -61,9 +67,15 @@ export interface Names {
   readonly cross?: string;
   /** The matrices of attention that a layer must have. */
   readonly projections: readonly string[];
+  /** The projection that gates the outputs of heads. */
+  readonly attentionGate?: string;
+  /** The scalars of xIELU below the prefix of the MLP. */
+  readonly xielu?: Readonly<Record<keyof typeof XIELU, { readonly name: string; readonly shape: readonly number[] }>>;
   /** The logits of attention sinks, where a layer must have them. */
   readonly sinks?: string;
   readonly norms: Readonly<Partial<Record<NormRole, string>>>;
+  /** Those of norms whose tensors have no ".weight" behind their names. */
+  readonly bareNorms?: readonly NormRole[];
   /** The prefix of the MLP below a layer. */
   readonly mlpAt: string;
   readonly mlp: MlpNames;
@@ -86,6 +98,8 @@ export interface TensorForm {
   /** Layer norms of each head's query and key: the flag, their names, and whether heads have gains of their own. */
   readonly headNorm?: {
     readonly flag: string;
+    /** What an absent flag stands for. Default false. */
+    readonly otherwise?: true;
     readonly q: string;
     readonly k: string;
     /** "together": one tensor [heads, headDim]; "apart": NAME.norms.N for each head. Default: one for all heads. */
@@ -93,6 +107,14 @@ export interface TensorForm {
   };
   /** Tensors that are not read. */
   readonly ignoredTensors?: RegExp;
+  /** The file has towers of other modalities: what lies beside the text model is not read. */
+  readonly hasTowers?: true;
+  /** Names of attention's tensors, without ".weight", where they are not those of the names in tensor-names.ts. */
+  readonly attentionNames?: Readonly<Record<string, string>>;
+  /** The projection of queries has rows of queries, then of gates of the outputs, of each head; also in GGUF files. */
+  readonly gatedQueries?: true;
+  /** The joint projection of attention has so many blocks, each of the rows of its queries, values and keys, in this order. */
+  readonly fusedBlocks?: number;
 }
 
 /** Where a bias is. "qkv" is of queries, keys and values, "o" of attention's outputs. */
@@ -114,11 +136,25 @@ interface GgufForm {
   readonly oneNorm?: true;
   /** Whether the weights of a token's experts are divided by their sum, if the file does not state it. Default true. */
   readonly renormalise?: false;
+  /** The name of the last norm. */
+  readonly finalNorm?: string;
+  /** A layer with a state in place of keys and values; undefined for one that attends. `keys` are those of the layer. */
+  readonly recurrent?: (keys: Facts) => RecurrentSpec | undefined;
+  /** Such layers also attend: what both give is added. */
+  readonly beside?: true;
+  /** As `pairs` of the family. */
+  readonly pairs?: (keys: Facts, layers: number) => readonly (readonly [mixer: number, mlp: number | undefined])[];
+  /** How queries grow with their positions. */
+  readonly temperature?: (keys: Facts) => Temperature | undefined;
+  /** The activation of a layer, whose keys these are, where no word says it. */
+  readonly activation?: (keys: Facts) => ActivationSpec;
 }
 
 /** What differs from Llama: RMS norms before attention and MLP, a gated MLP with SiLU, and a head of its own. */
 export interface Family extends TensorForm {
   readonly attention: AttentionRules | LatentRules;
+  /** The rules of a layer that has something else in place of attention. */
+  readonly mixer?: (facts: Facts, layer: number) => LayerRules | undefined;
   /** How GGUF files differ, whose whole models are read. */
   readonly gguf?: GgufForm;
   readonly names?: Partial<Names>;
@@ -134,6 +170,10 @@ export interface Family extends TensorForm {
     /** What files without it may have instead. */
     readonly otherField?: string;
   };
+  /** How queries grow with their positions, if they do. */
+  readonly temperature?: (file: Fields) => Temperature | undefined;
+  /** What is computed of heads besides their attention, if anything. */
+  readonly heads?: (facts: Facts) => HeadsMore | undefined;
   /** The field of the activation, and the word that stands for an absent one. Default "hidden_act", "silu". */
   readonly activation?: { readonly fields?: readonly string[]; readonly word?: string };
   /** That of experts, where it is none of those that have a word. */
@@ -151,8 +191,14 @@ export interface Family extends TensorForm {
   readonly addsToNormed?: (file: Fields) => boolean;
   /** What the outputs of branches are multiplied by. Default 1. */
   readonly scale?: (facts: Facts) => number;
+  /** What the outputs of MLPs are multiplied by besides. Default 1. */
+  readonly mlpScale?: (facts: Facts) => number;
+  /** What the gates of MLPs are multiplied by in their sigmoid: of SiLU, `mlpScale` has the same factor. Default 1. */
+  readonly gateScale?: (facts: Facts) => number;
   readonly embed?: (facts: Facts, dModel: number, norm: NormSpec) => Partial<EmbedSpec>;
   readonly relativeBias?: (file: Fields) => RelativeBias;
+  /** The layers of the file that each layer here consists of, where it numbers mixers and MLPs apart. */
+  readonly pairs?: (facts: Facts) => readonly (readonly [mixer: number, mlp: number | undefined])[];
   /** Layers that have weights of their own, where others repeat them: `order` of ModelSpec. */
   readonly order?: (file: Fields) => readonly number[];
   /** Norms that a layer lacks. */
@@ -168,6 +214,8 @@ export interface Family extends TensorForm {
   readonly only?: Readonly<Record<string, readonly unknown[]>>;
   /** Fields that mean nothing for the result. */
   readonly ignored?: readonly string[];
+  /** What fields without a default of their own stand for where the file lacks them, in families whose files lack some. */
+  readonly absent?: Readonly<Record<string, unknown>>;
 }
 
 /** The tensors of an MLP with a gate. */
@@ -175,7 +223,7 @@ export const GATED_MLP: MlpNames = { gate: "gate_proj", up: "up_proj", down: "do
 
 /** Names of tensors in the files of Llama. */
 export const LLAMA_NAMES: Names = {
-  roots: ["model.", "", "language_model.model.", "model.language_model."],
+  roots: ["model.", "", "language_model.model.", "model.language_model.", "model.text_model."],
   embed: "embed_tokens",
   embedNorm: "embed_norm",
   positions: "embed_positions",
@@ -213,6 +261,9 @@ export const SANDWICH_NORMS: Names["norms"] = {
   mlpPre: "pre_feedforward_layernorm",
   mlpPost: "post_feedforward_layernorm",
 };
+
+/** In GGUF files: the norm of the MLP has the name of one on attention's outputs. */
+export const SECOND_NORM: Names["norms"] = { attentionPre: "attn_norm", mlpPre: "post_attention_norm" };
 
 /** One norm for both branches. */
 export const ONE_NORM: Names["norms"] = { attentionPre: "input_layernorm" };

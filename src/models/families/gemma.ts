@@ -25,7 +25,15 @@ const attention3: AttentionRules = {
   rope: { theta: 1_000_000, local: { field: "rope_local_base_freq", theta: 10_000 } },
 };
 
-export const layers: readonly AttentionRules[] = [attention, attention2, attention3];
+const attentionVault: AttentionRules = {
+  types: "vaultgemma",
+  defaults: { headDim: 256 },
+  window: { tokens: 4096, period: 2 },
+  softcap: 50,
+  scale: rootOfScalar,
+};
+
+export const layers: readonly AttentionRules[] = [attention, attention2, attention3, attentionVault];
 
 function rootOfScalar(file: Fields): number | undefined {
   const scalar = file.factor("query_pre_attn_scalar");
@@ -53,5 +61,16 @@ export const decoders = (): Family[] => [
     ignored: ["hidden_act"],
   }),
   gemma({ attention: attention2, names: { norms: SANDWICH_NORMS }, head: softcap(30) }),
-  gemma({ attention: attention3, names: { norms: SANDWICH_NORMS }, head: softcap(0) }),
+  gemma({
+    attention: attention3,
+    names: { norms: SANDWICH_NORMS },
+    head: softcap(0),
+    // Files of Google's leave them out.
+    absent: { vocab_size: 262_208, intermediate_size: 9216, num_hidden_layers: 26, max_position_embeddings: 131_072 },
+  }),
+  gemma({
+    attention: attentionVault,
+    names: { norms: { attentionPre: "input_layernorm", mlpPre: "pre_feedforward_layernorm" } },
+    head: softcap(30),
+  }),
 ];

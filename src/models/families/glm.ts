@@ -1,9 +1,10 @@
 // GLM-4 and 4.5: half of a head rotates; gate and factor in one matrix, or experts as in DeepSeek-V3. GLM-4.7-Flash has latent
-// attention, of which single layers are read.
+// attention.
 
 import type { AttentionRules, LatentRules } from "./attention-rules.ts";
 import { DEEPSEEK_EXPERTS, readDeepSeek, sigmoidRouter } from "./deepseek.ts";
-import { type Biases, type Family, FUSED_MLP } from "./family.ts";
+import type { ReadExperts } from "./experts.ts";
+import { type Biases, type Family, FUSED_MLP, SECOND_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "glm",
@@ -25,7 +26,22 @@ const attentionMoe: AttentionRules = {
 };
 
 export const layers: readonly AttentionRules[] = [attention, attention4, attentionMoe];
-export const latents: readonly LatentRules[] = [{ types: "glm4_moe_lite", kind: "latent", statesPairing: true }];
+const attentionLite: LatentRules = { types: "glm4_moe_lite", kind: "latent", statesPairing: true };
+
+export const latents: readonly LatentRules[] = [attentionLite];
+
+/** Which layers have experts, a list says; by default all but the first. */
+const readLite: ReadExperts = (file, layer, mlp) => {
+  const kind = (file.list("mlp_layer_types") ?? [])[layer] ?? (layer === 0 ? "dense" : "sparse");
+  if (kind !== "dense" && kind !== "sparse")
+    throw file.refusal(`mlp_layer_types of layer ${layer}`, '"dense" or "sparse"', kind);
+  file.only("first_k_dense_replace", 1);
+  const read = readDeepSeek((from) => sigmoidRouter(from, { scale: 1.8, groups: 1, keepGroups: 1 }), {
+    ...{ experts: 64, dim: 1536, shared: 1, topK: 4 },
+  });
+  const experts = read(file, Math.max(layer, 1), mlp);
+  return kind === "sparse" ? experts : undefined;
+};
 
 export const biases: Biases = [["glm glm4 glm4_moe", (facts) => (facts.flag("attention_bias", false) ? ["qkv"] : [])]];
 
@@ -46,6 +62,7 @@ export const decoders = (): Family[] => [
   },
   {
     attention: attentionMoe,
+    gguf: { norms: SECOND_NORM },
     moe: readDeepSeek((file) => sigmoidRouter(file, { scale: 1, groups: 1, keepGroups: 1 }), {
       experts: 128,
       dim: 1408,
@@ -53,5 +70,13 @@ export const decoders = (): Family[] => [
     }),
     moeNames: DEEPSEEK_EXPERTS,
     ignored: ["num_nextn_predict_layers", "use_qk_norm"],
+  },
+  {
+    attention: attentionLite,
+    norm: { eps: 1e-5 },
+    moe: readLite,
+    moeNames: DEEPSEEK_EXPERTS,
+    only: { topk_method: ["noaux_tc"], scoring_func: ["sigmoid"] },
+    ignored: ["num_nextn_predict_layers", "mlp_layer_types"],
   },
 ];

@@ -29,7 +29,7 @@ function scaleOf(file: Fields, { headDim }: Shape, layer: number): Partial<HfAtt
   return byWidth && !byLayer ? {} : { scale };
 }
 
-const GPT2_NAMES: Partial<Names> = {
+export const GPT2_NAMES: Partial<Names> = {
   roots: ["transformer.", ""],
   embed: "wte",
   positions: "wpe",
@@ -41,7 +41,7 @@ const GPT2_NAMES: Partial<Names> = {
   finalNorm: "ln_f",
 };
 
-const mlpDim = (file: Fields, dModel: number): number => file.count("n_inner", 4 * dModel);
+export const gpt2MlpDim = (file: Fields, dModel: number): number => file.count("n_inner", 4 * dModel);
 
 export const biases: Biases = [
   ["gpt2", ALL_BIASES],
@@ -57,7 +57,7 @@ export const decoders = (): Family[] => [
     norm: LAYER_NORM_EPSILON,
     activation: { fields: ["activation_function"], word: "gelu_new" },
     plain: true,
-    mlpDim,
+    mlpDim: gpt2MlpDim,
     embed: (facts) => ({ positions: { offset: 0, rows: facts.count("n_positions", 1024) } }),
     lengthField: "n_positions",
     tied: true,
@@ -75,7 +75,7 @@ export const decoders = (): Family[] => [
     norm: LAYER_NORM_EPSILON,
     activation: { fields: ["activation_function"], word: "gelu_new" },
     plain: true,
-    mlpDim,
+    mlpDim: gpt2MlpDim,
     parallel: () => true,
     lengthField: "n_positions",
     ignored: ["n_ctx", "rotary", "scale_attn_weights", "task_specific_params", ...SUMMARY],

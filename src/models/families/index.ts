@@ -1,98 +1,154 @@
 // The families of models: one line in each list that a family has a part in. Lists are apart, so that a bundler leaves whole models
 // out of programs that read single layers, and encoders out of those that read decoders.
 
+import * as afmoe from "./afmoe.ts";
+import * as apertus from "./apertus.ts";
 import * as arcee from "./arcee.ts";
 import type { AttentionRules, LatentRules } from "./attention-rules.ts";
 import * as bart from "./bart.ts";
 import * as bert from "./bert.ts";
+import * as bitnet from "./bitnet.ts";
 import * as bloom from "./bloom.ts";
+import * as codegen from "./codegen.ts";
 import * as cohere from "./cohere.ts";
 import * as deepseek from "./deepseek.ts";
+import * as dots1 from "./dots1.ts";
 import * as ernie from "./ernie.ts";
+import * as exaone from "./exaone.ts";
 import * as falcon from "./falcon.ts";
+import * as falconH1 from "./falcon-h1.ts";
 import type { Biases, Family } from "./family.ts";
 import * as gemma from "./gemma.ts";
 import * as glm from "./glm.ts";
+import * as gptBigcode from "./gpt-bigcode.ts";
+import * as gptNeo from "./gpt-neo.ts";
 import * as gptNeox from "./gpt-neox.ts";
 import * as gptOss from "./gpt-oss.ts";
 import * as gpt2 from "./gpt2.ts";
 import * as granite from "./granite.ts";
+import * as helium from "./helium.ts";
+import * as hunyuan from "./hunyuan.ts";
+import * as internlm from "./internlm.ts";
+import * as lfm2 from "./lfm2.ts";
 import * as llama from "./llama.ts";
+import * as mamba from "./mamba.ts";
+import * as minicpm3 from "./minicpm3.ts";
 import * as minimax from "./minimax.ts";
 import * as mistral from "./mistral.ts";
 import * as modernbert from "./modernbert.ts";
 import * as mpt from "./mpt.ts";
+import * as nanochat from "./nanochat.ts";
+import * as nemotron from "./nemotron.ts";
+import * as nemotronH from "./nemotron-h.ts";
 import * as nomicBert from "./nomic-bert.ts";
 import * as olmo from "./olmo.ts";
 import * as opt from "./opt.ts";
 import * as otherLayers from "./other-layers.ts";
+import * as persimmon from "./persimmon.ts";
 import * as phi from "./phi.ts";
 import * as qwen from "./qwen.ts";
+import * as qwenNext from "./qwen-next.ts";
+import * as seedOss from "./seed-oss.ts";
 import * as smollm3 from "./smollm3.ts";
 import * as stablelm from "./stablelm.ts";
 import * as starcoder2 from "./starcoder2.ts";
 import * as t5 from "./t5.ts";
+import * as xglm from "./xglm.ts";
+import * as youtu from "./youtu.ts";
 
 /** Attention with keys and values of heads. */
 const layerLists = (): (readonly AttentionRules[])[] => [
+  apertus.layers,
   arcee.layers,
   bart.layers,
   bert.layers,
   bloom.layers,
   cohere.layers,
+  dots1.layers,
   ernie.layers,
+  exaone.layers,
   falcon.layers,
   gemma.layers,
   glm.layers,
+  gpt2.layers,
+  gptNeo.layers,
   gptNeox.layers,
   gptOss.layers,
-  gpt2.layers,
   granite.layers,
+  lfm2.layers,
+  helium.layers,
+  internlm.layers,
   llama.layers,
   minimax.layers,
   mistral.layers,
   modernbert.layers,
   mpt.layers,
+  nemotron.layers,
   nomicBert.layers,
   olmo.layers,
   opt.layers,
   otherLayers.layers,
   phi.layers,
   qwen.layers,
+  seedOss.layers,
   smollm3.layers,
   stablelm.layers,
   starcoder2.layers,
   t5.layers,
+  xglm.layers,
 ];
 
 /** Latent attention. */
-const latentLists = (): (readonly LatentRules[])[] => [deepseek.latents, glm.latents, otherLayers.latents];
+const latentLists = (): (readonly LatentRules[])[] => [deepseek.latents, glm.latents, youtu.latents];
 
 /** Whole decoders. */
 const decoderLists = (): (readonly Family[])[] => [
+  afmoe.decoders(),
+  apertus.decoders(),
   arcee.decoders(),
+  bitnet.decoders(),
   bloom.decoders(),
+  codegen.decoders(),
   cohere.decoders(),
   deepseek.decoders(),
+  dots1.decoders(),
   ernie.decoders(),
+  exaone.decoders(),
   falcon.decoders(),
+  falconH1.decoders(),
   gemma.decoders(),
   glm.decoders(),
+  gpt2.decoders(),
+  gptBigcode.decoders(),
+  gptNeo.decoders(),
   gptNeox.decoders(),
   gptOss.decoders(),
-  gpt2.decoders(),
   granite.decoders(),
+  lfm2.decoders(),
   llama.decoders(),
+  mamba.decoders(),
+  nemotronH.decoders(),
+  helium.decoders(),
+  hunyuan.decoders(),
+  internlm.decoders(),
+  minicpm3.decoders(),
   minimax.decoders(),
   mistral.decoders(),
   mpt.decoders(),
+  nanochat.decoders(),
+  nemotron.decoders(),
   olmo.decoders(),
   opt.decoders(),
+  persimmon.decoders(),
   phi.decoders(),
   qwen.decoders(),
+  qwenNext.decoders(),
+  seedOss.decoders(),
   smollm3.decoders(),
   stablelm.decoders(),
   starcoder2.decoders(),
+  xglm.decoders(),
+  youtu.decoders(),
 ];
 
 /** Whole encoders. */
@@ -103,18 +159,29 @@ const halvesLists = (): (readonly Family[])[] => [bart.halves(), t5.halves()];
 
 /** Biases of decoders. */
 const biasLists = (): Biases[] => [
+  afmoe.biases,
   bloom.biases,
+  codegen.biases,
+  dots1.biases,
   ernie.biases,
   falcon.biases,
   glm.biases,
+  gpt2.biases,
+  gptBigcode.biases,
+  gptNeo.biases,
   gptNeox.biases,
   gptOss.biases,
-  gpt2.biases,
+  helium.biases,
+  internlm.biases,
+  nemotron.biases,
   opt.biases,
+  persimmon.biases,
   phi.biases,
   qwen.biases,
+  seedOss.biases,
   stablelm.biases,
   starcoder2.biases,
+  xglm.biases,
 ];
 
 /** Records by name. */

@@ -34,6 +34,7 @@ const readExperts: ReadExperts = (file, _layer, mlp) => {
 export const decoders = (): Family[] => [
   {
     attention,
+    gguf: {},
     moe: readExperts,
     moeNames: { ...MIXTRAL_EXPERTS, correction: "block_sparse_moe.e_score_correction_bias" },
     only: { qk_norm_type: ["per_layer"], shared_intermediate_size: [0] },

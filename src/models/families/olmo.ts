@@ -1,14 +1,15 @@
-// OLMo 2 and 3: norms on the outputs of branches instead of before them, and over all heads. OLMoE has Llama's norms, and experts.
-// Of OLMo 1, whose norms have no weights, single layers are read.
+// OLMo 1: layer norms without weights, and a limit of queries, keys and values. OLMo 2 and 3: norms on the outputs of branches instead
+// of before them, and over all heads. OLMoE has Llama's norms, and experts.
 
 import type { AttentionRules } from "./attention-rules.ts";
-import type { Family } from "./family.ts";
+import type { Facts } from "./facts.ts";
+import type { Family, Names } from "./family.ts";
 import { QWEN_EXPERTS, readQwen } from "./qwen.ts";
 
 const attention1: AttentionRules = {
   types: "olmo",
-  gguf: { permuted: true },
-  only: { clip_qkv: [] },
+  gguf: { permuted: true, wholeKeys: "attention.clamp_kqv" },
+  limitField: "clip_qkv",
 };
 const attention2: AttentionRules = { types: "olmo2", qkNorm: { kind: "full", eps: 1e-5 } };
 const attention3: AttentionRules = {
@@ -23,19 +24,27 @@ const attentionMoe: AttentionRules = {
   types: "olmoe",
   gguf: {},
   qkNorm: { kind: "full", eps: 1e-5 },
-  only: { clip_qkv: [] },
+  limitField: "clip_qkv",
 };
 
 export const layers: readonly AttentionRules[] = [attention1, attention2, attention3, attentionMoe];
 
-const norms = { attentionPost: "post_attention_layernorm", mlpPost: "post_feedforward_layernorm" };
+/** Norms on the outputs of branches alone. */
+export const OUTPUT_NORMS: Names["norms"] = {
+  attentionPost: "post_attention_layernorm",
+  mlpPost: "post_feedforward_layernorm",
+};
+
+const heads = (facts: Facts) => ({ limit: facts.factor("clip_qkv") });
 
 export const decoders = (): Family[] => [
-  { attention: attention2, names: { norms } },
-  { attention: attention3, gguf: {}, names: { norms } },
+  { attention: attention1, gguf: {}, norm: { kind: "layer", eps: 1e-5, field: "", bare: true }, heads },
+  { attention: attention2, names: { norms: OUTPUT_NORMS } },
+  { attention: attention3, gguf: {}, names: { norms: OUTPUT_NORMS } },
   {
     attention: attentionMoe,
     gguf: { renormalise: false },
+    heads,
     moe: readQwen({ experts: 64, topK: 8, field: "intermediate_size", dim: 2048 }),
     moeNames: QWEN_EXPERTS,
   },

@@ -1,28 +1,8 @@
 // Families of which single layers of attention are read, and no whole models: a record each, of what differs from Llama.
 
-import type { AttentionRules, HfAttentionConfig, LatentRules, Shape } from "./attention-rules.ts";
-import { type Fields, refusal } from "./facts.ts";
+import type { AttentionRules, HfAttentionConfig } from "./attention-rules.ts";
+import type { Fields } from "./facts.ts";
 import { GPT2_FIELDS } from "./gpt2.ts";
-
-/** Layers of LFM2 that `layer_types` does not describe: older files list those with attention. */
-function expectAttention(file: Fields, _shape: Shape, layer: number): Partial<HfAttentionConfig> {
-  const list = file.list("full_attn_idxs");
-  if (list !== undefined && !list.includes(layer))
-    throw refusal("full_attn_idxs", `to contain layer ${layer}, since convolutions are unsupported`, list.join(", "));
-  return {};
-}
-
-/** GPT-Neo lists the kind of each layer, or repeats lists of kinds. It does not scale scores. */
-function slidesInGptNeo(layer: number, file: Fields): boolean {
-  const repeated = (file.list("attention_types") ?? [[["global", "local"], 12]]).flatMap((each) => {
-    const [kinds, times] = Array.isArray(each) ? (each as readonly unknown[]) : [];
-    const most = Array.isArray(kinds) && typeof times === "number" && times >= 0 && times <= 1000 ? times : 0;
-    return Array.from({ length: most }, () => kinds as readonly unknown[]).flat();
-  });
-  const kind = (file.list("attention_layers") ?? repeated)[layer];
-  if (kind === "local" || kind === "global") return kind === "local";
-  throw refusal(`attention_layers of layer ${layer}`, '"local" or "global"', kind);
-}
 
 function readDbrx(file: Fields): Partial<HfAttentionConfig> {
   const own = file.fields("attn_config");
@@ -32,22 +12,6 @@ function readDbrx(file: Fields): Partial<HfAttentionConfig> {
 }
 
 export const layers: readonly AttentionRules[] = [
-  {
-    types: "apertus",
-    gguf: {},
-    qkNorm: { kind: "per-head", eps: 1e-5 },
-    only: { qk_norm: [true] },
-    rope: {
-      theta: 12_000_000,
-      scaling: {
-        rope_type: "llama3",
-        factor: 8,
-        low_freq_factor: 1,
-        high_freq_factor: 4,
-        original_max_position_embeddings: 8192,
-      },
-    },
-  },
   {
     types: "deepseek minicpm xverse",
     gguf: { names: "arctic bailingmoe deci deepseek minicpm xverse", permuted: true },
@@ -59,48 +23,11 @@ export const layers: readonly AttentionRules[] = [
     names: { dModel: ["d_model"], numHeads: ["n_heads"], layers: ["n_layers"] },
     more: readDbrx,
   },
-  {
-    types: "dots1",
-    gguf: {},
-    qkNorm: { kind: "per-head" },
-    window: { tokens: 4096, from: 62 },
-  },
   { types: "exaone", gguf: {}, names: { layers: ["num_layers", "num_hidden_layers"] } },
-  {
-    types: "exaone4",
-    gguf: { assumesWindow: true, windowLayers: 64 },
-    qkNorm: { kind: "per-head", eps: 1e-5 },
-    window: { tokens: 4096, period: 4, patterned: true },
-    rotates: (_layer, windowed, windows) => windowed || !windows,
-  },
   { types: "flex_olmo", qkNorm: { kind: "full" }, rope: { theta: 500_000 } },
-  {
-    types: "gpt_neo",
-    names: { numHeads: ["num_heads", "num_attention_heads"], layers: ["num_layers", "num_hidden_layers"] },
-    rope: false,
-    scale: () => 1,
-    window: { tokens: 256, field: "window_size", slides: slidesInGptNeo },
-  },
-  { types: "helium", defaults: { headDim: 128 }, rope: { pairing: "interleaved", theta: 100_000 } },
-  { types: "internlm2", gguf: { permuted: true }, fused: "grouped" },
-  {
-    types: "lfm2 lfm2_moe",
-    gguf: { names: "lfm2 lfm2moe" },
-    rope: { theta: 1_000_000 },
-    qkNorm: { kind: "per-head", eps: 1e-5, epsField: "norm_eps" },
-    more: expectAttention,
-  },
   { types: "minimax", rope: { theta: 1_000_000 }, only: { sliding_window: [] } },
-  { types: "nemotron", gguf: {}, rope: { share: 0.5 } },
   { types: "openai-gpt", names: GPT2_FIELDS, rope: false },
   { types: "orion", gguf: { names: "codeshell orion pangu-embedded" } },
-  { types: "phimoe", gguf: {}, rope: { theta: 1_000_000 }, window: {} },
-  { types: "seed_oss", gguf: {}, defaults: { headDim: 128 } },
-  {
-    types: "xglm",
-    names: { dModel: ["d_model"], numHeads: ["attention_heads"], layers: ["num_layers"] },
-    rope: false,
-  },
 
   // GGUF files alone.
   { gguf: { names: "baichuan", permuted: true, alibiLayers: 40 } },
@@ -145,8 +72,6 @@ export const layers: readonly AttentionRules[] = [
     only: { rotary_value: [false] },
   },
 ];
-
-export const latents: readonly LatentRules[] = [{ types: "youtu", kind: "latent", statesPairing: true }];
 
 /** The `model_type` of each tower of a model, where the file of the tower does not state it. */
 interface Towers {

@@ -35,6 +35,27 @@ const attention3Moe: AttentionRules = {
 
 export const layers: readonly AttentionRules[] = [attention2, attention2Moe, attention3, attention3Moe];
 
+// Text models of those that see images.
+const attention2Vision: AttentionRules = {
+  types: "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text",
+  gguf: { names: "qwen2vl", wholeKeys: "rope.dimension_sections" },
+  window: { tokens: 4096, optIn: true, from: 80 },
+  rope: { theta: 1_000_000, axes: true },
+};
+const attention3Vision: AttentionRules = {
+  types: "qwen3_vl_text",
+  gguf: { names: "qwen3vl", wholeKeys: "rope.dimension_sections" },
+  defaults: { headDim: 128 },
+  qkNorm: { kind: "per-head" },
+  rope: { theta: 500_000, axes: true },
+};
+const attention3VisionMoe: AttentionRules = {
+  types: "qwen3_vl_moe_text",
+  gguf: { names: "qwen3vlmoe", wholeKeys: "rope.dimension_sections" },
+  qkNorm: { kind: "per-head" },
+  rope: { theta: 500_000, axes: true },
+};
+
 /** Whether a layer has experts: not those of a list, and else every n-th. */
 function isSparse(file: Fields, layer: number): boolean {
   const step = file.count("decoder_sparse_step", 1);
@@ -48,6 +69,7 @@ export function readQwen(absent: {
   readonly dim: number;
   readonly field?: string;
   readonly shared?: number;
+  readonly renormalises?: true;
 }): ReadExperts {
   return (file, layer, mlp) => {
     const experts = countExperts(file, ["num_experts", "num_local_experts"], absent.experts);
@@ -58,7 +80,7 @@ export function readQwen(absent: {
       topK: file.count("num_experts_per_tok", absent.topK, experts),
       expert: mlp(file.count(absent.field ?? "moe_intermediate_size", absent.dim)),
       ...(sharedDim && { shared: { mlp: mlp(sharedDim), gated: true } }),
-      router: { ...SOFTMAX, renormalise: file.flag("norm_topk_prob", false) },
+      router: { ...SOFTMAX, renormalise: file.flag("norm_topk_prob", absent.renormalises ?? false) },
     } as const;
     return isSparse(file, layer) ? spec : undefined;
   };
@@ -70,7 +92,7 @@ export const QWEN_EXPERTS: MoeNames = {
   mlp: GATED_MLP,
 };
 
-export const biases: Biases = [["qwen2 qwen2_moe", () => ["qkv"]]];
+export const biases: Biases = [["qwen2 qwen2_moe qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text", () => ["qkv"]]];
 
 export const decoders = (): Family[] => [
   { attention: attention2, gguf: {} },
@@ -87,6 +109,27 @@ export const decoders = (): Family[] => [
     gguf: {},
     moe: readQwen({ experts: 128, topK: 8, dim: 768 }),
     moeNames: QWEN_EXPERTS,
+    ignored: ["intermediate_size"],
+  },
+  {
+    attention: attention2Vision,
+    gguf: {},
+    norm: { eps: 1e-5 },
+    hasTowers: true,
+    ignored: ["vision_config", "vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id"],
+  },
+  { attention: attention3Vision, gguf: {} },
+  {
+    attention: attention3VisionMoe,
+    gguf: {},
+    // Weights are always divided by their sum.
+    moe: readQwen({ experts: 60, topK: 4, dim: 1408, renormalises: true }),
+    moeNames: {
+      router: "mlp.gate",
+      expert: "stacked",
+      unsuffixed: true,
+      mlp: { gate: "mlp.experts.gate_up_proj", down: "mlp.experts.down_proj" },
+    },
     ignored: ["intermediate_size"],
   },
 ];

@@ -1,4 +1,4 @@
-// Attention that this package does not compute, for models that have it: each is refused by its name. These tables are plain
+// Attention that single layers do not compute, for models that have it: each is refused by its name, unless it is read whole. These tables are plain
 // objects, so that bundlers can drop them from programs that read no configuration.
 
 /** Names, separated by spaces, by what these models have instead. */
@@ -11,19 +11,21 @@ export const UNSUPPORTED_MODELS: Unsupported = {
   "latent attention (MLA) with longrope": "minicpm3",
   "latent attention (MLA) with a temperature that depends on the position": "mistral4",
   "latent attention (MLA) beside linear attention": "kimi_linear",
-  "gated attention beside linear attention": "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text",
   "attention whose output is gated": "afmoe",
+  "gated attention beside linear attention": "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text",
   "state-space layers instead of attention": "mamba mamba2 falcon_mamba rwkv xlstm",
   "state-space or recurrent layers between those of attention":
     "jamba bamba zamba zamba2 falcon_h1 nemotron_h granitemoehybrid recurrent_gemma plamo2",
   "a norm of values, and keys that layers share": "gemma3n gemma3n_text gemma4 gemma4_text",
   "attention in chunks, with a temperature that depends on the position": "llama4 llama4_text",
   "differential attention": "diffllama",
-  "norms of queries and keys after RoPE": "hunyuan_v1_dense hunyuan_v1_moe",
+  "norms of queries and keys after RoPE": "hunyuan_v1_dense hunyuan_v1_moe nanochat",
+  "queries that grow with their positions": "ministral3",
   "LayerNorm of queries and keys": "persimmon chameleon",
   "a norm between the heads and the output projection": "bitnet",
   "a row order of its own in the joint projection": "codegen gpt_bigcode",
-  "RoPE over several axes": "qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe glm4v dinov3_vit",
+  "RoPE over several axes":
+    "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen3_vl qwen3_vl_text qwen3_vl_moe qwen3_vl_moe_text glm4v dinov3_vit",
   "relative positions inside attention":
     "deberta deberta-v2 xlnet transfo-xl wavlm swin swinv2 wav2vec2-bert wav2vec2-conformer",
   "sparse attention": "longformer big_bird bigbird_pegasus led longt5",
@@ -34,8 +36,8 @@ export const UNSUPPORTED_MODELS: Unsupported = {
 export const UNSUPPORTED_ARCHITECTURES: Unsupported = {
   "latent attention (MLA) of another kind":
     "deepseek2-ocr deepseek32 deepseek4 minicpm3 plm glm-dsa kimi-linear mistral4",
-  "gated attention beside linear attention": "qwen3next qwen35 qwen35moe",
   "attention whose output is gated": "afmoe",
+  "gated attention beside linear attention": "qwen3next qwen35 qwen35moe",
   "state-space layers instead of attention": "mamba mamba2 rwkv6 rwkv6qwen2 rwkv7 arwkv7",
   "state-space or recurrent layers between those of attention":
     "jamba falcon-h1 nemotron_h nemotron_h_moe granitehybrid plamo2",

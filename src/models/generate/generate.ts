@@ -353,11 +353,12 @@ function ofSession(where: string, session: Session): Pick<Drafter, "guess"> {
 }
 
 /**
- * How many of `count` tokens behind the first `length` a session can read and then be truncated by: all, unless its caches drop
- * what is behind a window, or change the formats of pages.
+ * How many of `count` tokens behind the first `length` a session can read and then be truncated by, all or some: all, unless its
+ * caches drop what is behind a window, or change the formats of pages; none with recurrent layers.
  */
 export function forgettable(session: Session, length: number, count: number): number {
   let most = count;
-  while (most > 0 && nearestLength(session, length, length + most) < length) most--;
+  const isForgettable = (kept: number) => nearestLength(session, length + kept, length + most) === length + kept;
+  while (most > 0 && !Array.from({ length: most }, (_, kept) => isForgettable(kept)).every(Boolean)) most--;
   return most;
 }

@@ -2,8 +2,9 @@
 
 import { PANEL } from "../../../assembly/layout.ts";
 import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, isCoded, type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
-import { cutOutputs, type MatrixLayout, rowsOf } from "../../base/tensor/matrix.ts";
+import { cutOutputs, halvesOf, type MatrixLayout, rowsOf } from "../../base/tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
+import { cosine, exp, ln, sine } from "../../base/util/math.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import type { TensorReader } from "../../files/read-ahead.ts";
 import type { PackedFormat, PackedLinear, WeightFormat } from "../../layers/linear/formats/format.ts";
@@ -29,7 +30,7 @@ import {
   type VectorPlace,
 } from "../blocks/model.ts";
 import { LOADERS } from "../mixers/mixers.ts";
-import { keyOf, type Source, type WeightRole } from "../mixers/weight.ts";
+import { keyOf, type Source, type WeightRole, XIELU } from "../mixers/weight.ts";
 import type { BlockSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "../spec/spec.ts";
 import { type Decoder, endSources, layerSources, type TensorFacts } from "../spec/tensors.ts";
 import { weightsOf } from "../spec/weights.ts";
@@ -141,10 +142,11 @@ export class WeightReader implements StoredMatrices {
       for (let e = 0; e < experts; e++) {
         const both = await this.#matrixOf(name, e);
         for (const [i, place] of places.slice(e * count, (e + 1) * count).entries()) {
+          const [from, to] = [i * place.n, (i + 1) * place.n];
           const own = bias?.subarray(e * count * place.n, (e + 1) * count * place.n);
           packed.push(
             form === "stacked"
-              ? store(place, both, own, layout)
+              ? store(place, count === 1 ? both : cutOutputs(both, layout, from, to), own?.subarray(from, to), layout)
               : store(
                   place,
                   everyNth(both, i, count),
@@ -155,6 +157,12 @@ export class WeightReader implements StoredMatrices {
         }
       }
       return packed;
+    }
+    if (form === "gates") {
+      const { heads = 1 } = source;
+      const shift = bias && halvesOf(asColumn(bias), heads, 1);
+      const gates = halvesOf(await this.#whole(name), heads, 1);
+      return [store(places[0] as LinearPlace, gates, shift && toFloats(shift), "out-in")];
     }
     const isLarge = layout === "out-in" && form === undefined && this.#factsOf(name).bytes > pieceBytes;
     const whole = isLarge ? undefined : form ? turn?.(await this.#whole(name)) : asMatrix(await this.#whole(name));
@@ -217,6 +225,12 @@ export class WeightReader implements StoredMatrices {
     return found;
   }
 }
+
+/** Floats as a matrix of one column. */
+const asColumn = (data: Float32Array): StoredTensor => ({
+  ...{ name: "", dtype: "F32", shape: [data.length, 1] },
+  bytes: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
+});
 
 /** A vector as a matrix of one row. */
 const asMatrix = (tensor: StoredTensor): StoredTensor =>
@@ -314,16 +328,17 @@ function ownBlock({ kernels: { memory }, where, owned }: Packing, bytes: number)
 /** Reads tensors, and packs what they hold into a block. */
 async function packBlock(
   packing: Packing,
-  { bytes, linears: places, vectors: vectorPlaces }: BlockPlaces,
+  { weights, bytes, linears: places, vectors: vectorPlaces }: BlockPlaces,
   sources: Iterable<Source>,
 ): Promise<PackedWeights> {
-  const { reader, staging, encoders } = packing;
+  const { reader, staging, encoders, kernels } = packing;
   const base = ownBlock(packing, bytes);
   const linears = new Map<string, PackedLinear>();
   const vectors = new Map<string, { at: F32Ptr; bias: F32Ptr | NullPtr }>();
   for (const source of sources) {
     const keys = source.weights.map(keyOf);
     const vector = vectorPlaces.get(keys[0] as string);
+    if (vector && source.optional && !reader.tensors.has(source.name)) continue;
     if (vector) vectors.set(keys[0] as string, await packVector(packing, source, vector, base));
     else if (places.has(keys[0] as string)) {
       const own = keys.map((key) => places.get(key) as LinearPlace);
@@ -331,7 +346,33 @@ async function packBlock(
         linears.set(keys[i] as string, linear);
     }
   }
+  const { waves } = packing.half.spec.embed.positions ?? {};
+  const table = waves && places.get("positions");
+  if (table && !linears.has("positions")) {
+    const matrix = wavesOf(table, waves.without);
+    packRows(kernels, base, table, 0, matrix, staging);
+    linears.set("positions", storeLinear(kernels, base, table, undefined, "out-in", undefined, staging));
+  }
+  for (const weight of weights) {
+    const [key, place] = [keyOf(weight), vectorPlaces.get(keyOf(weight))];
+    if (weight.constant === undefined || place === undefined || vectors.has(key)) continue;
+    kernels.memory.f32(base + place.at, weight.shape[0]).fill(weight.constant);
+    vectors.set(key, { at: pointer.f32(base + place.at), bias: NULL });
+  }
   return { linears, vectors };
+}
+
+/** Row p: sin(p·f) for falling frequencies f, then cos(p·f); zeros at the end of an odd row, and in the row `without`. */
+function wavesOf({ n, k }: LinearPlace, without: number): StoredTensor {
+  const data = new Float32Array(n * k);
+  const half = Math.floor(k / 2);
+  for (let p = 0; p < n; p++)
+    for (let i = 0; i < half && p !== without; i++) {
+      const angle = p * exp((-i * ln(10_000)) / (half - 1));
+      data[p * k + i] = sine(angle);
+      data[p * k + half + i] = cosine(angle);
+    }
+  return { name: "positions", dtype: "F32", shape: [n, k], bytes: new Uint8Array(data.buffer) };
 }
 
 async function packVector(
@@ -397,11 +438,13 @@ export async function packLayer(packing: Packing, places: BlockPlaces, layer: nu
   const cross = sources.cross && (await loadMixer(packing, sources.cross));
   if (cross) owned.push(cross);
   const packed = await packBlock(packing, places, sources.rest);
-  const { mlp, norms, parallel, addsToNormed, scale } = block;
+  const { mlp, norms, parallel, addsToNormed, scale, mlpScale, temperature } = block;
   const packedNorms = Object.entries(norms).map(([role, spec]) => [role, packedNorm(packed, role as NormRole, spec)]);
   return {
-    ...{ packed, attention, cross, parallel, addsToNormed, scale, norms: Object.fromEntries(packedNorms) },
-    mlp: mlp?.kind === "mlp" ? packedMlp(packed, mlp) : undefined,
+    ...{ packed, attention, cross, parallel, addsToNormed, scale, mlpScale, norms: Object.fromEntries(packedNorms) },
+    temperature,
+    attentionGate: packed.linears.get("attentionGate"),
+    mlp: mlp?.kind === "mlp" ? withScalars(packing, packed, packedMlp(packed, mlp)) : undefined,
     moe: mlp?.kind === "moe" ? packedMoe(packed, mlp) : undefined,
   };
 }
@@ -415,6 +458,22 @@ function packedMlp({ linears }: PackedWeights, spec: MlpSpec, expert?: number | 
   const [gate, up, down] = (["gate", "up", "down"] as const).map((role) => linears.get(keyOf({ role, expert })));
   return joinMlp(spec, gate, up as PackedLinear, down as PackedLinear);
 }
+
+/** An MLP with the scalars of its activation, if that has any. */
+function withScalars({ kernels: { memory }, where }: Packing, { vectors }: PackedWeights, mlp: PackedMlp): PackedMlp {
+  if (mlp.activation.kind !== "xielu") return mlp;
+  const [positive = 0, negative = 0, beta = 0, eps = 0] = mlp.activation.xielu
+    ? XIELU_SCALARS.map((name) => mlp.activation.xielu?.[name])
+    : Object.keys(XIELU).map((role) => memory.f32(vectors.get(role)?.at ?? 0, 1)[0]);
+  // What is computed is without it, which changes nothing that float32 holds.
+  if (!(Math.abs(eps) <= 1e-5))
+    throw new HeadwiseError("BAD_FILE", `${where}: eps of xIELU expected a number from -1e-5 to 1e-5, got ${eps}`);
+  return { ...mlp, xielu: { positive: softplus(positive), negative: beta + softplus(negative), beta } };
+}
+
+const XIELU_SCALARS = ["positive", "negative", "beta", "eps"] as const;
+
+const softplus = (x: number): number => (x > 30 ? x : ln(1 + exp(x)));
 
 function packedMoe(packed: PackedWeights, { topK, router, experts, expert, shared }: MoeSpec): PackedMoe {
   const { linears, vectors } = packed;

@@ -4,9 +4,16 @@ import { type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { packBlockHeads } from "../../layers/attention/attention.ts";
 import { type CheckedConfig, checkConfig } from "../../layers/attention/config.ts";
-import { type HeadGains, headNormBytes, packHeadNorm, placeLayerRows } from "../../layers/attention/heads.ts";
+import {
+  type HeadGains,
+  headNormBytes,
+  headRules,
+  packHeadNorm,
+  placeLayerRows,
+} from "../../layers/attention/heads.ts";
 import { planCache } from "../../layers/attention/kv-state.ts";
 import {
+  type AttentionWeights,
   checkWeightOptions,
   checkWeights,
   layerLayout,
@@ -19,7 +26,7 @@ import { aligned } from "../../wasm/memory.ts";
 import type { HfAttentionConfig } from "../families/attention-rules.ts";
 import type { HeadsSpec } from "../spec/spec.ts";
 import type { MixerKind, MixerLoader, MixerMemory, MixerPacking } from "./mixer.ts";
-import { type MixerRole, type Source, weightOf } from "./weight.ts";
+import { BARE, type MixerRole, type Source, weightOf } from "./weight.ts";
 
 /** For messages about a configuration, which whoever read it has checked. */
 const WHERE = "weightsOf";
@@ -37,8 +44,9 @@ export const HEADS: MixerKind<HeadsSpec> = {
     for (const role of PROJECTIONS) yield weightOf(role, "matrix", [sizes[role].n, sizes[role].k], linear);
     const { qNorm, kNorm, sinks } = vectorSizes(config);
     if (config.qkNorm) {
-      yield weightOf("qNorm", "vector", [qNorm], of);
-      yield weightOf("kNorm", "vector", [kNorm], of);
+      const bare = mixer.more?.bare && BARE;
+      yield weightOf("qNorm", "vector", [qNorm], { ...of, ...bare });
+      yield weightOf("kNorm", "vector", [kNorm], { ...of, ...bare });
     }
     yield weightOf("sinks", "vector", [sinks], { ...of, optional: true });
     const { headNorm } = mixer;
@@ -63,6 +71,7 @@ export const HEADS: MixerKind<HeadsSpec> = {
 };
 
 export const HEADS_MEMORY: MixerMemory<HeadsSpec> = {
+  kind: "heads",
   keeps({ config }) {
     const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, valueDim = headDim, window } = config;
     const left = window?.left;
@@ -77,20 +86,27 @@ export const HEADS_MEMORY: MixerMemory<HeadsSpec> = {
 export const HEADS_LOADER: MixerLoader<HeadsSpec> = {
   load(packing, mixer) {
     const { where, kernels, tensors, prefix, readers, ownBlock } = packing;
-    const { config, headNorm } = mixer;
+    const { config, headNorm, more } = mixer;
     // Taken first: readers refuse tensors that are no part of the attention of single layers.
     const gains = headNorm && { q: takeGains(packing, "qHeadNorm"), k: takeGains(packing, "kHeadNorm") };
-    const weights = readers.heads(tensors, prefix, mixer);
     const checked = checkHeads(where, config);
+    const weights = { ...readers.heads(tensors, prefix, mixer), ...(more?.bare && onesFor(checked)) };
     const options = checkWeightOptions(where, "options.", packing);
     const given = checkWeights(where, checked, weights, options, kernels.quantized);
     const norm =
       headNorm && gains
         ? packHeadNorm(kernels, checked, headNorm, gains, ownBlock(headNormBytes(checked, headNorm.each)))
         : undefined;
-    return packBlockHeads(where, kernels, checked, given, norm);
+    return packBlockHeads(where, kernels, checked, given, norm, more && headRules(kernels, more));
   },
 };
+
+/** The gains of norms of queries and keys that have none. */
+function onesFor(config: CheckedConfig): Pick<AttentionWeights, "qNorm" | "kNorm"> {
+  const { qNorm, kNorm } = vectorSizes(config);
+  const ones = (n: number) => new Float32Array(n).fill(config.qkNorm?.onePlus ? 0 : 1);
+  return { qNorm: ones(qNorm), kNorm: ones(kNorm) };
+}
 
 /** Takes the gains and biases of a norm of heads out of the tensors: one tensor each, or one for each head. */
 function takeGains({ tensors, sources }: MixerPacking, role: MixerRole): HeadGains {

@@ -1,23 +1,34 @@
 // The kinds of mixers in files of Hugging Face: how config.json describes a layer, and which tensors of safetensors files it has. Those
 // of GGUF files are in spec/read-gguf.ts.
 
-import type { AttentionRules, LatentRules } from "../families/attention-rules.ts";
+import type { StoredTensor } from "../../base/tensor/dtypes.ts";
+import type { AttentionWeights } from "../../layers/attention/weights.ts";
+import type {
+  AttentionRules,
+  LatentRules,
+  LayerRules,
+  ParallelRules,
+  RecurrentRules,
+} from "../families/attention-rules.ts";
 import type { Fields } from "../families/facts.ts";
 import type { Family, Names, TensorForm } from "../families/family.ts";
-import type { HeadsSpec, LatentSpec, MixerSpec, MixerSpecs, NormSpec } from "../spec/spec.ts";
+import type { RecurrentSpec } from "../families/recurrent.ts";
+import type { HeadsSpec, LatentSpec, MixerSpec, MixerSpecs, NormSpec, ParallelSpec } from "../spec/spec.ts";
 import { readHfLayer } from "../weights/hf-config.ts";
 import { latentBiases, latentTensors, readHfLatents, readLatentWeights } from "../weights/hf-latent.ts";
 import { readAttentionWeights } from "../weights/hf-weights.ts";
 import { HEADS } from "./heads.ts";
-import { type MixerFiles, type MixerReaders, type MixerTensor, namedTensors } from "./mixer.ts";
+import { type MixerFiles, type MixerReaders, type MixerTensor, namedTensors, withoutGates } from "./mixer.ts";
+import { parallelTensors } from "./parallel.ts";
+import { recurrentTensors } from "./recurrent.ts";
 import type { MixerRole } from "./weight.ts";
 
 /** A kind of mixers in these files. */
 interface HfMixer<Spec extends MixerSpec = MixerSpec> {
   /** Reads a layer of config.json by the rules of its family. */
-  read(file: Fields, rules: AttentionRules | LatentRules, layer: number, of: LayerFacts): Spec;
-  /** Its tensors in safetensors files. */
-  tensors(mixer: Spec, names: Names, form: TensorForm): readonly MixerTensor[];
+  read(file: Fields, rules: LayerRules, layer: number, of: LayerFacts): Spec;
+  /** Its tensors in safetensors files. `tensorsOf` gives those of a mixer that is a part of this one. */
+  tensors(mixer: Spec, names: Names, form: TensorForm, tensorsOf: MixerFiles["tensors"]): readonly MixerTensor[];
 }
 
 /** What the reader of a layer knows besides the rules of its mixer. */
@@ -32,24 +43,32 @@ interface LayerFacts {
 const HF_HEADS: HfMixer<HeadsSpec> = {
   read(file, rules: AttentionRules, layer, { family, norm, maxSeqLen }) {
     const { headNorm: own, part } = family;
-    const headNorm = own && file.flag(own.flag, false) ? { eps: norm.eps, each: own.each !== undefined } : undefined;
-    const config = readHfLayer(file, rules, layer, { maxSeqLen, layerNorms: own !== undefined, part });
-    return { kind: "heads", config, ...(headNorm && { headNorm }) };
+    // First, since they read fields that layers alone would refuse.
+    const more = family.heads?.(file);
+    const headNorm =
+      own && file.flag(own.flag, own.otherwise ?? false) ? { eps: norm.eps, each: own.each !== undefined } : undefined;
+    const limits = more?.limit !== undefined;
+    const config = readHfLayer(file, rules, layer, { maxSeqLen, layerNorms: own !== undefined, limits, part });
+    return { kind: "heads", config, ...(headNorm && { headNorm }), ...(more && { more }) };
   },
 
-  tensors(mixer, names, { layout, headNorm }) {
-    const weights = [...HEADS.weights(mixer, {})];
+  tensors(mixer, names, { layout, headNorm, attentionNames, gatedQueries }) {
+    const weights = [...HEADS.weights(mixer, {})].filter(({ constant }) => constant === undefined);
     const { projections, sinks } = names;
     const linears = projections.map((name, i): MixerTensor => {
       const roles = ROLES_OF[projections.length === 2 ? "fused" : "separate"][i] as readonly MixerRole[];
       const parts = weights.filter(({ role }) => roles.includes(role));
-      const outputs = parts.reduce((sum, { shape: [n] }) => sum + n, 0);
+      const own = parts.reduce((sum, { shape: [n] }) => sum + n, 0);
+      const outputs = gatedQueries && i === 0 ? 2 * own : own;
       const inputs = parts[0]?.shape[1] as number;
       const shape = layout === "in-out" ? [inputs, outputs] : [outputs, inputs];
       return { name: `${name}.weight`, shape, roles, bias: [`${name}.bias`, [outputs]] };
     });
     const vectors = weights.flatMap(({ role, shape: [n] }): readonly MixerTensor[] => {
-      if (role === "qNorm" || role === "kNorm") return [{ name: `${role[0]}_norm.weight`, shape: [n], roles: [role] }];
+      if (role === "qNorm" || role === "kNorm") {
+        const name = attentionNames?.[`${role[0]}_norm`] ?? `${role[0]}_norm`;
+        return [{ name: `${name}.weight`, shape: [n], roles: [role] }];
+      }
       if (role === "sinks" && sinks !== undefined) return [{ name: sinks, shape: [n], roles: [role] }];
       if (!headNorm || (role !== "qHeadNorm" && role !== "kHeadNorm")) return [];
       const { dModel, numHeads, headDim = dModel / numHeads } = mixer.config;
@@ -82,7 +101,10 @@ function headNormTensors(
 }
 
 const HF_LATENT: HfMixer<LatentSpec> = {
-  read: (file, rules: LatentRules, layer) => ({ kind: "latent", config: readHfLatents(file, rules, layer) }),
+  read: (file, rules: LatentRules, layer, { maxSeqLen }) => ({
+    kind: "latent",
+    config: readHfLatents(file, rules, layer, { maxSeqLen }),
+  }),
 
   tensors: ({ config }) => namedTensors(ROLES, latentTensors(config), latentBiases(config)),
 };
@@ -99,18 +121,60 @@ const ROLES: Readonly<Record<string, readonly MixerRole[]>> = {
   o_proj: ["o"],
 };
 
+const HF_RECURRENT: HfMixer<RecurrentSpec> = {
+  read: (file, rules: RecurrentRules, layer) => rules.read(file, layer),
+  tensors: (mixer) => recurrentTensors(mixer),
+};
+
+const HF_PARALLEL: HfMixer<ParallelSpec> = {
+  read(file, rules: ParallelRules, layer, of) {
+    const parts = rules.parts.map(({ rules: own, at, scale }) => ({
+      ...{ at, scale: scale(file) },
+      mixer: HF_MIXERS[own.kind ?? "heads"].read(file, own, layer, of),
+    }));
+    const { dModel } = (parts[0] as ParallelSpec["parts"][number]).mixer.config;
+    return { kind: "parallel", at: "", config: { dModel }, parts };
+  },
+  tensors: (mixer, _names, _form, tensorsOf) => parallelTensors(mixer, tensorsOf),
+};
+
 /** The kinds. */
-export const HF_MIXERS: Readonly<Record<keyof MixerSpecs, HfMixer>> = { heads: HF_HEADS, latent: HF_LATENT };
+export const HF_MIXERS: Readonly<Record<keyof MixerSpecs, HfMixer>> = {
+  heads: HF_HEADS,
+  latent: HF_LATENT,
+  recurrent: HF_RECURRENT,
+  parallel: HF_PARALLEL,
+};
 
 /** What reads the weights of a kind of safetensors files. */
-const READERS: MixerReaders = {
-  heads: (tensors, prefix, { config: { numHeads, numKvHeads, headDim, fused } }) =>
-    readAttentionWeights({ metadata: new Map(), tensors }, prefix, { numHeads, numKvHeads, headDim, fused }),
+const readersOf = ({ attentionNames, fusedBlocks: blocks, gatedQueries }: TensorForm): MixerReaders => ({
+  heads(all, prefix, { config: { numHeads, numKvHeads, headDim, fused } }) {
+    const given = gatedQueries ? withoutGates(all, `${prefix}q_proj`, numHeads) : all;
+    const file = { metadata: new Map(), tensors: renamed(given, prefix, attentionNames) };
+    if (blocks === undefined) return readAttentionWeights(file, prefix, { numHeads, numKvHeads, headDim, fused });
+    // Queries, values and keys of each block are read as queries, keys and values of a head.
+    const as = { numHeads: blocks, numKvHeads: blocks, fused: "grouped" } as const;
+    const { wk, wv, bk, bv, ...rest } = readAttentionWeights(file, prefix, as);
+    return { ...rest, wk: wv, wv: wk, bk: bv, bv: bk } as AttentionWeights;
+  },
   latent: (tensors, prefix) => readLatentWeights({ metadata: new Map(), tensors }, prefix),
-};
+});
+
+/** Tensors by the names that readers of layers know. */
+function renamed(
+  tensors: ReadonlyMap<string, StoredTensor>,
+  prefix: string,
+  names: TensorForm["attentionNames"] = {},
+): ReadonlyMap<string, StoredTensor> {
+  const known = new Map(Object.entries(names).map(([name, own]) => [prefix + own, prefix + name]));
+  const nameOf = (name: string) => name.replace(/^(.*)(\.\w+)$/s, (_, own, rest) => (known.get(own) ?? own) + rest);
+  return new Map([...tensors].map(([name, tensor]) => [nameOf(name), tensor]));
+}
 
 /** The mixers of safetensors files of a family. */
 export const hfMixers = (names: Names, form: TensorForm): MixerFiles => ({
-  tensors: (mixer) => HF_MIXERS[mixer.kind].tensors(mixer, names, form),
-  readers: READERS,
+  tensors: function tensorsOf(mixer): readonly MixerTensor[] {
+    return HF_MIXERS[mixer.kind].tensors(mixer, names, form, tensorsOf);
+  },
+  readers: readersOf(form),
 });

@@ -64,6 +64,7 @@ export const LATENT: MixerKind<LatentSpec> = {
 };
 
 export const LATENT_MEMORY: MixerMemory<LatentSpec> = {
+  kind: "latent",
   keeps: ({ config: { kvLoraRank, ropeDim } }) => ({ perToken: kvLoraRank + ropeDim, window: undefined, state: 0 }),
 };
 

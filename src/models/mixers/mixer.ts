@@ -4,6 +4,7 @@
 // and a line in each table of mixers.ts, which the compiler asks for.
 
 import type { StoredTensor } from "../../base/tensor/dtypes.ts";
+import { halvesOf } from "../../base/tensor/matrix.ts";
 import type { HeadwiseErrorCode } from "../../base/util/errors.ts";
 import type { RopeWithDim } from "../../layers/attention/rope.ts";
 import type { AttentionWeights } from "../../layers/attention/weights.ts";
@@ -66,6 +67,8 @@ export interface MixerPlan {
 export interface MixerMemory<Spec extends MixerSpec = MixerSpec> {
   /** Numbers of each token, of how many tokens at most, and of the whole sequence, whatever its length. */
   keeps(mixer: Spec): { readonly perToken: number; readonly window: number | undefined; readonly state: number };
+  /** What descriptions call it. */
+  readonly kind: "heads" | "latent" | "recurrent" | "both";
 }
 
 /** What packs the layers of a kind. It is apart, so that programs that only plan bundle nothing that packs. */
@@ -116,4 +119,20 @@ export function namedTensors(
     const owner = ownerOf(name);
     return { name, shape, roles: roles[owner] ?? [], optional: i >= required.length, bias: biases.get(owner) };
   });
+}
+
+/** The tensors of a layer with the rows of queries alone in the projection `name`, whose heads have gates, too. */
+export function withoutGates(
+  tensors: ReadonlyMap<string, StoredTensor>,
+  name: string,
+  heads: number,
+): ReadonlyMap<string, StoredTensor> {
+  const own = new Map(tensors);
+  const [matrix, bias] = [tensors.get(`${name}.weight`), tensors.get(`${name}.bias`)];
+  if (matrix) own.set(`${name}.weight`, halvesOf(matrix, heads, 0));
+  if (bias) {
+    const { shape, ...rest } = halvesOf({ ...bias, shape: [...bias.shape, 1] }, heads, 0);
+    own.set(`${name}.bias`, { ...rest, shape: shape.slice(0, 1) });
+  }
+  return own;
 }

@@ -1,17 +1,26 @@
 // A weight of a model, as an entry of the list in spec/weights.ts, and the tensor of a file that holds it, alone or with others.
 
 import type { MatrixLayout } from "../../base/tensor/matrix.ts";
+import type { RecurrentMatrix, RecurrentVector } from "../../layers/recurrent/weights.ts";
 import type { NormRole, NormSpec } from "../spec/spec.ts";
 
 /** Of what mixes the tokens of a layer: of latents, "k" and "v" widen them, and the norms of latents are "qNorm" and "kvNorm". */
 export type MixerRole =
   | ("q" | "k" | "v" | "o" | "qDown" | "kvDown")
-  | ("qNorm" | "kNorm" | "kvNorm" | "sinks" | "qHeadNorm" | "kHeadNorm");
+  | ("qNorm" | "kNorm" | "kvNorm" | "sinks" | "qHeadNorm" | "kHeadNorm")
+  | `recurrent ${RecurrentMatrix | RecurrentVector}`;
+
+/** The scalars of xIELU, and what they are where a file lacks them. */
+export const XIELU = { xieluPositive: undefined, xieluNegative: undefined, xieluBeta: 0.5, xieluEps: -1e-6 } as const;
+
+/** The gains of norms that have none. */
+export const BARE = { optional: true, constant: 1 } as const;
 
 /** What a weight is for. Those before the first layer and behind the last one, and those of a layer. */
 export type WeightRole =
   | ("embed" | "headBias" | "embedNorm" | "positions" | "types" | "firstConv" | "secondConv" | "projectIn")
   | ("projectOut" | "relativeBias" | "finalNorm" | "head" | "dense" | "denseNorm")
+  | ("attentionGate" | keyof typeof XIELU)
   | (MixerRole | NormRole | "router" | "correction" | "gate" | "up" | "down" | "sharedGate");
 
 /** A weight of a model. A matrix or a norm stands for its bias, too. */
@@ -34,6 +43,8 @@ export interface Weight<Role extends WeightRole = WeightRole> {
   readonly norm?: NormSpec | undefined;
   /** Whether some models lack it. */
   readonly optional?: true | undefined;
+  /** What all of its floats are where the file has none. */
+  readonly constant?: number | undefined;
   /** False of experts that a token does not take; the first ones stand for those that it takes. */
   readonly active: boolean;
 }
@@ -66,7 +77,8 @@ export interface Source {
   readonly layout?: MatrixLayout | undefined;
   /**
    * "stacked": [experts, outputs, inputs]; "interleaved": [experts, inputs, outputs], where outputs of an expert's weights take turns;
-   * "convolution": [outputs, channels, 3].
+   * "convolution": [outputs, channels, 3]; "gates": the second half of the rows of each of so many `heads`.
    */
-  readonly form?: "stacked" | "interleaved" | "convolution" | undefined;
+  readonly form?: "stacked" | "interleaved" | "convolution" | "gates" | undefined;
+  readonly heads?: number | undefined;
 }

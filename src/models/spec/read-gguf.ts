@@ -6,11 +6,15 @@ import type { Handle } from "../../base/util/lifetime.ts";
 import { nearestNames } from "../../base/util/strings.ts";
 import { type GgufFile, openGgufParts } from "../../files/gguf.ts";
 import type { OpenGguf } from "../../files/model-files.ts";
+import type { AttentionRules } from "../families/attention-rules.ts";
 import { POSITIVE_RULE } from "../families/facts.ts";
 import { type Family, LLAMA_NAMES, type MoeNames, type Names } from "../families/family.ts";
 import { type Families, GGUF_DECODERS, GGUF_LAYERS } from "../families/index.ts";
+import type { RecurrentSpec } from "../families/recurrent.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../families/unsupported.ts";
-import { type MixerFiles, namedTensors } from "../mixers/mixer.ts";
+import { type MixerFiles, type MixerTensor, namedTensors, withoutGates } from "../mixers/mixer.ts";
+import { parallelTensors } from "../mixers/parallel.ts";
+import { recurrentTensors } from "../mixers/recurrent.ts";
 import type { MixerRole } from "../mixers/weight.ts";
 import { latentWeights, readLatents } from "../weights/gguf-latent.ts";
 import {
@@ -30,7 +34,6 @@ import {
   type EmbedSpec,
   expectPositions,
   type MixerSpec,
-  type MixerSpecs,
   type MlpSpec,
   type ModelSpec,
   type MoeSpec,
@@ -61,10 +64,14 @@ function readMlp(
   keys: Keys,
   { activation: { word = "silu" } = {}, expertActivation, plain, gguf }: Family,
   has: (tensor: string) => boolean,
-): MlpSpec | MoeSpec {
-  const activation = expertActivation ?? (ACTIVATIONS[word] as ActivationSpec);
+): MlpSpec | MoeSpec | undefined {
+  const activation = expertActivation ?? gguf?.activation?.(keys) ?? (ACTIVATIONS[word] as ActivationSpec);
   const mlp = (dim: number): MlpSpec => ({ kind: "mlp", dim, gated: !plain, activation });
-  if (!has(`${MOE_NAMES.router}.weight`)) return mlp(keys.count("feed_forward_length"));
+  if (!has(`${MOE_NAMES.router}.weight`)) {
+    const dim = keys.countOrNone("feed_forward_length");
+    if (dim === 0 && !has("ffn_down.weight")) return undefined;
+    return mlp(keys.count("feed_forward_length"));
+  }
   const experts = keys.count("expert_count");
   const topK = keys.count("expert_used_count");
   if (topK > experts) keys.fail("expert_used_count", `at most the ${experts} experts`, topK);
@@ -116,9 +123,11 @@ const NAMES: Names = {
   projections: [],
   norms: {
     attentionPre: "attn_norm",
+    attentionSub: "attn_sub_norm",
     attentionPost: "post_attention_norm",
     attentionAfter: "attn_output_norm",
     mlpPre: "ffn_norm",
+    mlpSub: "ffn_sub_norm",
     mlpPost: "post_ffw_norm",
     mlpAfter: "layer_output_norm",
   },
@@ -148,27 +157,48 @@ export async function readGgufDecoder(
   const longest = maxSeqLen ?? stated;
   const factors = (await readLongFactors(where, file, name, longest)) ?? (await readRopeFactors(where, file));
   const has = (tensor: string) => tensors.has(`${tensor}.weight`);
-  const norm: NormSpec = { kind: family.norm?.kind ?? "rms", eps: readEps(keys, family) };
-  const names = namesIn(keys, family, has);
+  const { kind: normKind = "rms", bare } = family.norm ?? {};
+  const norm: NormSpec = { kind: normKind, eps: readEps(keys, family), ...(bare && { bare }) };
+  const temperature = family.gguf?.temperature?.(keys);
+  const names = namesIn(keys, family, has, (tensor) => tensors.has(tensor));
   const layers = keys.count("block_count");
   if (layers > MOST_LAYERS) keys.fail("block_count", `at most ${MOST_LAYERS}`, layers);
-  const { kind = "heads" } = family.attention;
   const shapes = new Map<MixerSpec, AttentionShapes>();
-  const blocks = Array.from({ length: layers }, (_, layer): BlockSpec => {
-    const [mixer, own] = READERS[kind](where, file, layer, factors);
-    shapes.set(mixer, own);
-    const there = Object.entries(names.norms).filter(
-      ([role, tensor]) => role !== "mlpPre" || !family.gguf?.oneNorm || has(`blk.${layer}.${tensor}`),
-    );
-    const norms: BlockSpec["norms"] = Object.fromEntries(there.map(([role]) => [role as NormRole, norm]));
-    return {
-      ...{ mixer, norms },
-      mlp: readMlp(keyAt(layer), family, (tensor) => tensors.has(`blk.${layer}.${tensor}`)),
-      parallel: family.gguf?.oneNorm ? norms.mlpPre === undefined : (family.parallel?.(keys) ?? false),
-      addsToNormed: false,
-      scale: keys.factor("residual_scale") ?? 1,
-    };
-  });
+  const pairs = family.gguf?.pairs?.(keys, layers);
+  const readMixer = (layer: number): MixerSpec => {
+    const own = family.gguf?.recurrent?.(keyAt(layer));
+    if (own && !family.gguf?.beside) return own;
+    const [attends, tensors] = READERS[family.attention.kind ?? "heads"](where, file, layer, factors, family, keys);
+    shapes.set(attends, tensors);
+    return own ? besideOf(attends, own) : attends;
+  };
+  const blocks = (pairs ?? Array.from({ length: layers }, (_, layer) => [layer, layer] as const)).map(
+    ([layer, second]): BlockSpec => {
+      const mixer = readMixer(layer);
+      const there = Object.entries(names.norms).filter(
+        ([role, tensor]) => role !== "mlpPre" || !family.gguf?.oneNorm || has(`blk.${layer}.${tensor}`),
+      );
+      const mlp =
+        second === undefined
+          ? undefined
+          : readMlp(keyAt(second), family, (tensor) => tensors.has(`blk.${second}.${tensor}`));
+      const norms: BlockSpec["norms"] = Object.fromEntries(
+        there.filter(([role]) => mlp || !role.startsWith("mlp")).map(([role]) => [role as NormRole, norm]),
+      );
+      return {
+        ...{
+          mixer,
+          norms,
+          mlp,
+          ...(temperature && { temperature }),
+          ...(pairs && { layers: [layer, second ?? layer] as const }),
+        },
+        parallel: family.gguf?.oneNorm ? norms.mlpPre === undefined : (family.parallel?.(keys) ?? false),
+        addsToNormed: false,
+        scale: keys.factor("residual_scale") ?? 1,
+      };
+    },
+  );
   const { dModel } = (blocks[0] as BlockSpec).mixer.config;
   // 0 without a table, which is reported with all other tensors that are missing.
   const [vocabSize = 0] = tensors.get(`${NAMES.embed}.weight`)?.shape ?? [];
@@ -190,20 +220,33 @@ export async function readGgufDecoder(
       tied: !has(NAMES.head),
     },
   };
-  const form = { moeNames: MOE_NAMES, ...(encoders && { ignoredTensors: CLASSIFIER }) };
-  return { spec, names, family: form, mixers: mixersOf(where, shapes) };
+  const { correctionRow } = family.moeNames ?? {};
+  const form = {
+    moeNames: { ...MOE_NAMES, ...(correctionRow && { correctionRow }) },
+    ...(family.gatedQueries && { gatedQueries: true as const }),
+    ...(encoders && { ignoredTensors: CLASSIFIER }),
+  };
+  return { spec, names, family: form, mixers: mixersOf(where, shapes, family) };
 }
 
 /** What a file calls the tensors of a family. */
-function namesIn(keys: Keys, family: Family, has: (tensor: string) => boolean): Names {
+function namesIn(
+  keys: Keys,
+  family: Family,
+  has: (tensor: string) => boolean,
+  hasBare: (tensor: string) => boolean,
+): Names {
   const own: Names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(keys) };
   const roles = Object.keys(own.norms) as NormRole[];
   return {
     ...NAMES,
+    ...(family.gguf?.finalNorm && { finalNorm: family.gguf.finalNorm }),
+    // Files of Falcon-H1 have it so.
+    ...(!has("blk.0.ffn_norm") && hasBare("blk.0.ffn_norm") && { bareNorms: ["mlpPre"] as const }),
     norms: has("blk.0.attn_norm_2")
       ? FALCON_NORMS
       : (family.gguf?.norms ?? Object.fromEntries(roles.map((role) => [role, NAMES.norms[role] as string]))),
-    ...(own.mlp.up === undefined && { mlp: { gate: "ffn_up", down: "ffn_down" } }),
+    ...(own.mlp.up === undefined && !has("blk.0.ffn_gate") && { mlp: { gate: "ffn_up", down: "ffn_down" } }),
   };
 }
 
@@ -262,8 +305,10 @@ function readEmbed(
 }
 
 function readEps(keys: Keys, { norm }: Family): number {
-  const key = norm?.kind === "layer" ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
-  return keys.number(key) ?? keys.fail(key, POSITIVE_RULE, keys.raw(key));
+  const both = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"] as const;
+  const [key, other] = norm?.kind === "layer" ? [both[1], undefined] : both;
+  // Some files of RMS norms have the other name.
+  return keys.number(key) ?? (other && keys.number(other)) ?? keys.fail(key, POSITIVE_RULE, keys.raw(key));
 }
 
 type RopeFactors = Parameters<typeof readHeads>[4];
@@ -271,13 +316,21 @@ type RopeFactors = Parameters<typeof readHeads>[4];
 /** How a layer of a kind is read, and which tensors it has. */
 const READERS: Readonly<
   Record<
-    keyof MixerSpecs,
-    (where: string, file: Header, layer: number, factors: RopeFactors) => [MixerSpec, AttentionShapes]
+    "heads" | "latent",
+    (
+      where: string,
+      file: Header,
+      layer: number,
+      factors: RopeFactors,
+      family: Family,
+      keys: Keys,
+    ) => [MixerSpec, AttentionShapes]
   >
 > = {
-  heads(where, file, layer, factors) {
-    const { config, ...shapes } = readHeads(where, file, layer, undefined, factors);
-    return [{ kind: "heads", config }, shapes];
+  heads(where, file, layer, factors, { attention, heads }, keys) {
+    const { config, ...shapes } = readHeads(where, file, layer, undefined, factors, attention as AttentionRules);
+    const more = heads?.(keys);
+    return [{ kind: "heads", config, ...(more && { more }) }, shapes];
   },
   latent(where, file, layer) {
     const { config, ...shapes } = readLatents(where, file, layer);
@@ -292,14 +345,34 @@ const ROLES: Readonly<Record<string, readonly MixerRole[]>> = {
   ...{ kv_b: ["k", "v"], k_b: ["k"], v_b: ["v"] },
 };
 
+/** Attention and a scan side by side. */
+const besideOf = (attends: MixerSpec, scan: RecurrentSpec): MixerSpec => ({
+  ...{ kind: "parallel", at: "", config: { dModel: scan.config.dModel } },
+  parts: [
+    { at: NAMES.attention, mixer: attends, scale: 1 },
+    { at: "", mixer: scan, scale: 1 },
+  ],
+});
+
 /** The mixers of a file whose layers have these tensors. */
-const mixersOf = (where: string, shapes: ReadonlyMap<MixerSpec, AttentionShapes>): MixerFiles => ({
-  tensors(mixer) {
+const mixersOf = (
+  where: string,
+  shapes: ReadonlyMap<MixerSpec, AttentionShapes>,
+  { gatedQueries }: Family,
+): MixerFiles => ({
+  tensors: function tensorsOf(mixer): readonly MixerTensor[] {
+    if ("parts" in mixer) return parallelTensors(mixer, tensorsOf);
+    if ("tensors" in mixer) return recurrentTensors(mixer);
     const { required, optional } = shapes.get(mixer) as AttentionShapes;
-    return namedTensors(ROLES, required, optional);
+    const double = ([name, shape]: (typeof required)[number]) =>
+      gatedQueries && /^q\.(weight|bias)$/.test(name)
+        ? ([name, [2 * (shape[0] as number), ...shape.slice(1)]] as const)
+        : ([name, shape] as const);
+    return namedTensors(ROLES, required.map(double), optional.map(double));
   },
   readers: {
-    heads: (tensors, prefix) => headWeights(where, tensors, prefix),
+    heads: (tensors, prefix, { config: { numHeads } }) =>
+      headWeights(where, gatedQueries ? withoutGates(tensors, `${prefix}q`, numHeads) : tensors, prefix),
     latent: (tensors, prefix) => latentWeights(where, tensors, prefix),
   },
 });

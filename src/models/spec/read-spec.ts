@@ -6,6 +6,7 @@ import type { AttentionRules } from "../families/attention-rules.ts";
 import { type Fields, fieldsOf } from "../families/facts.ts";
 import { type Family, LLAMA_NAMES, type Names } from "../families/family.ts";
 import { DECODERS, type Families, LATENTS, LAYERS } from "../families/index.ts";
+import { COMPOSITES } from "../families/other-layers.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
 import { HF_MIXERS, hfMixers } from "../mixers/hf.ts";
 import { readHfLayer } from "../weights/hf-config.ts";
@@ -37,6 +38,8 @@ export const ACTIVATIONS: Readonly<Record<string, ActivationSpec>> = {
   swish: { kind: "swish", alpha: 1 },
 };
 
+const XIELU: ActivationSpec = { kind: "xielu", alpha: 1 };
+
 /** Fields that change nothing here: of training, of other programs, of tokens, or repeated in the tensors. */
 const HARMLESS = new RegExp(
   [
@@ -54,6 +57,9 @@ const HARMLESS = new RegExp(
     .replaceAll(" ", "|"),
 );
 
+/** Fields of the text model beside towers that describe these. */
+const OF_TOWERS = /^(perceiver_config|pixel_shuffle_factor|use_resampler|neftune_noise_alpha|transformers\.js_config)$/;
+
 /**
  * Reads config.json: its text, or the object it parses to. `where` is the public function, for messages; `maxSeqLen` the
  * longest sequence that will be run, where it is known; `families` those that the function knows.
@@ -69,14 +75,30 @@ export function readDecoder(
 }
 
 function readWhole(where: string, whole: Fields, maxSeqLen: number | undefined, families: Families): Decoder {
-  const { file, family } = findFamily(where, whole, families);
+  const found = findFamily(where, whole, families);
+  const { family } = found;
+  const file = family.absent ? found.file.or(family.absent) : found.file;
   for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
   const decoder = readHalf(where, file, family, maxSeqLen);
   const encoder = family.encoder && readHalf(where, file, family.encoder, maxSeqLen);
   for (const name of family.ignored ?? []) file.raw(name);
+  const isText = found.file !== whole;
   for (const [name, value] of file.unread())
-    if (!HARMLESS.test(name)) throw file.refusal(name, "a field that this package knows, or none", value);
-  return { ...decoder, ...(encoder && { encoder }) };
+    if (!HARMLESS.test(name) && !(isText && OF_TOWERS.test(name)))
+      throw file.refusal(name, "a field that this package knows, or none", value);
+  return { ...(isText ? textOf(decoder, whole, file) : decoder), ...(encoder && { encoder }) };
+}
+
+/** A text model beside towers of other modalities. */
+function textOf(decoder: Decoder, whole: Fields, file: Fields): Decoder {
+  const { spec, family } = decoder;
+  const isTied = (each: Fields) =>
+    each.raw("tie_word_embeddings") === undefined ? undefined : each.flag("tie_word_embeddings", false);
+  const [outer, inner] = [isTied(whole), isTied(file)];
+  // Where the model and its text contradict each other, classes disagree on which of them counts, and the tensors decide.
+  const tied = outer ?? (inner === false ? undefined : spec.head.tied);
+  const head = { ...spec.head, tied: outer === false && inner ? undefined : tied };
+  return { ...decoder, spec: { ...spec, head }, family: { ...family, hasTowers: true } };
 }
 
 /** A model, or the half of one that `family` is about. */
@@ -88,11 +110,13 @@ function readHalf(where: string, file: Fields, family: Family, maxSeqLen: number
 
 /** The family, and the part of the file that describes text. */
 function findFamily(where: string, whole: Fields, families: Families): { file: Fields; family: Family } {
-  const text = families.has(whole.raw("model_type")) ? undefined : whole.fields("text_config");
-  const file = text ?? whole;
-  const type = file.raw("model_type");
+  const outer = whole.raw("model_type");
+  const file = whole.raw("text_config") === undefined ? whole : (whole.fields("text_config") as Fields);
+  const assumed = typeof outer === "string" && Object.hasOwn(COMPOSITES, outer) ? COMPOSITES[outer]?.text : undefined;
+  const type = file.raw("model_type") ?? assumed;
   const family = families.get(type);
-  if (family !== undefined) return { file, family };
+  if (family !== undefined)
+    return { file: file.raw("model_type") === undefined ? file.or({ model_type: type }) : file, family };
   if (type === undefined) throw whole.refusal("model_type", "the type of the model", type);
   const reader = LAYERS.get(type)?.reader ?? (DECODERS.has(type) ? "loadModel" : undefined);
   if (reader) throw whole.refusal("model_type", `one that ${where} reads`, type, `, which ${reader} reads`);
@@ -114,12 +138,15 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
   const maxSeqLen = longest ?? stated;
   const norm = readNorm(file, family);
   const { attention: rules } = family;
-  const { kind = "heads" } = rules;
+  const temperature = family.temperature?.(file);
   const order = family.order?.(file);
-  const count = order ? Math.max(...order) + 1 : layerCount(file, family.layers);
-  const mixers = Array.from({ length: count }, (_, layer) =>
-    HF_MIXERS[kind].read(file, rules, layer, { family, norm, maxSeqLen }),
-  );
+  const pairs = family.pairs?.(file);
+  const count = pairs?.length ?? (order ? Math.max(...order) + 1 : layerCount(file, family.layers));
+  const mixers = Array.from({ length: count }, (_, block) => {
+    const layer = pairs?.[block]?.[0] ?? block;
+    const own = family.mixer?.(file, layer) ?? rules;
+    return HF_MIXERS[own.kind ?? "heads"].read(file, own, layer, { family, norm, maxSeqLen });
+  });
   const { dModel } = (mixers[0] as MixerSpec).config;
   const normsOf = (mlp: BlockSpec["mlp"], layer: number): BlockSpec["norms"] => {
     const lacking = family.lacks?.(layer) ?? [];
@@ -131,17 +158,32 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
   // 0 in models of attention alone.
   const dense = () => {
     if (!family.mlpDim && file.raw("intermediate_size") === 0) return undefined;
-    return mlp(family.mlpDim ? family.mlpDim(file, dModel) : file.count("intermediate_size"));
+    const dim = family.mlpDim ? family.mlpDim(file, dModel) : file.count("intermediate_size");
+    return dim === 0 ? undefined : mlp(dim);
   };
   const parallel = family.parallel?.(file) ?? false;
   const addsToNormed = family.addsToNormed?.(file) ?? false;
   const scale = family.scale?.(file) ?? 1;
+  const mlpScale = family.mlpScale?.(file);
   const blocks = mixers.map((mixer, layer): BlockSpec => {
-    const own = family.moe?.(file, layer, mlp) ?? dense();
+    const [first, second] = pairs?.[layer] ?? [layer, layer];
+    const own = second === undefined ? undefined : (family.moe?.(file, second, mlp) ?? dense());
     const cross = names.cross !== undefined && {
       cross: { kind: "heads" as const, config: readHfLayer(file, rules as AttentionRules, layer, { part: "cross" }) },
     };
-    return { mixer, ...cross, mlp: own, norms: normsOf(own, layer), parallel, addsToNormed, scale };
+    const layers = pairs && { layers: [first, second ?? first] as const };
+    return {
+      mixer,
+      ...layers,
+      ...(temperature && { temperature }),
+      ...cross,
+      mlp: own,
+      norms: normsOf(own, layer),
+      parallel,
+      addsToNormed,
+      scale,
+      ...(mlpScale && { mlpScale }),
+    };
   });
   expectExperts(file, blocks);
   const embed: EmbedSpec = { dim: dModel, scale: 1, ...family.embed?.(file, dModel, norm) };
@@ -193,19 +235,25 @@ function layerCount(
 }
 
 function readNorm(file: Fields, { norm = {} }: Family): NormSpec {
-  const { field = "rms_norm_eps", otherField = field, kind = "rms", eps = 1e-6, onePlus } = norm;
+  const { field = "rms_norm_eps", otherField = field, kind = "rms", eps = 1e-6, onePlus, bare } = norm;
   const own = field === "" ? eps : (file.number(field) ?? file.number(otherField) ?? eps);
-  return { kind, eps: own, ...(onePlus && { onePlus }) };
+  return { kind, eps: own, ...(onePlus && { onePlus }), ...(bare && { bare }) };
 }
 
-function mlpOf(file: Fields, { activation: given = {}, plain, mlp }: Family): (dim: number) => MlpSpec {
+function mlpOf(
+  file: Fields,
+  { activation: given = {}, plain, mlp, gateScale, names }: Family,
+): (dim: number) => MlpSpec {
   const { fields = ["hidden_act"], word = "silu" } = mlp ? { ...mlp(file), fields: [] } : given;
   const field = fields.find((name) => file.raw(name) !== undefined);
   const name = field === undefined ? word : file.raw(field);
-  const activation = typeof name === "string" && Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : undefined;
+  const known = typeof name === "string" && Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : undefined;
+  // Its scalars are tensors.
+  const activation = name === "xielu" && names?.xielu ? XIELU : known;
   if (activation === undefined)
     throw file.refusal(field ?? "hidden_act", `one of ${Object.keys(ACTIVATIONS).map(describe).join(", ")}`, name);
-  return (dim) => ({ kind: "mlp", dim, gated: mlp?.(file).gated ?? !plain, activation });
+  const alpha = activation.alpha * (gateScale?.(file) ?? 1);
+  return (dim) => ({ kind: "mlp", dim, gated: mlp?.(file).gated ?? !plain, activation: { ...activation, alpha } });
 }
 
 function tiedIn(file: Fields, { tied, part }: Family): boolean | undefined {

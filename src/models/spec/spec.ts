@@ -3,6 +3,7 @@
 
 import type { LatentConfig } from "../../layers/latent/config.ts";
 import type { HfAttentionConfig } from "../families/attention-rules.ts";
+import type { RecurrentSpec } from "../families/recurrent.ts";
 
 /** A norm of rows: RMS norm, or layer norm. */
 export interface NormSpec {
@@ -10,26 +11,36 @@ export interface NormSpec {
   readonly eps: number;
   /** Gains are stored less 1. */
   readonly onePlus?: true;
+  /** There are neither gains nor biases. */
+  readonly bare?: true;
 }
 
-/** Where a block has norms: before a branch, on its output, and after it was added to the residual. */
+/**
+ * Where a block has norms: before a branch, on what its last projection reads ("Sub"), on its output, and after it was added to the
+ * residual.
+ */
 export type NormRole =
   | "attentionPre"
+  | "attentionSub"
   | "attentionPost"
   | "attentionAfter"
   | "crossPre"
   | "crossAfter"
   | "mlpPre"
+  | "mlpSub"
   | "mlpPost"
   | "mlpAfter";
 
 /**
- * "swish" is x·sigmoid(alpha·x): SiLU with alpha 1, quick GELU with 1.702. "gelu" is exact, "gelu-tanh" its approximation.
+ * "swish" is x·sigmoid(alpha·x): SiLU with alpha 1, quick GELU with 1.702. "gelu" is exact, "gelu-tanh" its approximation. "xielu" is
+ * p·x² + beta·x above 0, and n·(e^min(x, eps) - 1 - x) + beta·x elsewhere, with four scalars that each layer has.
  */
 export interface ActivationSpec {
-  readonly kind: "swish" | "gelu" | "gelu-tanh" | "relu" | "relu-squared";
+  readonly kind: "swish" | "gelu" | "gelu-tanh" | "relu" | "relu-squared" | "xielu";
   /** Of "swish". */
   readonly alpha: number;
+  /** The scalars of "xielu" where they are no weights. */
+  readonly xielu?: Readonly<Record<"positive" | "negative" | "beta" | "eps", number>>;
   /** With it, the gate is at most this, the other factor lies within it on both sides, and 1 is added to that factor. */
   readonly limit?: number;
 }
@@ -67,6 +78,11 @@ export interface RouterSpec {
   readonly groups: number;
   readonly keepGroups: number;
   readonly pairs: boolean;
+  /**
+   * The experts are chosen one after the other, by the largest logit that is left, and each one's weight is its softmax over those of
+   * the logits left that are within 2·jitter of it, as a share of the larger of it and the size of each.
+   */
+  readonly jitter?: number;
 }
 
 /** Softmax heads. */
@@ -75,6 +91,20 @@ export interface HeadsSpec {
   readonly config: HfAttentionConfig;
   /** Layer norms of each head's query and key, with gains for all heads or for each. */
   readonly headNorm?: { readonly eps: number; readonly each: boolean };
+  readonly more?: HeadsMore;
+}
+
+/** What whole models compute of softmax heads and single layers do not. */
+export interface HeadsMore {
+  /** Queries and keys, after their norms, and values are limited to this and its negative. */
+  readonly limit?: number | undefined;
+  /** `qkNorm` comes after RoPE, and without gains if it is `bare`. */
+  readonly normsLast?: true;
+  readonly bare?: true;
+  /** RoPE rotates the other way: by the negatives of its angles. */
+  readonly backwards?: true;
+  /** The outputs of heads are multiplied by the sigmoid of one more projection of what attention reads. */
+  readonly gated?: true;
 }
 
 /** Latents. */
@@ -83,16 +113,42 @@ export interface LatentSpec {
   readonly config: LatentConfig;
 }
 
+/** Mixers side by side: what each gives of the same rows, times a factor, is added. */
+export interface ParallelSpec {
+  readonly kind: "parallel";
+  readonly config: { readonly dModel: number };
+  readonly at: "";
+  readonly parts: readonly { readonly at: string; readonly mixer: MixerSpec; readonly scale: number }[];
+}
+
 /** What mixes the tokens of a layer, by kind: models/mixers says what is known of each. */
 export interface MixerSpecs {
   readonly heads: HeadsSpec;
   readonly latent: LatentSpec;
+  readonly recurrent: RecurrentSpec;
+  readonly parallel: ParallelSpec;
 }
 export type MixerSpec = MixerSpecs[keyof MixerSpecs];
+
+/** Heads of attention; 0 of a layer that has none. */
+export function headsOf(mixer: MixerSpec): number {
+  if ("parts" in mixer) return Math.max(...mixer.parts.map((part) => headsOf(part.mixer)));
+  return "numHeads" in mixer.config ? mixer.config.numHeads : 0;
+}
+
+/** Queries are multiplied by 1 + beta·ln(1 + floor(position / length)). */
+export interface Temperature {
+  readonly beta: number;
+  readonly length: number;
+}
 
 /** A decoder layer. Its mixer may be another one than that of its neighbours. */
 export interface BlockSpec {
   readonly mixer: MixerSpec;
+  /** The layers of the file that its mixer and its MLP are, where that numbers them apart. */
+  readonly layers?: readonly [mixer: number, mlp: number] | undefined;
+  /** Queries grow with their positions. */
+  readonly temperature?: Temperature | undefined;
   /** Attention to the outputs of an encoder. */
   readonly cross?: HeadsSpec;
   /** Undefined in models of attention alone. */
@@ -102,8 +158,9 @@ export interface BlockSpec {
   readonly parallel: boolean;
   /** Branches are added to what they read, after its norm, instead of to the residual. */
   readonly addsToNormed: boolean;
-  /** What the outputs of branches are multiplied by. */
+  /** What the outputs of branches are multiplied by, and those of the MLP besides. */
   readonly scale: number;
+  readonly mlpScale?: number;
 }
 
 /** How tokens become rows. */
@@ -113,7 +170,12 @@ export interface EmbedSpec {
   readonly scale: number;
   readonly norm?: NormSpec;
   /** A table of positions: the row of position 0, and the number of rows. */
-  readonly positions?: { readonly offset: number; readonly rows: number };
+  readonly positions?: {
+    readonly offset: number;
+    readonly rows: number;
+    /** The table is computed: sines and cosines, and zeros in the row `without`. */
+    readonly waves?: { readonly without: number };
+  };
   /** Instead of tokens, features of so many channels go through two convolutions. */
   readonly channels?: number;
   /** Rows of a table of token types. */
@@ -196,3 +258,14 @@ export function expectPositions(where: string, most: number, maxSeqLen: number |
   if (maxSeqLen !== undefined && maxSeqLen > most)
     throw new RangeError(`${where}: maxSeqLen expected at most ${most}, the positions of the model, got ${maxSeqLen}`);
 }
+
+/** Floats of what the heads of a layer give for a row; 0 without heads. */
+export function widthOfHeads({ mixer: { config } }: Pick<BlockSpec, "mixer">): number {
+  if (!("numHeads" in config)) return 0;
+  const { dModel, numHeads } = config;
+  const headDim = "headDim" in config && config.headDim !== undefined ? config.headDim : dModel / numHeads;
+  return numHeads * (config.valueDim ?? headDim);
+}
+
+/** Whether the outputs of a layer's heads are gated. */
+export const isGated = ({ mixer }: Pick<BlockSpec, "mixer">): boolean => "more" in mixer && mixer.more?.gated === true;

@@ -8,8 +8,8 @@ import type { Facts } from "../families/facts.ts";
 import type { BiasPart, MlpNames, Names, TensorForm } from "../families/family.ts";
 import { BIASES } from "../families/index.ts";
 import type { MixerFiles } from "../mixers/mixer.ts";
-import type { Source, Weight } from "../mixers/weight.ts";
-import type { BlockSpec, MixerSpec, ModelSpec, NormRole } from "./spec.ts";
+import type { Source, Weight, XIELU } from "../mixers/weight.ts";
+import { type BlockSpec, headsOf, type MixerSpec, type ModelSpec, type NormRole } from "./spec.ts";
 import { endWeights, layerWeights } from "./weights.ts";
 
 type Shape = readonly number[];
@@ -59,7 +59,8 @@ export function layerSources(
 ): { readonly self: MixerSources; readonly cross: MixerSources | undefined; readonly rest: Iterable<Source> } {
   const { spec, names, mixers } = decoder;
   const weights = [...layerWeights(spec, layer)];
-  const at = `${root}${names.layers}.${layer}.`;
+  const { mixer, cross, layers: [first, second] = [layer, layer] } = spec.blocks[layer] as BlockSpec;
+  const [at, behind] = [first, second].map((index) => `${root}${names.layers}.${index}.`) as [string, string];
   const sourcesIn = (mixer: MixerSpec, which: "self" | "cross", below = ""): MixerSources => {
     const prefix = `${at}${below}`;
     const own = new Map(weights.filter((each) => each.mixer === which).map((each) => [each.role, each]));
@@ -72,12 +73,12 @@ export function layerSources(
     );
     return { mixer, prefix, sources };
   };
-  const { mixer, cross } = spec.blocks[layer] as BlockSpec;
   const rest = weights.filter((each) => each.mixer === undefined);
+  const isSecond = ({ role, norm }: Weight) => !norm || role.startsWith("mlp");
   return {
-    self: sourcesIn(mixer, "self", names.attention),
+    self: sourcesIn(mixer, "self", "at" in mixer ? mixer.at : names.attention),
     cross: cross && sourcesIn(cross, "cross", names.cross),
-    rest: joinSources(rest, (weight) => layerPlace(decoder, at, weight)),
+    rest: joinSources(rest, (weight) => layerPlace(decoder, isSecond(weight) ? behind : at, weight)),
   };
 }
 
@@ -106,6 +107,7 @@ function named(name: string, { shape: [own, k], bias }: Weight, layout?: MatrixL
 /** Where a weight before the first layer or behind the last one lies; undefined if the file has none of its own. */
 function endPlace({ names, family }: Decoder, root: string, weight: Weight): Place | undefined {
   const { role, shape } = weight;
+  if (weight.constant !== undefined || (role === "positions" && weight.optional)) return undefined;
   const [n, k = 0] = shape;
   const { head, headBias, stem = [], transform } = names;
   switch (role) {
@@ -135,8 +137,25 @@ type EndName = "embedNorm" | "positions" | "types" | "projectIn" | "projectOut" 
 function layerPlace({ spec, names, family }: Decoder, at: string, weight: Weight): Place | undefined {
   const { role, expert, layer, norm } = weight;
   const { layout, moeNames: moe } = family;
-  if (norm) return named(`${at}${names.norms[role as NormRole]}`, weight);
+  if (norm?.bare) return undefined;
+  if (role === "attentionGate" && family.gatedQueries) {
+    const heads = headsOf((spec.blocks[layer as number] as BlockSpec).mixer);
+    const [n, k] = weight.shape;
+    const place = named(`${at}${names.attention}${names.projections[0] ?? "q"}`, weight);
+    const bias = place.bias && { ...place.bias, shape: [2 * n] };
+    return { ...place, shape: [2 * n, k as number], bias, form: "gates", heads };
+  }
+  if (role === "attentionGate") return named(`${at}${names.attention}${names.attentionGate}`, weight, layout);
+  if (norm) {
+    const place = named(`${at}${names.norms[role as NormRole]}`, weight);
+    return names.bareNorms?.includes(role as NormRole)
+      ? { ...place, name: place.name.replace(/\.weight$/, "") }
+      : place;
+  }
   const { mlp } = spec.blocks[layer as number] as BlockSpec;
+  const scalar = names.xielu?.[role as keyof typeof XIELU];
+  if (scalar !== undefined)
+    return { ...scalar, name: `${at}${names.mlpAt}.${scalar.name}`, optional: weight.constant !== undefined };
   if (expert === undefined && mlp?.kind === "mlp")
     return mlpPlace(names.mlpAt === "" ? at : `${at}${names.mlpAt}.`, names.mlp, weight, layout);
   if (moe === undefined || mlp?.kind !== "moe") return undefined;
@@ -157,8 +176,10 @@ function layerPlace({ spec, names, family }: Decoder, at: string, weight: Weight
   const { name, shape, bias } = mlpPlace(at, moe.mlp, weight, form === "stacked" ? "out-in" : "in-out");
   const all = (shape: Shape) => [mlp.experts, ...shape];
   const biases = bias && { name: bias.name, shape: all(bias.shape) };
-  if (form === "stacked") return { name, shape: all(shape), bias: biases, form };
   const plain = name.replace(/\.weight$/, "");
+  // Stacked tensors without a suffix have no biases.
+  if (form === "stacked" && moe.unsuffixed) return { name: plain, shape: all(shape), form };
+  if (form === "stacked") return { name, shape: all(shape), bias: biases, form };
   return { name: plain, shape: all(shape), bias: biases && { ...biases, name: `${plain}_bias`, required: true }, form };
 }
 
@@ -184,6 +205,10 @@ export interface TensorFacts {
 const IGNORED =
   /(^|\.)(rotary_emb\.(inv_freq|cos_cached|sin_cached)|(attn|attention)\.(bias|masked_bias))$|^rope_(freqs|factors_(long|short))\.weight$/;
 
+/** The tensors of towers and of what joins them to a text model whose names have the prefix of a model without any. */
+const TOWERS =
+  /^(model\.)?(visual|vision|vision_tower|vision_model|audio_tower|multi_modal_projector|connector|aligner)\./;
+
 /** The most names of a kind in a report. */
 const MOST_NAMED = 8;
 
@@ -197,9 +222,16 @@ export function resolveHead({ spec, ...rest }: Decoder, tensors?: ReadonlyMap<st
     return { ...rest, spec: { ...spec, head: { ...spec.head, tied } } };
   }
   const { transform, ...head } = spec.head;
-  const tied = head.tied ?? !tensors.has(`${rest.names.head}.weight`);
+  const names = rest.family.hasTowers ? namesBesideTowers(rest.names, tensors) : rest.names;
+  const tied = head.tied ?? !tensors.has(`${names.head}.weight`);
   const transforms = transform && tensors.has(`${rest.names.transform?.dense}.weight`);
-  return { ...rest, spec: { ...spec, head: { ...head, tied, ...(transforms && { transform }) } } };
+  return { ...rest, names, spec: { ...spec, head: { ...head, tied, ...(transforms && { transform }) } } };
+}
+
+/** The names of a text model beside towers: the head may be below the prefix of the text model. */
+function namesBesideTowers(names: Names, tensors: ReadonlyMap<string, unknown>): Names {
+  const known = [names.head, `language_model.${names.head}`, `model.${names.head}`];
+  return { ...names, head: known.find((name) => tensors.has(`${name}.weight`)) ?? names.head };
 }
 
 /**
@@ -219,8 +251,14 @@ export function checkTensors<T extends TensorFacts>(
   const missing = [...required.keys()].filter((name) => !tensors.has(name));
   const known = new Map([...required, ...optional]);
   const ownHead = `${decoder.names.head}.weight`;
+  const root = findRoot(decoder, tensors);
+  // What lies beside the text model belongs to the towers; without a prefix, that cannot be told.
+  const isOfTowers = (name: string) =>
+    decoder.family.hasTowers === true &&
+    (root === "model." ? TOWERS.test(name) : root !== "" && !name.startsWith(root));
   const isIgnored = (name: string) =>
     IGNORED.test(name) ||
+    isOfTowers(name) ||
     (name === ownHead && decoder.spec.head.tied !== false) ||
     decoder.family.ignoredTensors?.test(name) === true;
   const unexpected = [...tensors.keys()].filter((name) => !known.has(name) && !isIgnored(name));

@@ -3,15 +3,26 @@
 // tensors.ts.
 
 import { MIXERS } from "../mixers/mixers.ts";
-import { type MixerRole, type Weight, type WeightOf, type WeightRole, weightOf } from "../mixers/weight.ts";
+import {
+  BARE,
+  type MixerRole,
+  type Weight,
+  type WeightOf,
+  type WeightRole,
+  weightOf,
+  XIELU,
+} from "../mixers/weight.ts";
 import {
   type BlockSpec,
+  headsOf,
+  isGated,
   type MixerSpec,
   type MlpSpec,
   type ModelSpec,
   type MoeSpec,
   type NormRole,
   type NormSpec,
+  widthOfHeads,
   widthOfRows,
 } from "./spec.ts";
 
@@ -19,7 +30,7 @@ const matrix = (role: WeightRole, n: number, k: number, more: WeightOf) => weigh
 const table = (role: WeightRole, n: number, k: number, more?: WeightOf) => weightOf(role, "table", [n, k], more);
 const vector = (role: WeightRole, n: number, more: WeightOf) => weightOf(role, "vector", [n], more);
 const normOf = (role: WeightRole, n: number, norm: NormSpec, layer?: number) =>
-  vector(role, n, { norm, layer, bias: norm.kind === "layer" ? true : undefined });
+  vector(role, n, { norm, layer, ...(norm.bare ? BARE : { bias: norm.kind === "layer" ? true : undefined }) });
 
 /** The weights of a model. */
 export function* weightsOf(spec: ModelSpec): Generator<Weight, void> {
@@ -36,7 +47,8 @@ export function* endWeights(spec: ModelSpec): Generator<Weight, void> {
   // Of the head, also where that is the table of tokens.
   yield vector("headBias", vocabSize, { optional: true });
   if (embed.norm) yield normOf("embedNorm", width, embed.norm);
-  if (embed.positions) yield table("positions", embed.positions.rows, width);
+  if (embed.positions)
+    yield table("positions", embed.positions.rows, width, embed.positions.waves && { optional: true });
   if (embed.channels) {
     yield matrix("firstConv", dModel, 3 * embed.channels, { bias: true });
     yield matrix("secondConv", dModel, 3 * dModel, { bias: true });
@@ -46,7 +58,7 @@ export function* endWeights(spec: ModelSpec): Generator<Weight, void> {
     yield matrix("projectIn", dModel, embed.dim, projection);
     if (!embed.projectLast) yield matrix("projectOut", embed.dim, dModel, projection);
   }
-  if (relativeBias) yield table("relativeBias", relativeBias.buckets, blocks[0]!.mixer.config.numHeads);
+  if (relativeBias) yield table("relativeBias", relativeBias.buckets, headsOf(blocks[0]!.mixer));
   if (finalNorm) yield normOf("finalNorm", dModel, finalNorm);
   if (head.tied === false) yield matrix("head", vocabSize, embed.dim, { part: "embed" });
   if (head.transform) {
@@ -62,8 +74,12 @@ export function* layerWeights({ dModel, blocks }: ModelSpec, layer: number): Gen
     const mixer = mixerOf(block, which);
     if (mixer) yield* mixerWeights(mixer, layer, which);
   }
-  for (const [role, norm] of Object.entries(block.norms)) yield normOf(role as NormRole, dModel, norm, layer);
+  const heads = widthOfHeads(block);
+  if (isGated(block)) yield matrix("attentionGate", heads, dModel, { layer, part: "attention", bias: true });
   const { mlp } = block;
+  const widths: Partial<Record<string, number>> = { attentionSub: heads, mlpSub: mlp?.kind === "mlp" ? mlp.dim : 0 };
+  for (const [role, norm] of Object.entries(block.norms))
+    yield normOf(role as NormRole, widths[role] ?? dModel, norm, layer);
   if (mlp?.kind === "mlp") yield* mlpWeights(mlp, dModel, { layer });
   if (mlp?.kind === "moe") yield* moeWeights(mlp, dModel, layer);
 }
@@ -76,11 +92,14 @@ export const mixerOf = (block: BlockSpec, which: "self" | "cross"): MixerSpec | 
 export const mixerWeights = (mixer: MixerSpec, layer: number, which: "self" | "cross"): Iterable<Weight<MixerRole>> =>
   MIXERS[mixer.kind].weights(mixer, { layer, mixer: which });
 
-function* mlpWeights({ dim, gated }: MlpSpec, dModel: number, of: WeightOf): Generator<Weight, void> {
+function* mlpWeights({ dim, gated, activation }: MlpSpec, dModel: number, of: WeightOf): Generator<Weight, void> {
   const more = { ...of, part: "mlp", bias: true } as const;
   if (gated) yield matrix("gate", dim, dModel, more);
   yield matrix("up", dim, dModel, more);
   yield matrix("down", dModel, dim, more);
+  if (activation.kind !== "xielu" || activation.xielu) return;
+  for (const [role, constant] of Object.entries(XIELU) as [keyof typeof XIELU, number | undefined][])
+    yield vector(role, 1, { ...of, constant, optional: constant === undefined ? undefined : true });
 }
 
 /** Experts and what chooses among them, which is float32: rounding could choose others. */

@@ -82,8 +82,9 @@ export function readHeads(
   layer: number,
   pairing: RopeConfig["pairing"] | undefined,
   factors: RopeFactors | undefined,
+  whole?: AttentionRules,
 ): { readonly config: AttentionConfig } & AttentionShapes {
-  const stated = readGgufConfig(where, file, layer, pairing, factors);
+  const stated = readGgufConfig(where, file, layer, pairing, factors, whole);
   const prefix = layerPrefix(layer);
   const has = (part: string) => file.tensors.has(prefix + part);
   const { numHeads, dModel, numKvHeads, headDim, valueDim } = stated.config;
@@ -163,11 +164,14 @@ export const UNSUPPORTED: readonly Unsupported[] = [
   ["ssm.state_size", 0],
 ];
 
+/** The logarithm's factor in the growth of scores with yarn. */
+const LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier";
+
 /** Rules of latent attention, which other layers do not have. */
 const OF_LATENTS: readonly Unsupported[] = [
   ["attention.key_length_mla", 0],
   ["attention.kv_lora_rank", 0],
-  ["rope.scaling.yarn_log_multiplier", 0],
+  [LOG_MULTIPLIER, 0],
 ];
 
 /**
@@ -176,8 +180,6 @@ const OF_LATENTS: readonly Unsupported[] = [
  */
 export interface Keys extends Facts {
   raw(key: string): GgufValue | undefined;
-  /** A count, or 0 if it is absent. */
-  countOrNone(key: string, fallback?: number): number;
   fail(key: string, rule: string, got: unknown): never;
   /** Throws unless each of these keys is absent or has a number that means "none". */
   expectNone(unsupported: readonly Unsupported[]): void;
@@ -185,6 +187,7 @@ export interface Keys extends Facts {
 
 /** The keys that have another name in config.json, where families read them. */
 const KEYS_OF_FIELDS: Readonly<Record<string, string>> = {
+  clip_qkv: "attention.clamp_kqv",
   embedding_multiplier: "embedding_scale",
   logits_scaling: "logit_scale",
 };
@@ -207,10 +210,16 @@ export function keysOf(where: string, metadata: ReadonlyMap<string, GgufValue>, 
     return fail(key, `an integer >= ${least}${typeof stated === "object" ? ` for layer ${layer}` : ""}`, found);
   };
   return {
+    layer,
     raw,
     fail,
     refusal: wrong,
     has: (key) => orNone(key) !== undefined,
+    ofLayer: (key) => {
+      // Some are not of the architecture.
+      const stated = raw(key) ?? metadata.get(key);
+      return typeof stated === "object" ? stated[layer] : stated;
+    },
     list: (key) => (typeof raw(key) === "object" ? Array.from(raw(key) as Iterable<unknown>) : undefined),
     count: (key, fallback) => whole(key, 1, fallback),
     countOrNone: (key, fallback = 0) => whole(key, 0, fallback),
@@ -399,36 +408,40 @@ interface StatedConfig {
   readonly normEps: (tensor: string) => number;
 }
 
-/** Reads the configuration of a layer for the public function `where`. `factors` are those of the file's tensors, if it has any. */
+/**
+ * Reads the configuration of a layer for the public function `where`. `factors` are those of the file's tensors, if it has any, and
+ * `whole` the rules of a whole decoder's layers, which may have what single ones do not.
+ */
 function readGgufConfig(
   where: string,
   { metadata }: Pick<GgufFile, "metadata">,
   layer: number,
   pairing: RopeConfig["pairing"] | undefined,
   factors: RopeFactors | undefined,
+  whole?: AttentionRules,
 ): StatedConfig {
   const name = metadata.get("general.architecture");
-  const known = GGUF_LAYERS.get(name);
+  const known = whole ?? GGUF_LAYERS.get(name);
   const fail = (rule: string, why = ""): never => {
     throw new HeadwiseError(
       "BAD_FILE",
       `${where}: key "general.architecture" expected ${rule}, got ${describe(name)}${why}`,
     );
   };
-  if (GGUF_LATENTS.has(name))
+  if (!whole && GGUF_LATENTS.has(name))
     return fail("attention that createAttention computes", ", whose latent attention (MLA) readGgufLatentLayer reads");
   const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
-  if (reason !== undefined) return fail(UNSUPPORTED_RULE, `, which has ${reason}`);
+  if (!whole && reason !== undefined) return fail(UNSUPPORTED_RULE, `, which has ${reason}`);
   if (typeof name !== "string" || (known === undefined && pairing === undefined))
     return fail(
       `a supported one${nearestNames(name, [...(GGUF_LAYERS.keys() as Iterable<string>)])}, or options.pairing`,
     );
   const rules: AttentionRules = known ?? { qkNorm: { kind: "per-head" } };
   const keys = keysOf(where, metadata, name, layer);
-  keys.expectNone(
-    factors?.attentionFactor === undefined ? UNSUPPORTED : UNSUPPORTED.filter(([key]) => key !== ATTENTION_FACTOR),
-  );
-  keys.expectNone(OF_LATENTS);
+  const understood = whole?.gguf?.wholeKeys?.split(" ") ?? [];
+  if (factors?.attentionFactor !== undefined) understood.push(ATTENTION_FACTOR);
+  keys.expectNone(UNSUPPORTED.filter(([key]) => !understood.includes(key)));
+  keys.expectNone(OF_LATENTS.filter(([key]) => !understood.includes(key)));
   const stated = stateConfig(where, keys, rules, name, layer, pairing ?? pairingOf(rules), factors);
   const check = () => checkConfig(where, stated.config);
   checkFileConfig(where, check, (ours) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`);
@@ -568,5 +581,11 @@ function readRope(
     keys.fail("rope.dimension_count", `an even integer up to the head's ${headDim}`, dim);
   const isBare = windowed && (localUnscaled || own !== undefined);
   const scaling = isBare ? undefined : readScaling(keys, dim, !gguf?.smoothRamp, factors);
+  const multiplier = keys.factor(LOG_MULTIPLIER);
+  if (multiplier !== undefined && scaling?.kind === "yarn") {
+    if (multiplier !== 1) keys.fail(LOG_MULTIPLIER, "1, since others are unsupported", multiplier);
+    // Both factors of yarn are the same then, and cancel.
+    return { theta, pairing, ...(dim !== headDim && { dim }), scaling: { ...scaling, attentionFactor: 1 } };
+  }
   return { theta, pairing, ...(dim !== headDim && { dim }), ...(scaling && { scaling }) };
 }

@@ -58,10 +58,11 @@ function readConfig(
   layer: number,
   part: HfPart,
   rules: AttentionRules,
-  { maxSeqLen, layerNorms = false }: Reading,
+  { maxSeqLen, layerNorms = false, limits = false }: Reading,
 ): HfAttentionConfig {
   for (const [name, values] of Object.entries(rules.only ?? {})) file.only(name, ...values);
   if (rules.layerNormFlag !== undefined && !layerNorms) file.only(rules.layerNormFlag, false);
+  if (rules.limitField !== undefined && !limits) file.only(rules.limitField);
   const shape = readShape(file, layer, namesOf(rules, part), rules.defaults);
   const width = readWindow(file, layer, rules.window);
   // Of cross-attention, sizes and scale are those of the decoder; it has neither causality nor RoPE nor window.
@@ -106,7 +107,7 @@ function readShape(file: Fields, layer: number, names: FieldNames, defaults: Par
   const numHeads = file.count(nameOf("numHeads"), defaults.numHeads, MOST_HEADS);
   const numKvHeads = file.count(nameOf("numKvHeads"), defaults.numKvHeads ?? numHeads, MOST_HEADS);
   const headDim = nameOf("headDim");
-  const share = defaults.headDim ?? dModel / numHeads;
+  const share = (file.has(headDim) ? undefined : defaults.headDim) ?? dModel / numHeads;
   if (share % 1 && file.raw(headDim) === undefined)
     throw file.refusal(nameOf("dModel"), `a multiple of ${nameOf("numHeads")} (${numHeads})`, dModel);
   return { dModel, numHeads, numKvHeads, headDim: file.count(headDim, share) };
@@ -357,6 +358,7 @@ function readLayer(
   reading: Reading,
 ): HfAttentionConfig {
   const own: HfAttentionConfig = present(readConfig(file, layer, part, rules, reading));
+  for (const name of rules.beside ?? []) file.raw(name);
   refuseIgnored(file, as ?? type, as !== undefined, (name, value) => isUnderstood(name, value, own, rules));
   const check = () => checkConfig(WHERE, own);
   checkFileConfig(WHERE, check, (ours) => fieldOf(namesOf(rules, part), ours));

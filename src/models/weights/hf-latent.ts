@@ -9,7 +9,7 @@ import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import type { RopeConfig } from "../../layers/attention/rope.ts";
 import { checkLatentConfig, type LatentConfig } from "../../layers/latent/config.ts";
 import type { LatentWeights } from "../../layers/latent/weights.ts";
-import type { LatentRules } from "../families/attention-rules.ts";
+import type { LatentRules, Reading } from "../families/attention-rules.ts";
 import { checkFileConfig, type Fields, fieldsOf, POSITIVE_RULE, present } from "../families/facts.ts";
 import { LATENTS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
@@ -53,7 +53,7 @@ export function fromHfLatentConfig(json: string | object, options: HfLatentOptio
   if (as !== undefined && typeof as !== "string")
     throw new TypeError(`${WHERE}: options.as expected a string, got ${describe(as)}`);
   const file = findLatents(fieldsOf("config.json", parseJson(WHERE, "json", json), WHERE));
-  return readHfLatents(file, findRules(file, as), layer, as);
+  return readHfLatents(file, findRules(file, as), layer, { as });
 }
 
 /**
@@ -78,8 +78,13 @@ function findLatents(file: Fields): Fields {
 }
 
 /** The latent attention of a layer, by fields that the caller may read too. */
-export function readHfLatents(file: Fields, rules: LatentRules, layer: number, as?: string): LatentConfig {
-  const config = readLatents(file, layer, rules);
+export function readHfLatents(
+  file: Fields,
+  rules: LatentRules,
+  layer: number,
+  { as, maxSeqLen }: Pick<HfLatentOptions, "as"> & Pick<Reading, "maxSeqLen"> = {},
+): LatentConfig {
+  const config = readLatents(file, layer, rules, maxSeqLen);
   const type = as ?? (file.raw("model_type") as string);
   // These models are causal, whatever class default the file repeats.
   refuseIgnored(file, type, true, (name, value) => name === "is_decoder" || (name === "is_causal" && value === true));
@@ -107,7 +112,12 @@ function findRules(file: Fields, as: string | undefined): LatentRules {
   return rules;
 }
 
-function readLatents(file: Fields, layer: number, { statesPairing, theta }: LatentRules): LatentConfig {
+function readLatents(
+  file: Fields,
+  layer: number,
+  { halves, sharesHead, statesPairing, theta, qLoraRank: ownRank, valueShare }: LatentRules,
+  maxSeqLen: number | undefined,
+): LatentConfig {
   const layers = file.raw("num_hidden_layers");
   if (layers !== undefined) expectInt(WHERE, "layer", layer, 0, file.count("num_hidden_layers") - 1);
   readWindow(file, layer, undefined);
@@ -122,11 +132,14 @@ function readLatents(file: Fields, layer: number, { statesPairing, theta }: Late
   file.only("qk_head_dim", headDim);
   file.only("head_dim", ropeDim, headDim);
   // Absence is not null here: the classes of these models have ranks of their own then.
-  if (!file.has("q_lora_rank")) throw file.refusal("q_lora_rank", "an integer >= 1 or null", undefined);
-  const qLoraRank = file.raw("q_lora_rank") === undefined ? undefined : file.count("q_lora_rank");
-  if (!statesPairing) file.only("rope_interleave", true);
-  const interleaved = !statesPairing || file.flag("rope_interleave", true);
-  const rope = readLatentRope(file, ropeDim, interleaved ? "interleaved" : undefined, theta);
+  if (!file.has("q_lora_rank") && ownRank === undefined)
+    throw file.refusal("q_lora_rank", "an integer >= 1 or null", undefined);
+  const isDirect = file.has("q_lora_rank") && file.raw("q_lora_rank") === undefined;
+  const qLoraRank = isDirect ? undefined : file.count("q_lora_rank", ownRank);
+  if (!statesPairing) file.only("rope_interleave", !halves);
+  const interleaved = statesPairing ? file.flag("rope_interleave", true) : !halves;
+  const share = sharesHead ? ropeDim / headDim : 1;
+  const rope = readLatentRope(file, ropeDim, interleaved ? "interleaved" : undefined, theta, maxSeqLen, share);
   const scale = readScale(file, rope, headDim);
   return {
     dModel: file.count("hidden_size"),
@@ -135,7 +148,7 @@ function readLatents(file: Fields, layer: number, { statesPairing, theta }: Late
     ...(qLoraRank !== undefined && { qLoraRank }),
     nopeDim,
     ropeDim,
-    valueDim: file.count("v_head_dim"),
+    valueDim: file.count("v_head_dim", valueShare && file.count("hidden_size") / numHeads),
     rope,
     normEps: NORM_EPS,
     causal: true,
@@ -148,12 +161,17 @@ function readLatentRope(
   ropeDim: number,
   pairing: "interleaved" | undefined,
   theta: number | undefined,
+  maxSeqLen: number | undefined,
+  share: number,
 ): RopeConfig {
   const parameters = file.fields("rope_parameters");
   if ((parameters?.number("rope_theta") ?? file.number("rope_theta") ?? theta) === undefined)
     throw file.refusal("rope_theta", POSITIVE_RULE, undefined);
-  for (const each of [file, parameters]) each?.only("partial_rotary_factor", 1);
-  return readRope(file, ropeDim, { ...(pairing && { pairing }), theta }, false);
+  for (const each of [file, parameters]) each?.only("partial_rotary_factor", share);
+  const rules = { ...(pairing && { pairing }), theta, share };
+  // A share of a whole head is all of the part that rotates.
+  const { dim: _, ...rope } = readRope(file, ropeDim / share, rules, false, maxSeqLen);
+  return rope;
 }
 
 /** The factor on scores: (0.1·mscale_all_dim·ln(factor) + 1)²/√headDim with yarn, else the default, undefined. */

@@ -46,7 +46,7 @@ export function readRope(
   return {
     theta: spread(own?.number("rope_theta") ?? theta),
     ...rotation,
-    ...(scaling && !bare && readScaling(file, scaling, maxSeqLen)),
+    ...(scaling && !bare && readScaling(file, rules, scaling, maxSeqLen)),
   };
 }
 
@@ -78,8 +78,23 @@ const KNOWN =
   "rope_type type rope_theta partial_rotary_factor factor original_max_position_embeddings low_freq_factor high_freq_factor " +
   "beta_fast beta_slow attention_factor mscale mscale_all_dim truncate finetuned long_factor short_factor";
 
-function readScaling(file: Fields, from: Fields, maxSeqLen: number | undefined): { scaling?: RopeScaling } {
-  const kind = from.raw("rope_type") ?? from.raw("type") ?? "default";
+function readScaling(
+  file: Fields,
+  { axes, dynamic, mscales }: RopeRules,
+  from: Fields,
+  maxSeqLen: number | undefined,
+): { scaling?: RopeScaling } {
+  const stated = from.raw("rope_type") ?? from.raw("type") ?? "default";
+  const grows = dynamic && stated === "dynamic";
+  const alpha = grows ? from.factor("alpha") : undefined;
+  if (alpha !== undefined) return { scaling: { kind: "ntk", factor: alpha } };
+  // The axes of a token of text have the same position.
+  if (axes) for (const name of ["mrope_section", "mrope_interleaved"]) from.raw(name);
+  // Within the trained length, these frequencies are those without scaling.
+  const isPlain = grows && maxSeqLen !== undefined && maxSeqLen <= file.count("max_position_embeddings");
+  if (isPlain) from.number("factor");
+  if (mscales) for (const name of ["long_mscale", "short_mscale"]) from.raw(name);
+  const kind = isPlain || (axes && stated === "mrope") ? "default" : stated;
   const need = (name: string): number => {
     const found = from.number(name);
     if (found === undefined) throw file.refusal(`${name} of the rope scaling`, POSITIVE_RULE, found);
@@ -98,7 +113,7 @@ function readScaling(file: Fields, from: Fields, maxSeqLen: number | undefined):
       unknown,
     );
   if (kind === "default") return {};
-  if (kind === "longrope" || kind === "su") return { scaling: readLongRope(file, from, maxSeqLen as number) };
+  if (kind === "longrope" || kind === "su") return { scaling: readLongRope(file, from, maxSeqLen as number, mscales) };
   if (kind === "linear") return { scaling: { kind, factor: need("factor") } };
   if (kind === "llama3") {
     const [lowFreqFactor, highFreqFactor] = [need("low_freq_factor"), need("high_freq_factor")];
@@ -124,11 +139,12 @@ function readScaling(file: Fields, from: Fields, maxSeqLen: number | undefined):
  * The factors of LongRoPE for sequences of up to `maxSeqLen` tokens: the long ones if that exceeds the trained length. Cached
  * keys keep their rotation, so that a sequence cannot change from one to the other.
  */
-function readLongRope(file: Fields, from: Fields, maxSeqLen: number): RopeScaling {
+function readLongRope(file: Fields, from: Fields, maxSeqLen: number, mscales: boolean | undefined): RopeScaling {
   const name = "original_max_position_embeddings";
   const original = from.raw(name) === undefined ? file.count(name) : from.count(name);
   const field = maxSeqLen > original ? "long_factor" : "short_factor";
   const factors = from.list(field);
+  const own = mscales ? from.factor(field.replace("factor", "mscale")) : undefined;
   if (!factors?.every((each) => typeof each === "number"))
     throw file.refusal(`${field} of the rope scaling`, "a list of numbers", from.raw(field));
   const factor = (file.number("max_position_embeddings") ?? original) / original;
@@ -137,6 +153,6 @@ function readLongRope(file: Fields, from: Fields, maxSeqLen: number): RopeScalin
   return {
     kind: "factors",
     factors: Float32Array.from(factors as readonly number[]),
-    attentionFactor: from.factor("attention_factor") ?? grown,
+    attentionFactor: own ?? from.factor("attention_factor") ?? grown,
   };
 }

@@ -74,7 +74,7 @@ function groupLayers(layers: readonly OneLayer[]): LayerMemory[] {
 function memoryOfSpec({ blocks, order }: ModelSpec): LayerMemory[] {
   const layers = blocks.map(
     ({ mixer }): OneLayer => ({
-      kind: mixer.kind,
+      kind: MEMORIES[mixer.kind].kind,
       ...MEMORIES[mixer.kind].keeps(mixer),
     }),
   );
@@ -341,10 +341,14 @@ function readConfigFacts(where: string, config: string | object, tensors?: Model
     const nearest = `one whose costs are known${nearestNames(type, names)}`;
     throw file.refusal("model_type", nearest, type, whyUnknown(type));
   }
-  return DECODERS.has(type)
+  return DECODERS.has(type) && (!Object.hasOwn(OTHER_MODELS, type as string) || hasAttentionAlone(file))
     ? factsOfDecoder(where, resolveHead(readDecoder(where, json), tensors), file)
     : factsOfParts(file, type as string);
 }
+
+/** Whether the layers of a file, whose type has others too, are all attention. */
+const hasAttentionAlone = (file: Fields): boolean =>
+  file.list("layer_types")?.every((type) => type === "attention" || type === "full_attention") ?? false;
 
 /** What is known of a type whose costs are not. */
 function whyUnknown(type: unknown): string {

@@ -115,12 +115,6 @@ function deltaNet(sizes: {
   };
 }
 
-/** The gated convolution of LFM2. */
-function shortConv(d: number, kernel: number, bias: boolean): Mixer {
-  const conv = convolution(d, kernel, bias);
-  return { parameters: matrix(3 * d, d, bias) + matrix(d, d, bias) + conv.parameters, state: conv.state };
-}
-
 /** The recurrent block of Griffin (De 2024): a convolution and a gated linear recurrence of `width` channels. */
 function griffin(d: number, width: number, blocks: number, kernel: number): Mixer {
   const conv = convolution(width, kernel, true);
@@ -206,16 +200,6 @@ const readMamba: Reader = (file) => {
   return { ...model, layers: layersOf(count, () => ({ mixers: [mixer], rest: d })) };
 };
 
-const readMamba2: Reader = (file) => {
-  const { d, count, ...model } = basics(file, false);
-  const mixer = mamba2({
-    ...{ d, heads: file.count("num_heads"), headDim: file.count("head_dim"), stateSize: file.count("state_size") },
-    ...{ groups: file.count("n_groups"), kernel: file.count("conv_kernel", 4), normed: true },
-    ...{ bias: file.flag("use_bias", false), convBias: file.flag("use_conv_bias", true) },
-  });
-  return { ...model, layers: layersOf(count, () => ({ mixers: [mixer], rest: d })) };
-};
-
 /** Mamba-2 of fields whose names begin with "mamba_". */
 function prefixedMamba2(file: Fields, normed: boolean, least: number): Mixer {
   const headCount = file.count("mamba_n_heads");
@@ -277,35 +261,6 @@ const readGraniteHybrid: Reader = (file) => {
   return { ...model, layers: layersOf(count, layer) };
 };
 
-/** Falcon-H1: each layer has both, side by side. */
-const readFalconH1: Reader = (file) => {
-  const { d, count, ...model } = basics(file, false);
-  const recurrent = prefixedMamba2(file, file.flag("mamba_rms_norm", false), file.count("mamba_expand", 2) * d);
-  const rest = 2 * d + gatedMlp(file.count("intermediate_size"), d);
-  return { ...model, layers: layersOf(count, () => ({ mixers: [attentionOf(file), recurrent], rest })) };
-};
-
-/** Nemotron-H: a letter for each layer, which has one mixer or one MLP. */
-const readNemotronH: Reader = (file) => {
-  const { d, count, ...model } = basics(file, false);
-  const pattern = String(file.raw("hybrid_override_pattern"));
-  if (pattern.length !== count || !/^[M*-]+$/.test(pattern))
-    throw file.refusal("hybrid_override_pattern", `${count} letters M, * or -`, file.raw("hybrid_override_pattern"));
-  const recurrent = mamba2({
-    ...{ d, heads: file.count("mamba_num_heads"), headDim: file.count("mamba_head_dim"), normed: true },
-    ...{
-      stateSize: file.count("ssm_state_size"),
-      groups: file.count("n_groups"),
-      kernel: file.count("conv_kernel", 4),
-    },
-    ...{ bias: file.flag("mamba_proj_bias", false), convBias: file.flag("use_conv_bias", true) },
-  });
-  const mlp = 2 * matrix(file.count("intermediate_size"), d);
-  const mixersOf = (kind: string | undefined) => (kind === "M" ? [recurrent] : kind === "*" ? [attentionOf(file)] : []);
-  const layer = (i: number): LayerParts => ({ mixers: mixersOf(pattern[i]), rest: d + (pattern[i] === "-" ? mlp : 0) });
-  return { ...model, layers: layersOf(count, layer) };
-};
-
 const readQwen3Next: Reader = (file) => {
   const { d, count, ...model } = basics(file, false);
   const interval = file.count("full_attention_interval", 4);
@@ -324,23 +279,6 @@ const readQwen3Next: Reader = (file) => {
     ...{ rest: 2 * d + experts * (expert + d) + shared, idle },
   });
   return { ...model, layers: layersOf(count, layer) };
-};
-
-const readLfm2: Reader = (file) => {
-  const { d, count, ...model } = basics(file, true);
-  const indices = file.list("full_attn_idxs");
-  const kinds = indices
-    ? Array.from({ length: count }, (_, i) => (indices.includes(i) ? "full_attention" : "conv"))
-    : kindsOf(file, "layer_types", count, ["conv", "full_attention"]);
-  const stated = file.count(file.raw("block_ff_dim") === undefined ? "intermediate_size" : "block_ff_dim");
-  const multiple = file.count("block_multiple_of", 256);
-  const factor = file.number("block_ffn_dim_multiplier") ?? 1;
-  const adjusted = Math.ceil(Math.floor(factor * Math.floor((2 * stated) / 3)) / multiple) * multiple;
-  const dim = file.flag("block_auto_adjust_ff_dim", true) ? adjusted : stated;
-  const conv = shortConv(d, file.count("conv_L_cache", 3), file.flag("conv_bias", false));
-  const rest = 2 * d + gatedMlp(dim, d);
-  const mixer = (i: number) => (kinds[i] === "conv" ? conv : attentionOf(file, { normed: true }));
-  return { ...model, layers: layersOf(count, (i) => ({ mixers: [mixer(i)], rest })) };
 };
 
 const readRecurrentGemma: Reader = (file) => {
@@ -395,18 +333,14 @@ const readGemma3n: Reader = (file) => {
   };
 };
 
-/** Every type that is known here and that `headwise/models` does not run. */
+/** Every type that is known here and of which `headwise/models` runs no models, or those of attention alone. */
 export const OTHER_MODELS: Readonly<Record<string, Reader>> = {
   bamba: readBamba,
-  falcon_h1: readFalconH1,
   falcon_mamba: readMamba,
   gemma3n_text: readGemma3n,
   granitemoehybrid: readGraniteHybrid,
   jamba: readJamba,
-  lfm2: readLfm2,
   mamba: readMamba,
-  mamba2: readMamba2,
-  nemotron_h: readNemotronH,
   qwen3_next: readQwen3Next,
   recurrent_gemma: readRecurrentGemma,
   rwkv: readRwkv,

@@ -356,7 +356,7 @@ function placeHeads(
   const x = layout.floats(chunk * width);
   const [cos, sin] = [layout.floats(chunk * half), layout.floats(chunk * half)];
   const places = { q: x, k: x, cos, sin, ropeShape: layout.take(RopeShape.bytes), stride: { qkv: width } };
-  const attention = { kernels, config, rotary, layer: layer.layer, headNorm: layer.headNorm };
+  const attention = { kernels, config, rotary, layer: layer.layer, headNorm: layer.headNorm, rules: layer.rules };
   const work = { attention, places, base: memory.scratch(where, layout.bytes) };
   for (const [begin, end] of chunksOf(rows, CHUNK_ROWS)) {
     const inMemory = memory.f32(work.base + x, (end - begin) * width);

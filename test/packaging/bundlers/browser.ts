@@ -70,7 +70,13 @@ export async function visit(browser: Browser, url: string): Promise<Visit> {
   page.on("response", (response) => {
     if (response.status() >= 400) complaints.push(`${response.url()} ${response.status()}`);
     else if (response.request().resourceType() === "script")
-      scripts.push(response.buffer().then((body) => gzipSync(body, { level: 9 }).length));
+      // The script of a worker goes with it.
+      scripts.push(
+        response.buffer().then(
+          (body) => gzipSync(body, { level: 9 }).length,
+          () => 0,
+        ),
+      );
   });
   try {
     await page.goto(url, { timeout: 60_000 });

@@ -79,7 +79,7 @@ export const BUNDLERS: readonly Bundler[] = [
   command("webpack", "webpack", ".bin/webpack", (out) => ["./page.js", "--mode", "production", "-o", out]),
   command("rollup", "rollup", ".bin/rollup", (out) => [
     ...["page.js", "--plugin", "@rollup/plugin-node-resolve"],
-    ...["--format", "es", "--file", `${out}/page.js`],
+    ...["--format", "es", "--dir", out],
   ]),
   command("esbuild", "esbuild", ".bin/esbuild", (out) => [
     ...["page.js", "--bundle", "--minify", "--format=esm"],

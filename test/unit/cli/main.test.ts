@@ -37,15 +37,15 @@ test("help COMMAND is COMMAND --help", () => {
 test.each([
   [
     ["inof"],
-    'headwise expected info, run, generate, chat, embed, inspect, bench, quantize, report, configure, got "inof", did you mean info? (see headwise --help)\n',
+    'headwise expected info, run, generate, chat, embed, inspect, bench, quantize, report, cache, configure, got "inof", did you mean info? (see headwise --help)\n',
   ],
   [
     ["quantise"],
-    'headwise expected info, run, generate, chat, embed, inspect, bench, quantize, report, configure, got "quantise", did you mean quantize? (see headwise --help)\n',
+    'headwise expected info, run, generate, chat, embed, inspect, bench, quantize, report, cache, configure, got "quantise", did you mean quantize? (see headwise --help)\n',
   ],
   [
     ["frobnicate"],
-    'headwise expected info, run, generate, chat, embed, inspect, bench, quantize, report, configure, got "frobnicate" (see headwise --help)\n',
+    'headwise expected info, run, generate, chat, embed, inspect, bench, quantize, report, cache, configure, got "frobnicate" (see headwise --help)\n',
   ],
   [["info", "model"], "headwise info: expected options alone, got model (see headwise info --help)\n"],
   [["bench", "a", "b"], "headwise bench: expected one folder at most, got 2 (see headwise bench --help)\n"],

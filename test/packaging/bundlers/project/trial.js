@@ -6,7 +6,7 @@ import { quantized } from "headwise/quantized";
 import { loadKernels as loadThreads } from "headwise/threads";
 import { readAttentionWeights, writeSafetensors } from "headwise/weights";
 
-const { attend, createAttention, createCache, loadKernels } = headwise;
+const { attend, createAttention, createCache, loadKernels, openModel } = headwise;
 
 const CONFIG = { dModel: 64, numHeads: 8, numKvHeads: 2, causal: true, rope: { theta: 10_000, pairing: "half" } };
 
@@ -23,6 +23,9 @@ export async function runTrial() {
       integers: prefillAndDecode(kernels, weights, { weights: "q8" }, "q8"),
       file: prefillAndDecode(kernels, throughFile(weights)),
       threads: prefillAndDecode(threaded, weights),
+      // What it imports when it is called, and where there are workers the one whose source is inlined.
+      opened: await writtenBy({}),
+      worker: await writtenBy({ worker: !("EdgeRuntime" in globalThis) }),
     },
     ok: [fast, kernels, threaded].every((each) => selfTest(headwise, each).ok),
     build: fast.build,
@@ -48,9 +51,31 @@ function throughFile({ wq, wk, wv, wo }) {
   return readAttentionWeights(writeSafetensors(file));
 }
 
-function matrix(rows, columns) {
+/** What a decoder of one layer writes, opened from its files. */
+async function writtenBy(options) {
+  const config = {
+    ...{ model_type: "llama", hidden_size: 16, num_attention_heads: 4, num_hidden_layers: 1, intermediate_size: 24 },
+    ...{ vocab_size: 32, max_position_embeddings: 64, tie_word_embeddings: true },
+  };
+  const [layer, gain] = ["model.layers.0.", { data: new Float32Array(16).fill(1), shape: [16] }];
+  const bytes = writeSafetensors({
+    ...{ "model.embed_tokens.weight": matrix(32, 16, 29), "model.norm.weight": gain },
+    ...{ [`${layer}input_layernorm.weight`]: gain, [`${layer}post_attention_layernorm.weight`]: gain },
+    ...Object.fromEntries(["q", "k", "v", "o"].map((name) => [`${layer}self_attn.${name}_proj.weight`, matrix(16, 16)])),
+    ...{ [`${layer}mlp.gate_proj.weight`]: matrix(24, 16), [`${layer}mlp.up_proj.weight`]: matrix(24, 16) },
+    [`${layer}mlp.down_proj.weight`]: matrix(16, 24),
+  });
+  const files = [new File([JSON.stringify(config)], "config.json"), new File([bytes], "model.safetensors")];
+  const tokenizer = { encode: (text) => text.split(" ").map(Number), decode: (ids) => ids.join(" ") };
+  const model = await openModel(files, { tokenizer, deterministic: true, store: false, ...options });
+  const ids = await model.text("1 2 3", { maxTokens: 6 }).ids;
+  model.release();
+  return ids.join(" ");
+}
+
+function matrix(rows, columns, step = 37) {
   return {
-    data: Float32Array.from({ length: rows * columns }, (_, i) => ((i * 37) % 101) / 505 - 0.1),
+    data: Float32Array.from({ length: rows * columns }, (_, i) => ((i * step) % 101) / 505 - 0.1),
     shape: [rows, columns],
   };
 }

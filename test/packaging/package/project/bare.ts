@@ -10,6 +10,7 @@ import {
 } from "headwise";
 import * as core from "headwise/core";
 import type { Diagnosis } from "headwise/doctor";
+import type {} from "headwise/open-worker";
 import { quantized } from "headwise/quantized";
 import type { reference } from "headwise/reference";
 import type { AttendShardedOptions } from "headwise/shards";

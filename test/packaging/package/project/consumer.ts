@@ -2,6 +2,8 @@
 
 import * as whole from "headwise";
 import {
+  type Answer,
+  type AnswerEnd,
   type Attention,
   type AttentionConfig,
   type AttentionWeights,
@@ -15,6 +17,9 @@ import {
   type Kernels,
   loadKernels,
   mergeHeads,
+  type OpenedModel,
+  type OpenSource,
+  openModel,
   scaledDotProductAttention,
   splitHeads,
   type Tensor,
@@ -40,6 +45,7 @@ import {
   planModel,
   type Session,
 } from "headwise/models";
+import type {} from "headwise/open-worker";
 import { type QuantizedKernels, quantized } from "headwise/quantized";
 import { reference } from "headwise/reference";
 import { attendSharded, createShardedAttention, type ShardedAttention } from "headwise/shards";
@@ -156,7 +162,19 @@ async function decoder(): Promise<string> {
   using encoder: Encoder = await loadEncoder(loaded, (name) => folder.get(name));
   const [vector] = embed(encoder, [[1, 2, 3]], { pooling: "last" });
   const { numHeads } = configure({ parameterBudget: 125e6, seqLen: 2048, target: "browser" });
-  return `${logits.length} ${count} ${exact} ${text.length > 0} ${vector?.length} ${captured.length} ${numHeads}`;
+  const opened = await openWith((name) => folder.get(name), numbers);
+  const isSame = opened === text;
+  return `${logits.length} ${count} ${exact} ${isSame} ${vector?.length} ${captured.length} ${numHeads}`;
+}
+
+/** What a model that is opened in one call writes behind "1 2 3". */
+async function openWith(source: OpenSource, tokenizer: Tokenizer): Promise<string> {
+  using model: OpenedModel<"text"> = await openModel(source, { tokenizer, for: "text", cache: "f32", store: false });
+  const answer: Answer = model.text("1 2 3", { maxTokens: 2 });
+  let text = "";
+  for await (const piece of answer) text += piece;
+  const { written }: AnswerEnd = await answer.end;
+  return written === 2 && model.choices.cache?.value === "f32" ? text : "";
 }
 
 /** Conversations as other programs type them. */

@@ -50,7 +50,6 @@ describe("what layers keep", () => {
       "Nemotron-Nano-9B-v2",
       [
         { kind: "recurrent", layers: 27 },
-        { kind: "none", layers: 25 },
         { kind: "heads", layers: 4 },
       ],
     ],
@@ -217,12 +216,12 @@ test.each<[object, string]>([
   [{}, "describeModel: config expected the fields of config.json, got none named model_type"],
   [{ model_type: "bert" }, '"bert", an encoder or a model with one, of which headwise/models runs some'],
   [
-    { ...configOf("Nemotron-Nano-9B-v2"), hybrid_override_pattern: "M-" },
-    "hybrid_override_pattern expected 56 letters M, * or -",
+    { ...configOf("Nemotron-Nano-9B-v2"), hybrid_override_pattern: "M--" },
+    'layers_block_type of layer 2 expected a scan or attention, as no MLP without one before it is computed, got "mlp"',
   ],
   [
-    { ...configOf("LFM2-350M"), full_attn_idxs: null },
-    "layer_types expected a list of the 16 layers' kinds, got undefined",
+    { ...configOf("LFM2-350M"), layer_types: ["conv"] },
+    'layer_types expected "conv" or "full_attention" for each layer',
   ],
   [{ ...configOf("mamba-130m"), hidden_size: 0 }, "hidden_size expected an integer >= 1, got 0"],
 ])("%o is refused", (config, message) => {

@@ -100,6 +100,7 @@ const CASES: readonly (readonly [type: string, json: object, layer: number, want
   ["granitemoe", sizes, 0, { ...causal, scale: 1, ...rope() }],
   ["granitemoeshared", { ...sizes, attention_multiplier: 0.5 }, 0, { ...causal, scale: 0.5, ...rope() }],
   ["helium", { ...sizes, head_dim: 16 }, 0, { ...causal, ...interleaved(1e5) }],
+  ["internlm3", { ...sizes, head_dim: null }, 0, { ...causal, ...rope() }],
   ["internlm2", sizes, 0, { ...causal, ...rope(), fused: "grouped" }],
   ["lfm2", { ...sizes, layer_types: ["conv", "full_attention"] }, 1, { ...causal, ...perHead(1e-5), ...rope(1e6) }],
   ["lfm2_moe", { ...sizes, full_attn_idxs: [1], norm_eps: 1e-4 }, 1, { ...causal, ...perHead(1e-4), ...rope(1e6) }],
@@ -131,6 +132,12 @@ const CASES: readonly (readonly [type: string, json: object, layer: number, want
     { ...mha, causal: true, alibi: "geometric", scale: 0.2 },
   ],
   ["nemotron", sizes, 0, { ...causal, ...rope(1e4, { dim: 8 }) }],
+  [
+    "vaultgemma",
+    { ...sizes, head_dim: 16, sliding_window: 9, query_pre_attn_scalar: 25 },
+    0,
+    { ...causal, ...left(9), scale: 0.2, softcap: 50, ...rope() },
+  ],
   ["olmo", { ...sizes, clip_qkv: null }, 0, { ...causal, ...rope() }],
   [
     "olmo3",

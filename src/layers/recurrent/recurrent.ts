@@ -1,0 +1,384 @@
+// Recurrent layers as a mixer: rows are projected, convolved along their sequence, and scanned; what the layer keeps of a sequence
+// is the inputs of the convolution's last taps and the states of the heads.
+
+import { ACT_SIGMOID, ACT_SWISH, PAGE } from "../../../assembly/layout.ts";
+import type { RowRun } from "../../base/util/rows.ts";
+import { rowsIn } from "../../base/util/rows.ts";
+import type { Steps } from "../../base/util/steps.ts";
+import {
+  ActivationShape,
+  ConvShape,
+  DecayShape,
+  type F32Ptr,
+  LinearAttentionShape,
+  NULL,
+  type Pointer,
+} from "../../wasm/abi.ts";
+import type { Kernels } from "../../wasm/kernels.ts";
+import { type Layout, pointer } from "../../wasm/memory.ts";
+import { checkConfig } from "../attention/config.ts";
+import { type PackedLinear, wholePanels } from "../linear/formats/format.ts";
+import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
+import type { BlockLayer, Mixer, StateCall, StateRuns } from "../mixer/mixer.ts";
+import {
+  convChannels,
+  type RecurrentConfig,
+  type ScanConfig,
+  type ScanNorm,
+  type ScanSizes,
+  scanSizes,
+} from "./config.ts";
+import { RecurrentState, recurrentStateBytes, type StatePart, type StateSizes } from "./state.ts";
+import {
+  type PackedRecurrent,
+  packRecurrent,
+  type RecurrentMatrix,
+  type RecurrentWeights,
+  recurrentSizes,
+} from "./weights.ts";
+
+/** A recurrent layer in linear memory. */
+export interface RecurrentLayer extends BlockLayer {
+  readonly recurrent: RecurrentConfig;
+  readonly packed: PackedRecurrent;
+}
+
+/** Where a layer works: offsets in scratch, and the floats between rows. */
+interface Places {
+  readonly stride: { readonly in: number; readonly conv: number; readonly values: number; readonly decays: number };
+  readonly in: number;
+  readonly conv: number;
+  readonly gate: number;
+  readonly low: number;
+  readonly step: number;
+  readonly decay: number;
+  readonly write: number;
+  readonly heads: number;
+  readonly shape: number;
+  readonly linear: LinearScratch;
+}
+
+const SHAPE_BYTES = /* @__PURE__ */ Math.max(
+  ActivationShape.bytes,
+  ConvShape.bytes,
+  DecayShape.bytes,
+  LinearAttentionShape.bytes,
+);
+
+const linearsOf = ({ packed }: RecurrentLayer): PackedLinear[] =>
+  Object.values(packed.linears).filter((each): each is PackedLinear => each !== undefined);
+
+export function stateSizes(config: RecurrentConfig): StateSizes {
+  const { taps, scan } = config;
+  return { inputs: Math.max(0, taps - 1) * convChannels(config), scan: scan ? scanSizes(scan).state : 0 };
+}
+
+/** Recurrent layers in models. */
+export const RECURRENT: Mixer<RecurrentLayer, RecurrentState> = {
+  callsOnlyKernels: false,
+  rope: () => undefined,
+  linears: linearsOf,
+  chunkRows: (_, rows) => rows,
+  states: {
+    bytes: (_where, { recurrent }, maxSeqLen) => recurrentStateBytes(stateSizes(recurrent), maxSeqLen),
+    create: (where, { kernels, recurrent }, maxSeqLen) =>
+      new RecurrentState(where, kernels, stateSizes(recurrent), maxSeqLen),
+  },
+  plan(layer, layout, rows) {
+    const places = placeRecurrentRows(layer.recurrent, layer.packed.linears, layout, rows);
+    return (base, stepFlops, runs, { x, out }) => runRows({ layer, places, base, stepFlops }, runs, x, out);
+  },
+};
+
+/**
+ * Places what a layer works in for chunks of up to `rows` rows, by the sizes and formats of its matrices.
+ */
+export function placeRecurrentRows(
+  config: RecurrentConfig,
+  linears: Readonly<Partial<Record<RecurrentMatrix, Pick<PackedLinear, "k" | "format">>>>,
+  layout: Layout,
+  rows: number,
+): Places {
+  const { scan } = config;
+  const own = scan && scanSizes(scan);
+  const channels = convChannels(config);
+  const sizes = recurrentSizes(config);
+  const low = Math.max(0, ...[sizes.gateDown, sizes.stepDown].map((size) => wholePanels(size?.n ?? 0)));
+  const stride = {
+    // The last channels of a row, which are of a multiple of four, may reach into the next row.
+    in: wholePanels((sizes.in?.n ?? 0) + 4),
+    conv: wholePanels(channels),
+    values: wholePanels(own ? own.values : channels),
+    decays: wholePanels(own && scan ? Math.max(own.decays, scan.numHeads) : 0),
+  };
+  return {
+    stride,
+    in: layout.floats(rows * stride.in),
+    conv: layout.floats(rows * stride.conv),
+    gate: layout.floats(sizes.gate ? rows * stride.values : 0),
+    low: layout.floats(rows * low),
+    step: layout.floats(rows * stride.decays),
+    decay: layout.floats(rows * stride.decays),
+    write: layout.floats(sizes.write ? rows * stride.decays : 0),
+    heads: layout.floats(scan ? rows * stride.values : 0),
+    shape: layout.take(SHAPE_BYTES),
+    linear: placeLinearScratch(layout, Object.values(linears), rows),
+  };
+}
+
+interface Work {
+  readonly layer: RecurrentLayer;
+  readonly places: Places;
+  readonly base: number;
+  readonly stepFlops: number;
+}
+
+type Run = RowRun<StateCall<RecurrentState>>;
+
+/** Runs the layer on the rows of a chunk. */
+function* runRows(work: Work, runs: StateRuns<RecurrentState>, x: Rows, out: Rows): Steps {
+  const { layer, places, base } = work;
+  const { recurrent, packed } = layer;
+  const { linears } = packed;
+  const { stride } = places;
+  const rows = rowsIn(runs);
+  const projected = { at: pointer.f32(base + places.in), stride: stride.in };
+  yield* projectRows(work, [[linears.in, projected]], x, rows);
+  const convolved = { at: pointer.f32(base + places.conv), stride: stride.conv };
+  const { scan } = recurrent;
+  let mixed = recurrent.taps > 0 ? convolved : projected;
+  if (recurrent.taps > 0) for (const run of runs) yield* convolve(work, run, projected, convolved);
+  else activate(work, ACT_SWISH, projected, undefined, linears.in.panels * 8, rows);
+  if (scan) {
+    yield* prepareScan(work, scan, mixed, x, rows);
+    for (const run of runs) yield* scanRun(work, scan, run, mixed);
+    mixed = { at: pointer.f32(base + places.heads), stride: stride.values };
+    finishScan(work, scan, mixed, rows);
+  }
+  yield* projectRows(work, [[linears.out, out]], mixed, rows);
+}
+
+/** Multiplies rows with matrices of the same inputs. */
+function* projectRows(work: Work, all: readonly (readonly [PackedLinear, Rows])[], x: Rows, rows: number): Steps {
+  const { layer, places, base, stepFlops } = work;
+  const { kernels, packed } = layer;
+  const linears = all.map(([linear]) => linear);
+  const input = prepareInput(kernels, linears, x, rows, packed.mode, places.linear, base);
+  for (const [linear, to] of all) yield* project(kernels, linear, to, input, rows, stepFlops);
+}
+
+/** gate = act(gate) · up, or act(gate), in place of `up` where it is given. */
+function activate(work: Work, kind: number, gate: Rows, up: Rows | undefined, n: number, rows: number): void {
+  const { layer, places, base } = work;
+  const { memory, table } = layer.kernels;
+  const shape = (base + places.shape) as Pointer<ActivationShape>;
+  const to = up ?? gate;
+  const strides = { outStride: to.stride, gateStride: gate.stride, upStride: to.stride };
+  ActivationShape.store(memory.view(), shape, { kind, n, ...strides, alpha: 1, limit: 0 });
+  table.activate_f32(to.at, gate.at, up ? up.at : NULL, shape, 0, rows);
+}
+
+/** Rows begin..end of a run, cut where a checkpoint lies; `at` is the first one's row in the chunk, `position` its token's. */
+function* segmentsOf({
+  of,
+  begin,
+  end,
+  at,
+}: Run): Generator<{ at: number; position: number; rows: number }, void, void> {
+  const { past } = of.tokens;
+  for (let from = begin; from < end; ) {
+    const to = Math.min(end, PAGE * (1 + Math.floor((past + from) / PAGE)) - past);
+    yield { at: at + from - begin, position: past + from, rows: to - from };
+    from = to;
+  }
+}
+
+/** Runs `step` on the segments of a run: it brings a part of the state from one place to another. */
+function* advance(
+  { state }: { readonly state: RecurrentState },
+  run: Run,
+  part: StatePart,
+  step: (at: number, rows: number, from: F32Ptr, to: F32Ptr) => number,
+): Steps {
+  for (const { at, position, rows } of segmentsOf(run)) {
+    const { from, to } = state.transition(part, position);
+    const flops = step(at, rows, pointer.f32(from), pointer.f32(to));
+    state.keep(part, position + rows);
+    yield flops;
+  }
+}
+
+const rowAt = ({ at, stride }: Rows, row: number, column = 0): F32Ptr => pointer.f32(at + 4 * (row * stride + column));
+
+/** The convolution of a run's rows, with SiLU where a scan follows, else between two factors. */
+function* convolve(work: Work, run: Run, from: Rows, to: Rows): Steps {
+  const { layer, places, base } = work;
+  const { recurrent, packed, kernels } = layer;
+  const { dModel, taps, scan } = recurrent;
+  const channels = convChannels(recurrent);
+  const shape = (base + places.shape) as Pointer<ConvShape>;
+  yield* advance(run.of, run, "inputs", (at, rows, before, state) => {
+    const [b, c, x] = [rowAt(from, at), rowAt(from, at, dModel), rowAt(from, at, 2 * dModel)];
+    ConvShape.store(kernels.memory.view(), shape, {
+      ...{ rows, channels, taps, xStride: from.stride, outStride: to.stride, silu: scan ? 1 : 0, from: before },
+      ...(scan ? { before: NULL, after: NULL } : { before: b, after: c }),
+    });
+    const { conv, convBias } = packed.vectors;
+    kernels.table.causal_conv_f32(rowAt(to, at), scan ? b : x, state, conv as F32Ptr, convBias, shape, 0, channels);
+    return 2 * rows * channels * (taps + 4);
+  });
+}
+
+/** What a scan needs besides its rows: queries and keys of length 1, decays, factors, and the gate. */
+function* prepareScan(work: Work, scan: ScanConfig, mixed: Rows, x: Rows, rows: number): Steps {
+  const { layer, places, base } = work;
+  const { packed, kernels } = layer;
+  const { linears, vectors } = packed;
+  const { memory, table } = kernels;
+  const { stride } = places;
+  const sizes = scanSizes(scan);
+  const place = (at: number, width: number): Rows => ({ at: pointer.f32(base + at), stride: width });
+  const [step, decay, write, gate] = [
+    place(places.step, stride.decays),
+    place(places.decay, stride.decays),
+    place(places.write, stride.decays),
+    place(places.gate, stride.values),
+  ];
+  if (scan.unitEps !== undefined)
+    for (let r = 0; r < rows; r++)
+      for (const at of [sizes.q, sizes.k]) {
+        const row = rowAt(mixed, r, at);
+        const { keyDim, numKeyHeads } = scan;
+        table.rms_norm_f32(row, row, vectors.unit as F32Ptr, keyDim, keyDim, scan.unitEps / keyDim, 0, numKeyHeads);
+      }
+  const direct: [PackedLinear, Rows][] = [];
+  if (linears.write) direct.push([linears.write, write]);
+  if (linears.step && !linears.stepDown) direct.push([linears.step, step]);
+  if (linears.gate && !linears.gateDown) direct.push([linears.gate, gate]);
+  if (direct.length > 0) yield* projectRows(work, direct, x, rows);
+  for (const [down, up, to] of [
+    [linears.stepDown, linears.step, step],
+    [linears.gateDown, linears.gate, gate],
+  ] as const) {
+    if (!down || !up) continue;
+    const low = place(places.low, 8 * down.panels);
+    yield* projectRows(work, [[down, low]], x, rows);
+    yield* projectRows(work, [[up, to]], low, rows);
+  }
+  if (linears.gate && scan.gateScale !== 1)
+    table.cap_logits_f32(gate.at, sizes.values, gate.stride, scan.gateScale, 0, 0, rows);
+  if (linears.step) {
+    if (scan.stepScale !== 1) table.cap_logits_f32(step.at, sizes.decays, step.stride, scan.stepScale, 0, 0, rows);
+    const shape = (base + places.shape) as Pointer<DecayShape>;
+    const [low, high] = scan.steps;
+    const { decays: n } = sizes;
+    DecayShape.store(memory.view(), shape, { n, xStride: step.stride, outStride: step.stride, low, high });
+    const { stepBias, rate } = vectors;
+    table.decay_f32(decay.at, step.at, step.at, stepBias as F32Ptr, rate as F32Ptr, shape, 0, rows);
+  }
+  if (linears.write) {
+    activate(work, ACT_SIGMOID, write, undefined, scan.numHeads, rows);
+    if (scan.write === "double-sigmoid") table.cap_logits_f32(write.at, scan.numHeads, write.stride, 2, 0, 0, rows);
+  }
+}
+
+/** The scan of a run's rows. */
+function* scanRun(work: Work, scan: ScanConfig, run: Run, mixed: Rows): Steps {
+  const { layer, places, base } = work;
+  const { packed, kernels } = layer;
+  const { linears, vectors } = packed;
+  const { stride } = places;
+  const { numHeads, numKeyHeads, turns, keyDim, valueDim, delta, scale } = scan;
+  const sizes: ScanSizes = scanSizes(scan);
+  const shape = (base + places.shape) as Pointer<LinearAttentionShape>;
+  const rowOf = (place: number, at: number) => pointer.f32(base + place + 4 * at * stride.decays);
+  const heads = { at: pointer.f32(base + places.heads), stride: stride.values };
+  yield* advance(run.of, run, "scan", (at, rows, from, state) => {
+    const write = linears.write ? places.write : places.step;
+    LinearAttentionShape.store(kernels.memory.view(), shape, {
+      ...{
+        rows,
+        keyDim,
+        valueDim,
+        group: turns ? 0 : numHeads / numKeyHeads,
+        keyHeads: numKeyHeads,
+        scale,
+        from,
+        delta: delta ? 1 : 0,
+      },
+      ...{ keyStride: mixed.stride, valueStride: mixed.stride, outStride: heads.stride },
+      decay: linears.step ? rowOf(places.decay, at) : (vectors.rate as F32Ptr),
+      decayStride: linears.step ? stride.decays : 0,
+      perChannel: scan.decay === "channel" ? 1 : 0,
+      beta: scan.write === "whole" ? NULL : rowOf(write, at),
+      betaStride: stride.decays,
+      skip: vectors.skip,
+    });
+    const [q, k, v] = [rowAt(mixed, at, sizes.q), rowAt(mixed, at, sizes.k), rowAt(mixed, at, sizes.v)];
+    kernels.table.linear_attention_f32(rowAt(heads, at), state, q, k, v, shape, 0, numHeads);
+    return rows * numHeads * keyDim * valueDim * (delta ? 8 : 5);
+  });
+}
+
+/** The gate and the norm of a scan's outputs, in place. */
+function finishScan(work: Work, scan: ScanConfig, heads: Rows, rows: number): void {
+  const { layer, places, base } = work;
+  const { norm, gate } = scan;
+  const { values } = scanSizes(scan);
+  const applyGate = () => {
+    if (!gate) return;
+    const gates = { at: pointer.f32(base + places.gate), stride: places.stride.values };
+    activate(work, gate === "silu" ? ACT_SWISH : ACT_SIGMOID, gates, heads, values, rows);
+  };
+  if (norm?.gateFirst !== false) applyGate();
+  if (norm) normGroups(layer, norm, heads, values / norm.groups, rows);
+  if (norm?.gateFirst === false) applyGate();
+}
+
+/** RMS norm of each of `groups` groups of n outputs, in place. */
+function normGroups(
+  { kernels, packed }: RecurrentLayer,
+  { groups, eps, shared }: ScanNorm,
+  heads: Rows,
+  n: number,
+  rows: number,
+): void {
+  const { table } = kernels;
+  const gain = packed.vectors.norm as F32Ptr;
+  if (shared)
+    for (let r = 0; r < rows; r++) {
+      const row = rowAt(heads, r);
+      table.rms_norm_f32(row, row, gain, n, n, eps, 0, groups);
+    }
+  else
+    for (let group = 0; group < groups; group++) {
+      const at = rowAt(heads, 0, group * n);
+      table.rms_norm_f32(at, at, pointer.f32(gain + 4 * group * n), n, heads.stride, eps, 0, rows);
+    }
+}
+
+/** Packs a layer. */
+export function createRecurrentLayer(
+  where: string,
+  kernels: Kernels,
+  recurrent: RecurrentConfig,
+  weights: RecurrentWeights,
+  options: Parameters<typeof packRecurrent>[4],
+): RecurrentLayer {
+  const packed = packRecurrent(where, kernels, recurrent, weights, options);
+  const { dModel } = recurrent;
+  let released = false;
+  return {
+    ...{ kind: "recurrent", kernels, recurrent, packed, mixer: RECURRENT, rotary: undefined, bytes: packed.bytes },
+    // What those see who know no more of a layer than its sizes: it has no heads of attention, and no pages.
+    config: checkConfig(where, { dModel, numHeads: 1, causal: true }),
+    pageShape: { numKvHeads: 0, headDim: 0, valueDim: 0 },
+    get released() {
+      return released;
+    },
+    release() {
+      if (!released && !kernels.released) kernels.memory.free(packed.at);
+      released = true;
+    },
+  };
+}

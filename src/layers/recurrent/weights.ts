@@ -1,0 +1,160 @@
+// The weights of a recurrent layer: their sizes, where they lie, and how they are packed.
+
+import type { StoredTensor } from "../../base/tensor/dtypes.ts";
+import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
+import type { Kernels } from "../../wasm/kernels.ts";
+import { Layout, pointer } from "../../wasm/memory.ts";
+import type { LinearSize, PackedFormat, PackedLinear } from "../linear/formats/format.ts";
+import { type LinearPlace, modeOf, packBlock, placeLinears, storeLinear } from "../linear/products.ts";
+import { convChannels, type RecurrentConfig, scanSizes } from "./config.ts";
+
+/**
+ * The matrices of a layer: "in" gives the rows B, C and x of a gated convolution, or what a scan reads; "step" and "gate" have another
+ * one before them where they are of low rank; "write" gives what values are written times.
+ */
+export const RECURRENT_MATRICES = ["in", "gateDown", "gate", "stepDown", "step", "write", "out"] as const;
+export type RecurrentMatrix = (typeof RECURRENT_MATRICES)[number];
+
+/** The vectors of a layer. Rates are of heads, also where each component of a key has a step; constant decays are rates. */
+export const RECURRENT_VECTORS = ["conv", "convBias", "stepBias", "rate", "skip", "norm"] as const;
+export type RecurrentVector = (typeof RECURRENT_VECTORS)[number];
+
+/** Outputs and inputs of the matrices that a layer has. */
+export function recurrentSizes({
+  dModel,
+  scan,
+}: RecurrentConfig): Readonly<Partial<Record<RecurrentMatrix, LinearSize>>> {
+  if (!scan) return { in: { n: 3 * dModel, k: dModel }, out: { n: dModel, k: dModel } };
+  const { channels, values, decays } = scanSizes(scan);
+  const { gate, gateRank, stepRank, decay, write, numHeads } = scan;
+  return {
+    in: { n: channels, k: dModel },
+    ...(gate && gateRank > 0 && { gateDown: { n: gateRank, k: dModel } }),
+    ...(gate && { gate: { n: values, k: gateRank || dModel } }),
+    ...(decay !== "constant" && stepRank > 0 && { stepDown: { n: stepRank, k: dModel } }),
+    ...(decay !== "constant" && { step: { n: decays, k: stepRank || dModel } }),
+    ...(/sigmoid/.test(write) && { write: { n: numHeads, k: dModel } }),
+    out: { n: dModel, k: values },
+  };
+}
+
+/** The shapes of the vectors that a layer has: of `conv`, the taps of each channel. */
+export function recurrentVectors(
+  config: RecurrentConfig,
+): Readonly<Partial<Record<RecurrentVector, readonly number[]>>> {
+  const { dModel, taps, scan } = config;
+  const sizes = scan && scanSizes(scan);
+  const channels = sizes ? sizes.channels : dModel;
+  return {
+    ...(taps > 0 && { conv: [channels, taps], convBias: [channels] }),
+    ...(scan &&
+      sizes && {
+        ...(scan.decay !== "constant" && { stepBias: [sizes.decays] }),
+        rate: [scan.numHeads],
+        ...(scan.skip && { skip: [scan.numHeads] }),
+        ...(scan.norm && { norm: [scan.norm.shared ? sizes.values / scan.norm.groups : sizes.values] }),
+      }),
+  };
+}
+
+/** What a layer is packed of, of the shapes that `recurrentSizes` and `recurrentVectors` give. Biases may be absent. */
+export interface RecurrentWeights {
+  readonly matrices: Readonly<Partial<Record<RecurrentMatrix, StoredTensor>>>;
+  readonly biases: Readonly<Partial<Record<RecurrentMatrix, Float32Array>>>;
+  readonly vectors: Readonly<Partial<Record<RecurrentVector, Float32Array>>>;
+}
+
+/** Where a layer's weights lie in its block. */
+interface RecurrentPlaces {
+  readonly linears: ReadonlyMap<RecurrentMatrix, LinearPlace>;
+  readonly vectors: ReadonlyMap<RecurrentVector | "unit", number>;
+  readonly bytes: number;
+}
+
+/** The offsets of a layer's weights, which depend on the configuration and the formats only. */
+export function recurrentLayout(
+  config: RecurrentConfig,
+  formatOf: (matrix: RecurrentMatrix) => PackedFormat,
+): RecurrentPlaces {
+  const layout = new Layout();
+  const linears = new Map<RecurrentMatrix, LinearPlace>();
+  for (const [name, size] of Object.entries(recurrentSizes(config)) as [RecurrentMatrix, LinearSize][])
+    linears.set(name, placeLinears(layout, [{ ...size, format: formatOf(name) }])[0] as LinearPlace);
+  const vectors = new Map<RecurrentVector | "unit", number>();
+  for (const [name, { length }] of packedVectors(config, {})) vectors.set(name, layout.floats(length));
+  return { linears, vectors, bytes: layout.bytes };
+}
+
+/** The vectors as kernels read them; zeros where they are not given. */
+function packedVectors(
+  config: RecurrentConfig,
+  given: RecurrentWeights["vectors"],
+): [name: RecurrentVector | "unit", data: Float32Array][] {
+  const { taps, scan } = config;
+  const shapes = recurrentVectors(config);
+  const channels = convChannels(config);
+  const packed: [RecurrentVector | "unit", Float32Array][] = [];
+  for (const [name, shape] of Object.entries(shapes) as [RecurrentVector, readonly number[]][]) {
+    const own = given[name] ?? new Float32Array(shape.reduce((product, size) => product * size, 1));
+    if (name === "conv") {
+      // [channels, taps] as [taps, channels], with channels that are 0 up to a multiple of four.
+      const turned = new Float32Array(taps * channels);
+      for (const [i, value] of own.entries()) turned[(i % taps) * channels + Math.floor(i / taps)] = value;
+      packed.push([name, turned]);
+    } else if (name === "convBias") packed.push([name, padded(own, channels)]);
+    else if (name === "rate" && scan?.decay === "channel")
+      packed.push([
+        name,
+        Float32Array.from({ length: own.length * scan.keyDim }, (_, i) => own[Math.floor(i / scan.keyDim)]!),
+      ]);
+    else packed.push([name, own]);
+  }
+  // The gain that makes a norm of mean squares divide by the length.
+  if (scan?.unitEps !== undefined)
+    packed.push(["unit", new Float32Array(scan.keyDim).fill(1 / Math.sqrt(scan.keyDim))]);
+  return packed;
+}
+
+function padded(data: Float32Array, length: number): Float32Array {
+  const own = new Float32Array(length);
+  own.set(data);
+  return own;
+}
+
+/** A layer's weights in linear memory, in one block. */
+export interface PackedRecurrent {
+  readonly at: number;
+  readonly bytes: number;
+  readonly linears: Readonly<Partial<Record<RecurrentMatrix, PackedLinear>>> &
+    Readonly<Record<"in" | "out", PackedLinear>>;
+  readonly vectors: Readonly<Record<RecurrentVector | "unit", F32Ptr | NullPtr>>;
+  /** `mode` of linear_q8. */
+  readonly mode: number;
+}
+
+/** Packs weights into a new block. */
+export function packRecurrent(
+  where: string,
+  kernels: Kernels,
+  config: RecurrentConfig,
+  { matrices, biases, vectors }: RecurrentWeights,
+  { formatOf, fast }: { readonly formatOf: (matrix: RecurrentMatrix) => PackedFormat; readonly fast: boolean },
+): PackedRecurrent {
+  const places = recurrentLayout(config, formatOf);
+  const formats = Array.from(places.linears.values(), ({ format }) => format);
+  // Before the layer's own allocation, because this may allocate memory temporarily.
+  const mode = modeOf(kernels, formats, fast);
+  return packBlock(where, kernels, places.bytes, [...places.linears.values()], (at, staging) => {
+    const linears = Array.from(places.linears, ([name, place]) => [
+      name,
+      storeLinear(kernels, at, place, matrices[name], "out-in", biases[name], staging),
+    ]);
+    const addresses = Object.fromEntries([...RECURRENT_VECTORS, "unit"].map((name) => [name, NULL as number]));
+    for (const [name, data] of packedVectors(config, vectors)) {
+      const to = at + (places.vectors.get(name) as number);
+      kernels.memory.f32(to, data.length).set(data);
+      addresses[name] = pointer.f32(to);
+    }
+    return { linears: Object.fromEntries(linears), vectors: addresses as PackedRecurrent["vectors"], mode };
+  });
+}

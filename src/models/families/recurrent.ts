@@ -1,0 +1,87 @@
+// What the files of several families with recurrent layers have in common: which tensors hold the matrices and vectors of a layer.
+
+import type { RecurrentConfig } from "../../layers/recurrent/config.ts";
+import {
+  type RecurrentMatrix,
+  type RecurrentVector,
+  recurrentSizes,
+  recurrentVectors,
+} from "../../layers/recurrent/weights.ts";
+
+/** A convolution or a scan, with a state in place of keys and values. */
+export interface RecurrentSpec {
+  readonly kind: "recurrent";
+  readonly config: RecurrentConfig;
+  /** What the names of its tensors begin with below a layer. */
+  readonly at: string;
+  readonly tensors: readonly RecurrentTensor[];
+  /** Vectors that follow from the configuration. */
+  readonly constants?: Readonly<Partial<Record<RecurrentVector, readonly number[]>>>;
+}
+
+/** A tensor of a recurrent layer: which rows of its matrices and vectors it holds, one part after the other. */
+export interface RecurrentTensor {
+  readonly name: string;
+  readonly shape: readonly number[];
+  readonly parts: readonly RecurrentPart[];
+  /** The name of its bias, which files may lack. */
+  readonly bias?: string;
+  readonly optional?: true;
+  /** Rates are stored as their logarithm, or negative. */
+  readonly form?: "log" | "negative";
+}
+
+/** `rows` rows of a tensor, which are those of a matrix or a vector from row `to` on. */
+export interface RecurrentPart {
+  readonly of: RecurrentMatrix | RecurrentVector;
+  readonly rows: number;
+  readonly to: number;
+  /** What the numbers of a vector are multiplied by. Default 1. */
+  readonly scale?: number;
+}
+
+type Name = RecurrentMatrix | RecurrentVector;
+
+/** Names of tensors by what they hold alone, with ".weight" where the files have it. */
+export type OwnNames = Readonly<Partial<Record<Name, string>>>;
+
+/**
+ * Tensors of which each holds one matrix or vector; matrices may have a bias. Taps lie in [channels, 1, taps], in GGUF files without
+ * the 1, and rates are logarithms, in GGUF files negative.
+ */
+export function ownTensors(
+  config: RecurrentConfig,
+  names: OwnNames,
+  convBias?: string,
+  isGguf = false,
+): RecurrentTensor[] {
+  const [sizes, vectors] = [recurrentSizes(config), recurrentVectors(config)];
+  const tensors = (Object.entries(names) as [Name, string][]).map(([of, name]): RecurrentTensor => {
+    const size = sizes[of as RecurrentMatrix];
+    const [n = 0, taps] = size ? [size.n] : (vectors[of as RecurrentVector] ?? []);
+    const row = taps === undefined ? [] : isGguf ? [taps] : [1, taps];
+    const shape = size ? [size.n, size.k] : [n, ...row];
+    return {
+      ...{ name, shape, parts: [{ of, rows: n, to: 0 }] },
+      ...(size && { bias: name.replace(/\.weight$/, ".bias") }),
+      ...(of === "rate" && { form: isGguf ? ("negative" as const) : ("log" as const) }),
+    };
+  });
+  return convBias === undefined ? tensors : [...tensors, convBiasOf(config, convBias)];
+}
+
+/** The bias of the convolution. */
+const convBiasOf = (config: RecurrentConfig, name: string): RecurrentTensor => {
+  const [rows = 0] = recurrentVectors(config).convBias ?? [];
+  return { name, shape: [rows], parts: [{ of: "convBias", rows, to: 0 }] };
+};
+
+/** Parts that follow each other in a tensor, each behind what the same matrix has so far. */
+export function partsInOrder(parts: readonly (readonly [of: Name, rows: number])[]): RecurrentPart[] {
+  const to = new Map<Name, number>();
+  return parts.map(([of, rows]) => {
+    const at = to.get(of) ?? 0;
+    to.set(of, at + rows);
+    return { of, rows, to: at };
+  });
+}

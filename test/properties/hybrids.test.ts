@@ -1,0 +1,148 @@
+// The laws of sessions for models with recurrent layers: one pass, chunks and tokens, together, in threads, forked and cut have the
+// same bits.
+
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Model } from "../../src/models/blocks/model.ts";
+import { forward, forwardAsync } from "../../src/models/decoder/forward.ts";
+import { createSession, nearestLength, type Session } from "../../src/models/decoder/session.ts";
+import { generate } from "../../src/models/generate/generate.ts";
+import { generateMany } from "../../src/models/generate/generate-many.ts";
+import { loadModel } from "../../src/models/load/load-model.ts";
+import { planModel } from "../../src/models/load/plan-model.ts";
+import type { Kernels } from "../../src/wasm/kernels.ts";
+import { kernelsOf, threadedKernels } from "../support/layers.ts";
+import { HYBRIDS, tinyFolder } from "../support/tiny-models.ts";
+
+type Name = keyof typeof HYBRIDS;
+
+let kernels: Kernels;
+const models = new Map<Name, Model>();
+beforeAll(async () => {
+  kernels = await kernelsOf("relaxed");
+  for (const name of Object.keys(HYBRIDS) as Name[])
+    models.set(name, await loadModel(kernels, tinyFolder(HYBRIDS[name])));
+});
+afterAll(() => kernels.release());
+
+const IDS = Array.from({ length: 300 }, (_, i) => (i * 29 + 5) % 67);
+
+/** The logits of all tokens, which are read in calls of these lengths. */
+function logitsOf(session: Session, ids: readonly number[], lengths: readonly number[]): number[] {
+  const all: number[] = [];
+  let from = 0;
+  for (const length of lengths) {
+    all.push(...forward(session, ids.slice(from, from + length), { rows: "all" }).logits);
+    from += length;
+  }
+  expect(from).toBe(ids.length);
+  return all;
+}
+
+describe.each(Object.keys(HYBRIDS) as Name[])("%s", (name) => {
+  const open = () => createSession(models.get(name) as Model, { maxSeqLen: 320 });
+
+  test("one prefill, chunks of any lengths, tokens one by one and slices have the same bits", async () => {
+    const [whole, chunks, single, sliced] = [open(), open(), open(), open()];
+    const all = logitsOf(whole, IDS, [300]);
+    expect(all.every(Number.isFinite)).toBe(true);
+    expect(logitsOf(chunks, IDS, [7, 1, 1, 119, 1, 127, 44])).toEqual(all);
+    const few = IDS.slice(0, 140);
+    expect(
+      logitsOf(
+        single,
+        few,
+        few.map(() => 1),
+      ),
+    ).toEqual(all.slice(0, 140 * 67)); // prettier-ignore
+    expect(Array.from((await forwardAsync(sliced, IDS, { rows: "all", sliceMs: 1e-9 })).logits)).toEqual(all);
+    for (const session of [whole, chunks, single, sliced]) session.release();
+  });
+
+  test("a session is cut to the nearest length, and to what it was before the last call, and goes on with the same bits", () => {
+    using session = open();
+    const all = logitsOf(session, IDS, [290, 10]);
+    const width = all.length / IDS.length;
+    for (const [wanted, length] of [
+      [295, 290],
+      [280, 256],
+      [200, 128],
+      [100, 0],
+    ] as const) {
+      const least = nearestLength(session, wanted, session.length);
+      expect(least).toBe(length);
+      session.truncate(least);
+      expect(logitsOf(session, IDS.slice(least), [300 - least])).toEqual(all.slice(least * width));
+      session.truncate(0);
+      logitsOf(session, IDS, [290, 10]);
+    }
+    expect(() => session.truncate(7)).toThrow("truncate: length expected one of 0, 128, 256, 290, 300, got 7");
+    expect(session.length).toBe(300);
+  });
+
+  test("a fork goes on alone, and a call that is aborted leaves the session as it was", async () => {
+    using session = open();
+    const all = logitsOf(session, IDS, [300]);
+    const width = all.length / IDS.length;
+    session.truncate(0);
+    logitsOf(session, IDS.slice(0, 130), [130]);
+    using fork = session.fork();
+    forward(session, [1, 2, 3]);
+    expect(logitsOf(fork, IDS.slice(130), [3, 167])).toEqual(all.slice(130 * width));
+    using other = open();
+    logitsOf(other, IDS.slice(0, 30), [30]);
+    const stop = new AbortController();
+    const call = forwardAsync(other, IDS.slice(30), {
+      signal: stop.signal,
+      sliceMs: 1e-9,
+      onProgress: () => stop.abort(),
+    });
+    await expect(call).rejects.toMatchObject({ name: "AbortError" });
+    expect(other.length).toBe(30);
+    expect(logitsOf(other, IDS.slice(30), [270])).toEqual(all.slice(30 * width));
+  });
+
+  test("texts that are generated together, with a draft too, are those that are generated alone", async () => {
+    const prompts = [IDS.slice(0, 5), IDS.slice(40, 171), IDS.slice(7, 8)];
+    const alone: number[][] = [];
+    for (const prompt of prompts) {
+      using session = open();
+      const ids: number[] = [];
+      for await (const { id } of generate(session, prompt, { maxTokens: 12, temperature: 0 })) ids.push(id);
+      alone.push(ids);
+    }
+    const sessions = prompts.map(open);
+    const jobs = prompts.map((ids, i) => ({ session: sessions[i] as Session, ids, maxTokens: 12, temperature: 0 }));
+    const together: number[][] = prompts.map(() => []);
+    for await (const { job, token } of generateMany(jobs)) if (token) together[jobs.indexOf(job)]?.push(token.id);
+    expect(together).toEqual(alone);
+    for (const session of sessions) session.release();
+    using session = open();
+    const drafted: number[] = [];
+    const draft = { ngram: 1 };
+    for await (const { id } of generate(session, prompts[1] as number[], { maxTokens: 12, temperature: 0, draft }))
+      drafted.push(id);
+    expect(drafted).toEqual(alone[1]);
+  });
+
+  test("the bytes of a session are planned, and release gives all memory back", () => {
+    using warm = open();
+    forward(warm, IDS.slice(0, 3));
+    const before = kernels.usedBytes;
+    const session = open();
+    const { sessions } = planModel(HYBRIDS[name], { maxSeqLen: 320 });
+    expect(session.bytes).toBe(sessions);
+    session.release();
+    expect(kernels.usedBytes).toBe(before);
+  });
+});
+
+test("threads change no bit", async () => {
+  const threaded = await threadedKernels("relaxed", 2);
+  for (const name of Object.keys(HYBRIDS) as Name[]) {
+    const model = await loadModel(threaded, tinyFolder(HYBRIDS[name]));
+    using session = createSession(model, { maxSeqLen: 320 });
+    using own = createSession(models.get(name) as Model, { maxSeqLen: 320 });
+    expect(logitsOf(session, IDS, [160, 140])).toEqual(logitsOf(own, IDS, [300]));
+  }
+  threaded.release();
+});

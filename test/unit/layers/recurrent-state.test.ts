@@ -1,0 +1,105 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { PAGE } from "../../../assembly/layout.ts";
+import { RecurrentState, recurrentStateBytes } from "../../../src/layers/recurrent/state.ts";
+import type { Kernels } from "../../../src/wasm/kernels.ts";
+import { createRandom } from "../../support/harness.ts";
+import { kernelsOf } from "../../support/layers.ts";
+
+const SIZES = { inputs: 3, scan: 5 };
+
+let kernels: Kernels;
+beforeAll(async () => {
+  kernels = await kernelsOf("simd");
+});
+afterAll(() => kernels.release());
+
+/** Brings both parts from `from` tokens to `to`, as a layer does: each part is a sum over the tokens, cut at pages. */
+function read(state: RecurrentState, from: number, to: number): void {
+  for (const part of ["inputs", "scan"] as const)
+    for (let at = from; at < to; ) {
+      const end = Math.min(to, PAGE * (1 + Math.floor(at / PAGE)));
+      const places = state.transition(part, at);
+      const before = kernels.memory.f32(places.from, SIZES[part]);
+      kernels.memory.f32(places.to, SIZES[part]).set(before.map((value) => value + (end - at)));
+      state.keep(part, end);
+      at = end;
+    }
+}
+
+/** What the state holds: the number of its tokens, in every float of both parts. */
+function expectHeld(state: RecurrentState, length: number): void {
+  for (const part of ["inputs", "scan"] as const) {
+    const held = kernels.memory.f32(state.transition(part, length).from, SIZES[part]);
+    expect([...held]).toEqual(new Array(SIZES[part]).fill(length));
+  }
+}
+
+describe("the state of a recurrent layer", () => {
+  test("goes back to checkpoints that are about as far away again as what is cut off, and to before the last call", () => {
+    const state = new RecurrentState("test", kernels, SIZES, 20 * PAGE);
+    read(state, 0, 11 * PAGE + 5);
+    state.commit(11 * PAGE + 5);
+    const lengths = [11, 10, 8].map((pages) => pages * PAGE);
+    for (const length of lengths) expect(state.nearest(length + 3, 11 * PAGE + 5)).toBe(length);
+    expect(state.nearest(9 * PAGE, 11 * PAGE + 5)).toBe(8 * PAGE);
+    expect(state.nearest(7 * PAGE, 11 * PAGE + 5)).toBe(4 * PAGE);
+    read(state, 11 * PAGE + 5, 11 * PAGE + 9);
+    state.commit(4);
+    expect(state.nearest(11 * PAGE + 8, 11 * PAGE + 9)).toBe(11 * PAGE + 5);
+    state.truncate(11 * PAGE + 5);
+    expectHeld(state, 11 * PAGE + 5);
+    expect(() => state.expectTruncatable(11 * PAGE + 1)).toThrow(
+      `truncate: length expected one of 0, ${4 * PAGE}, ${8 * PAGE}, ${10 * PAGE}, ${11 * PAGE}, ${11 * PAGE + 5}, got ${11 * PAGE + 1}`,
+    );
+    state.release();
+  });
+
+  test("random calls, aborted ones, cuts and forks hold what plain numbers do, and all memory comes back", () => {
+    const random = createRandom(20261128);
+    const used = kernels.usedBytes;
+    const most = 40 * PAGE;
+    let all = [{ state: new RecurrentState("test", kernels, SIZES, most), length: 0 }];
+    expect(all[0]!.state.bytes).toBe(recurrentStateBytes(SIZES, most));
+    for (let step = 0; step < 3000; step++) {
+      const one = all[random.int(0, all.length - 1)]!;
+      const { state, length } = one;
+      const count = Math.min(most - length, random.int(0, 3) === 0 ? random.int(1, 4 * PAGE) : random.int(1, 9));
+      switch (random.int(0, 5)) {
+        case 0: {
+          const wanted = random.int(0, length);
+          one.length = state.nearest(wanted, length);
+          expect(one.length).toBeLessThanOrEqual(wanted);
+          state.expectTruncatable(one.length);
+          state.truncate(one.length);
+          break;
+        }
+        case 1:
+          if (all.length < 4) all.push({ state: state.fork("test"), length });
+          break;
+        case 2:
+          state.begin();
+          read(state, length, length + count);
+          state.begin();
+          break;
+        case 3:
+          if (all.length > 1) {
+            all = all.filter((each) => each !== one);
+            state.release();
+          }
+          break;
+        default: {
+          state.begin();
+          // What a length can be cut to once more is held is known before.
+          const promised = state.nearest(length, length + count);
+          read(state, length, length + count);
+          state.commit(count);
+          one.length += count;
+          if (promised > 0) state.expectTruncatable(promised);
+        }
+      }
+      if (all.includes(one)) expectHeld(one.state, one.length);
+    }
+    for (const { state } of all) state.release();
+    expect(kernels.usedBytes).toBe(used);
+  });
+});
