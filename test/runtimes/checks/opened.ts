@@ -12,7 +12,8 @@ const numbers: Tokenizer = {
 /** A model in one call, where the entry has it: its tokens are those of the parts, several answers at once, aborted, in a worker. */
 export async function checkOpened({ headwise, models, exact, check }: Context): Promise<void> {
   const { openModel } = headwise;
-  if (openModel === undefined) return;
+  // Service workers have no import().
+  if (openModel === undefined || "ServiceWorkerGlobalScope" in globalThis) return;
   const find = tinyFolder(TINY.llama);
   const file = (name: string) => new File([find(name) as Uint8Array<ArrayBuffer>], name);
   const files = ["config.json", "model.safetensors"].map(file);

@@ -266,6 +266,12 @@ describe("a model on a hub", () => {
     expect(`${without}${wrong}${odd}`).not.toMatch(/hf_(secret|other|line)/);
   });
 
+  test("that does not fit in memory is refused with the quantisations that would", async () => {
+    await using hub = await startHub({ models });
+    const open = openModel("owner/stories", { hub: hub.url, store: false, memory: 2_000_000 });
+    await expect(open).rejects.toThrow(/what would fit: (?:.*, or )?the quantisation Q4_0$/);
+  });
+
   test("is refused with what there is", async () => {
     await using hub = await startHub({ models });
     const open = (name: string) => openModel(name, { hub: hub.url, store: false });
