@@ -189,6 +189,16 @@ describe("what a config.json states is computed", () => {
     ["afmoe", { score_func: "softmax" }, 'score_func expected "sigmoid", since others are unsupported, got "softmax"'],
     ["hunyuan_v1_moe", { moe_topk: [2, 9] }, "moe_topk expected an integer from 1 to 4 a layer, got Array"],
     [
+      "gemma4_unified_text",
+      { num_kv_shared_layers: 1 },
+      "num_kv_shared_layers expected 0, since others are unsupported, got 1",
+    ],
+    [
+      "gemma4_unified_text",
+      { hidden_size_per_layer_input: 8 },
+      "hidden_size_per_layer_input expected 0, since others are unsupported, got 8",
+    ],
+    [
       "bitnet",
       { quantization_config: {} },
       "quantization_config expected a field that this package knows, or none, got Object",

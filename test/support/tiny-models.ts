@@ -100,6 +100,15 @@ export const TINY_FEATURES = {
   },
   apertus: { model_type: "apertus", ...SMALL, ...GROUPED, rope_scaling: null },
   bitnet: { model_type: "bitnet", ...SMALL, ...GROUPED },
+  gemma4_unified_text: {
+    ...{ model_type: "gemma4_unified_text", ...SMALL, ...GROUPED, sliding_window: 9, global_head_dim: 16 },
+    ...{ layer_types: ["sliding_attention", "full_attention"], attention_k_eq_v: true, num_global_key_value_heads: 1 },
+    rope_parameters: {
+      full_attention: { rope_type: "proportional", partial_rotary_factor: 0.5, rope_theta: 100_000 },
+      sliding_attention: { rope_type: "default", rope_theta: 10_000 },
+    },
+    final_logit_softcapping: 6,
+  },
   gpt_bigcode: { model_type: "gpt_bigcode", n_embd: 36, n_head: 3, n_layer: 2, n_positions: 320, vocab_size: 67 },
   hunyuan_v1_moe: {
     ...{ model_type: "hunyuan_v1_moe", ...SMALL, ...GROUPED, num_experts: 4, moe_topk: [2, 1] },

@@ -49,15 +49,33 @@ export interface HeadRules {
   readonly normsLast?: true | undefined;
   /** RoPE rotates the other way. */
   readonly backwards?: true | undefined;
+  /** Normalises rows of values. */
+  readonly normValues?: ((v: F32Ptr, stride: number, rows: number) => void) | undefined;
+}
+
+/** What normalises values, head by head, with gains of ones in `valueDim` floats at `at`. */
+export function normValuesOf(
+  { memory, table }: Kernels,
+  { valueDim, numKvHeads }: CheckedConfig,
+  eps: number,
+  at: number,
+): HeadRules["normValues"] {
+  memory.f32(at, valueDim).fill(1);
+  return (v, stride, rows) => {
+    for (let r = 0; r < rows; r++) {
+      const row = pointer.f32(v + 4 * r * stride);
+      table.rms_norm_f32(row, row, pointer.f32(at), valueDim, valueDim, eps, 0, numKvHeads);
+    }
+  };
 }
 
 /** The rules of a layer's heads, whose projections are limited to `limit`, if they are. */
 export function headRules(
   { table }: Kernels,
-  { limit, normsLast, backwards }: Omit<HeadRules, "limit"> & { readonly limit?: number | undefined },
+  { limit, normsLast, backwards, normValues }: Omit<HeadRules, "limit"> & { readonly limit?: number | undefined },
 ): HeadRules {
   return {
-    ...{ normsLast, backwards },
+    ...{ normsLast, backwards, normValues },
     limit: limit === undefined ? undefined : (x, n, stride, rows) => table.limit_f32(x, n, stride, limit, 0, rows),
   };
 }
@@ -345,6 +363,7 @@ function storeKeys(work: LayerWork, runs: Runs): void {
   const { qkv } = places.stride;
   normAndRotate(work, "k", rowsIn(runs));
   attention.rules?.limit?.(pointer.f32(base + places.v), config.numKvHeads * valueDim, qkv, rowsIn(runs));
+  attention.rules?.normValues?.(pointer.f32(base + places.v), qkv, rowsIn(runs));
   const strides = { kStride: qkv, kHeadStride: headDim, vStride: qkv, vHeadStride: valueDim };
   const shape = storeRows(kernels, base + places.keyRows, config, strides);
   for (const run of runs) {

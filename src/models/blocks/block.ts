@@ -232,6 +232,8 @@ export function* runBlock<Call>(
     tap?.("mlpOut", branch);
     add(read, "mlpAfter", scale * mlpScale);
   }
+  const { outScale } = block;
+  if (outScale !== 1) work.kernels.table.cap_logits_f32(residual.at, width, residual.stride, outScale, 0, 0, count);
   tap?.("residPost", residual);
 }
 

@@ -262,6 +262,8 @@ export interface PackedBlock {
   readonly norms: Readonly<Partial<Record<NormRole, PackedNorm>>>;
   /** How queries grow with their positions. */
   readonly temperature: Temperature | undefined;
+  /** What the layer's output is multiplied by. */
+  readonly outScale: number;
   /** The projection whose sigmoid the outputs of heads are multiplied by. */
   readonly attentionGate: PackedLinear | undefined;
   readonly mlp: PackedMlp | undefined;

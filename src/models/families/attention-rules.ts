@@ -61,6 +61,8 @@ export interface RopeRules {
    * Default: it is refused.
    */
   readonly dynamic?: true;
+  /** A "proportional" kind rotates the first pairs of a whole head. */
+  readonly proportional?: true;
   /** LongRoPE states its factors on cos and sin. */
   readonly mscales?: true;
   /** The scaling if the file does not state one. */
@@ -118,6 +120,8 @@ export interface AttentionRules extends Named {
   /** An encoder although it is causal. */
   readonly isEncoder?: true;
   readonly rope?: RopeRules | false;
+  /** What differs of the sizes of a layer. */
+  readonly shapeOf?: (file: Fields, layer: number, windowed: boolean) => Partial<Shape>;
   /** Whether a layer rotates: `windowed` if it has the window, `windows` if the model has any. Default: every layer does. */
   readonly rotates?: (layer: number, windowed: boolean, windows: boolean, facts: Facts) => boolean;
   readonly window?: WindowRules;

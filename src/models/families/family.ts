@@ -67,6 +67,8 @@ export interface Names {
   readonly cross?: string;
   /** The matrices of attention that a layer must have. */
   readonly projections: readonly string[];
+  /** The number that multiplies a layer's output, if there is one. */
+  readonly layerScale?: string;
   /** The projection that gates the outputs of heads. */
   readonly attentionGate?: string;
   /** The scalars of xIELU below the prefix of the MLP. */
@@ -173,7 +175,7 @@ export interface Family extends TensorForm {
   /** How queries grow with their positions, if they do. */
   readonly temperature?: (file: Fields) => Temperature | undefined;
   /** What is computed of heads besides their attention, if anything. */
-  readonly heads?: (facts: Facts) => HeadsMore | undefined;
+  readonly heads?: (facts: Facts, layer: number) => HeadsMore | undefined;
   /** The field of the activation, and the word that stands for an absent one. Default "hidden_act", "silu". */
   readonly activation?: { readonly fields?: readonly string[]; readonly word?: string };
   /** That of experts, where it is none of those that have a word. */

@@ -16,7 +16,8 @@ export const UNSUPPORTED_MODELS: Unsupported = {
   "state-space layers instead of attention": "mamba mamba2 falcon_mamba rwkv xlstm",
   "state-space or recurrent layers between those of attention":
     "jamba bamba zamba zamba2 falcon_h1 nemotron_h granitemoehybrid recurrent_gemma plamo2",
-  "a norm of values, and keys that layers share": "gemma3n gemma3n_text gemma4 gemma4_text",
+  "a norm of values, and keys that layers share":
+    "gemma3n gemma3n_text gemma4 gemma4_text gemma4_unified gemma4_unified_text",
   "attention in chunks, with a temperature that depends on the position": "llama4 llama4_text",
   "differential attention": "diffllama",
   "norms of queries and keys after RoPE": "hunyuan_v1_dense hunyuan_v1_moe nanochat",

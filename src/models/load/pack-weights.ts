@@ -443,6 +443,9 @@ export async function packLayer(packing: Packing, places: BlockPlaces, layer: nu
   return {
     ...{ packed, attention, cross, parallel, addsToNormed, scale, mlpScale, norms: Object.fromEntries(packedNorms) },
     temperature,
+    outScale: block.scaled
+      ? (packing.kernels.memory.f32(packed.vectors.get("layerScale")?.at ?? 0, 1)[0] as number)
+      : 1,
     attentionGate: packed.linears.get("attentionGate"),
     mlp: mlp?.kind === "mlp" ? withScalars(packing, packed, packedMlp(packed, mlp)) : undefined,
     moe: mlp?.kind === "moe" ? packedMoe(packed, mlp) : undefined,

@@ -8,6 +8,7 @@ import {
   type HeadGains,
   headNormBytes,
   headRules,
+  normValuesOf,
   packHeadNorm,
   placeLayerRows,
 } from "../../layers/attention/heads.ts";
@@ -41,7 +42,11 @@ export const HEADS: MixerKind<HeadsSpec> = {
     const config = checkConfig(WHERE, mixer.config);
     const sizes = projectionSizes(config);
     const linear = { ...of, part: "attention", bias: true } as const;
-    for (const role of PROJECTIONS) yield weightOf(role, "matrix", [sizes[role].n, sizes[role].k], linear);
+    for (const role of PROJECTIONS) {
+      const shape = [sizes[role].n, sizes[role].k] as const;
+      const isKey = role === "v" && mixer.more?.valuesAreKeys;
+      yield weightOf(role, "matrix", shape, isKey ? { ...linear, optional: true } : linear);
+    }
     const { qNorm, kNorm, sinks } = vectorSizes(config);
     if (config.qkNorm) {
       const bare = mixer.more?.bare && BARE;
@@ -55,10 +60,14 @@ export const HEADS: MixerKind<HeadsSpec> = {
     yield weightOf("kHeadNorm", "vector", [headNorm.each ? sizes.k.n : config.headDim], { ...of, bias: true });
   },
 
-  plan(where, { config: given, headNorm }, formatOf) {
+  formatOf: (role, requested, { nameOf, formatOf }) =>
+    formatOf(role === "v" && nameOf("v") === undefined ? "k" : role, requested),
+
+  plan(where, { config: given, headNorm, more }, formatOf) {
     const config = checkHeads(where, given);
     const formats = eachOf(PROJECTIONS, formatOf);
-    const norms = headNorm ? headNormBytes(config, headNorm.each) : 0;
+    const values = more?.valueNorm ? aligned(4 * config.valueDim) : 0;
+    const norms = values + (headNorm ? headNormBytes(config, headNorm.each) : 0);
     return {
       bytes: aligned(layerLayout(config, formats).bytes) + norms,
       rope: config.rope,
@@ -97,7 +106,9 @@ export const HEADS_LOADER: MixerLoader<HeadsSpec> = {
       headNorm && gains
         ? packHeadNorm(kernels, checked, headNorm, gains, ownBlock(headNormBytes(checked, headNorm.each)))
         : undefined;
-    return packBlockHeads(where, kernels, checked, given, norm, more && headRules(kernels, more));
+    const normValues =
+      more?.valueNorm && normValuesOf(kernels, checked, more.valueNorm.eps, ownBlock(aligned(4 * checked.valueDim)));
+    return packBlockHeads(where, kernels, checked, given, norm, more && headRules(kernels, { ...more, normValues }));
   },
 };
 

@@ -44,7 +44,7 @@ const HF_HEADS: HfMixer<HeadsSpec> = {
   read(file, rules: AttentionRules, layer, { family, norm, maxSeqLen }) {
     const { headNorm: own, part } = family;
     // First, since they read fields that layers alone would refuse.
-    const more = family.heads?.(file);
+    const more = family.heads?.(file, layer);
     const headNorm =
       own && file.flag(own.flag, own.otherwise ?? false) ? { eps: norm.eps, each: own.each !== undefined } : undefined;
     const limits = more?.limit !== undefined;
@@ -55,11 +55,13 @@ const HF_HEADS: HfMixer<HeadsSpec> = {
   tensors(mixer, names, { layout, headNorm, attentionNames, gatedQueries }) {
     const weights = [...HEADS.weights(mixer, {})].filter(({ constant }) => constant === undefined);
     const { projections, sinks } = names;
-    const linears = projections.map((name, i): MixerTensor => {
+    const own = mixer.more?.valuesAreKeys ? projections.filter((name) => name !== "v_proj") : projections;
+    const linears = own.map((name): MixerTensor => {
+      const i = projections.indexOf(name);
       const roles = ROLES_OF[projections.length === 2 ? "fused" : "separate"][i] as readonly MixerRole[];
       const parts = weights.filter(({ role }) => roles.includes(role));
-      const own = parts.reduce((sum, { shape: [n] }) => sum + n, 0);
-      const outputs = gatedQueries && i === 0 ? 2 * own : own;
+      const sum = parts.reduce((rows, { shape: [n] }) => rows + n, 0);
+      const outputs = gatedQueries && i === 0 ? 2 * sum : sum;
       const inputs = parts[0]?.shape[1] as number;
       const shape = layout === "in-out" ? [inputs, outputs] : [outputs, inputs];
       return { name: `${name}.weight`, shape, roles, bias: [`${name}.bias`, [outputs]] };
@@ -148,9 +150,14 @@ export const HF_MIXERS: Readonly<Record<keyof MixerSpecs, HfMixer>> = {
 
 /** What reads the weights of a kind of safetensors files. */
 const readersOf = ({ attentionNames, fusedBlocks: blocks, gatedQueries }: TensorForm): MixerReaders => ({
-  heads(all, prefix, { config: { numHeads, numKvHeads, headDim, fused } }) {
+  heads(all, prefix, { config: { numHeads, numKvHeads, headDim, fused }, more }) {
     const given = gatedQueries ? withoutGates(all, `${prefix}q_proj`, numHeads) : all;
-    const file = { metadata: new Map(), tensors: renamed(given, prefix, attentionNames) };
+    const tensors = new Map(renamed(given, prefix, attentionNames));
+    for (const end of more?.valuesAreKeys ? ["weight", "bias"] : []) {
+      const keys = tensors.get(`${prefix}k_proj.${end}`);
+      if (keys) tensors.set(`${prefix}v_proj.${end}`, keys);
+    }
+    const file = { metadata: new Map(), tensors };
     if (blocks === undefined) return readAttentionWeights(file, prefix, { numHeads, numKvHeads, headDim, fused });
     // Queries, values and keys of each block are read as queries, keys and values of a head.
     const as = { numHeads: blocks, numKvHeads: blocks, fused: "grouped" } as const;

@@ -20,7 +20,7 @@ export const BARE = { optional: true, constant: 1 } as const;
 export type WeightRole =
   | ("embed" | "headBias" | "embedNorm" | "positions" | "types" | "firstConv" | "secondConv" | "projectIn")
   | ("projectOut" | "relativeBias" | "finalNorm" | "head" | "dense" | "denseNorm")
-  | ("attentionGate" | keyof typeof XIELU)
+  | ("attentionGate" | "layerScale" | keyof typeof XIELU)
   | (MixerRole | NormRole | "router" | "correction" | "gate" | "up" | "down" | "sharedGate");
 
 /** A weight of a model. A matrix or a norm stands for its bias, too. */

@@ -329,7 +329,7 @@ const READERS: Readonly<
 > = {
   heads(where, file, layer, factors, { attention, heads }, keys) {
     const { config, ...shapes } = readHeads(where, file, layer, undefined, factors, attention as AttentionRules);
-    const more = heads?.(keys);
+    const more = heads?.(keys, layer);
     return [{ kind: "heads", config, ...(more && { more }) }, shapes];
   },
   latent(where, file, layer) {

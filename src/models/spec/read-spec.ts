@@ -183,6 +183,7 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
       addsToNormed,
       scale,
       ...(mlpScale && { mlpScale }),
+      ...(names.layerScale && { scaled: true as const }),
     };
   });
   expectExperts(file, blocks);

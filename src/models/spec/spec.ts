@@ -103,6 +103,10 @@ export interface HeadsMore {
   readonly bare?: true;
   /** RoPE rotates the other way: by the negatives of its angles. */
   readonly backwards?: true;
+  /** Values have an RMS norm of each head, without gains. */
+  readonly valueNorm?: { readonly eps: number };
+  /** Values are the projected keys, before their norm. */
+  readonly valuesAreKeys?: true;
   /** The outputs of heads are multiplied by the sigmoid of one more projection of what attention reads. */
   readonly gated?: true;
 }
@@ -161,6 +165,8 @@ export interface BlockSpec {
   /** What the outputs of branches are multiplied by, and those of the MLP besides. */
   readonly scale: number;
   readonly mlpScale?: number;
+  /** The layer's output is multiplied by a stored number. */
+  readonly scaled?: true;
 }
 
 /** How tokens become rows. */

@@ -145,6 +145,7 @@ function layerPlace({ spec, names, family }: Decoder, at: string, weight: Weight
     const bias = place.bias && { ...place.bias, shape: [2 * n] };
     return { ...place, shape: [2 * n, k as number], bias, form: "gates", heads };
   }
+  if (role === "layerScale") return { name: `${at}${names.layerScale}`, shape: [1] };
   if (role === "attentionGate") return named(`${at}${names.attention}${names.attentionGate}`, weight, layout);
   if (norm) {
     const place = named(`${at}${names.norms[role as NormRole]}`, weight);

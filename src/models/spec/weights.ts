@@ -76,6 +76,7 @@ export function* layerWeights({ dModel, blocks }: ModelSpec, layer: number): Gen
   }
   const heads = widthOfHeads(block);
   if (isGated(block)) yield matrix("attentionGate", heads, dModel, { layer, part: "attention", bias: true });
+  if (block.scaled) yield vector("layerScale", 1, { layer });
   const { mlp } = block;
   const widths: Partial<Record<string, number>> = { attentionSub: heads, mlpSub: mlp?.kind === "mlp" ? mlp.dim : 0 };
   for (const [role, norm] of Object.entries(block.norms))

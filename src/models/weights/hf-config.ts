@@ -63,8 +63,9 @@ function readConfig(
   for (const [name, values] of Object.entries(rules.only ?? {})) file.only(name, ...values);
   if (rules.layerNormFlag !== undefined && !layerNorms) file.only(rules.layerNormFlag, false);
   if (rules.limitField !== undefined && !limits) file.only(rules.limitField);
-  const shape = readShape(file, layer, namesOf(rules, part), rules.defaults);
+  const common = readShape(file, layer, namesOf(rules, part), rules.defaults);
   const width = readWindow(file, layer, rules.window);
+  const shape = { ...common, ...rules.shapeOf?.(file, layer, width !== undefined) };
   // Of cross-attention, sizes and scale are those of the decoder; it has neither causality nor RoPE nor window.
   const cross = part === "cross";
   const rotates =
@@ -90,10 +91,12 @@ function readConfig(
 }
 
 /** Whether self-attention is causal. */
-function isCausal(file: Fields, part: HfPart, { causal, sides }: AttentionRules): boolean {
+function isCausal(file: Fields, part: HfPart, { causal, sides, only = {} }: AttentionRules): boolean {
   if (sides !== undefined) return part === "decoder";
   if (causal === "is_decoder") return file.flag("is_decoder", false);
-  if (causal === undefined && file.flag("use_bidirectional_attention", false))
+  // Rules that list its values have been checked.
+  const isStated = Object.hasOwn(only, "use_bidirectional_attention");
+  if (causal === undefined && !isStated && file.flag("use_bidirectional_attention", false))
     throw refusal("use_bidirectional_attention", "false", true);
   return causal === undefined;
 }

@@ -33,6 +33,8 @@ export function readRope(
   const theta = readTheta(file, rules);
   const localTheta =
     local === undefined ? undefined : (file.number(local.field) ?? (file.has(local.field) ? theta : local.theta));
+  if (rules.proportional && own?.raw("rope_type") === "proportional")
+    return proportionalRope(file, own, headDim, theta);
   const stated = readDim(file, own, headDim, rules);
   // An odd number of components is rounded up for its last pair; the exponents of theta stay fractions of the odd number.
   const dim = rules.oddDim ? stated + (stated % 2) : stated;
@@ -48,6 +50,18 @@ export function readRope(
     ...rotation,
     ...(scaling && !bare && readScaling(file, rules, scaling, maxSeqLen)),
   };
+}
+
+/** Divides the frequencies of pairs that stand still by so much that no position turns them. */
+const STILL = 2 ** 100;
+
+function proportionalRope(file: Fields, own: Fields, headDim: number, theta: number): RopeConfig {
+  const share = own.raw("partial_rotary_factor") === 0 ? 0 : (own.number("partial_rotary_factor") ?? 1);
+  const factor = own.number("factor") ?? 1;
+  if (share > 1) throw file.refusal("partial_rotary_factor", "a share of a head", share);
+  const pairs = Math.floor((share * headDim) / 2);
+  const factors = Float32Array.from({ length: headDim / 2 }, (_, i) => (i < pairs ? factor : STILL));
+  return { theta: own.number("rope_theta") ?? theta, pairing: "half", scaling: { kind: "factors", factors } };
 }
 
 function readTheta(file: Fields, { theta = 10_000, thetaField }: RopeRules): number {
