@@ -36,8 +36,8 @@ export const UNSEEN: readonly Unseen[] = [
   },
   {
     file: "models/blocks/model.ts",
-    from: "const relativeFloats = (spec: ModelSpec): number => (spec.relativeBias ? headsOf(spec) * strideOf(spec) : 0);",
-    to: "const relativeFloats = (spec: ModelSpec): number => (spec.relativeBias ? headsOf(spec) * strideOf(spec) : 1);",
+    from: "const relativeFloats = (spec: ModelSpec): number => (spec.relativeBias ? biasHeads(spec) * strideOf(spec) : 0);",
+    to: "const relativeFloats = (spec: ModelSpec): number => (spec.relativeBias ? biasHeads(spec) * strideOf(spec) : 1);",
     reason: "a float more for models that have no such bias, in the rounding of the next place",
   },
   {
