@@ -57,6 +57,10 @@ export const HYBRIDS = {
     ...{ model_type: "lfm2", ...SMALL, ...GROUPED, block_auto_adjust_ff_dim: false, num_hidden_layers: 3 },
     ...{ layer_types: ["conv", "full_attention", "conv"], conv_bias: true, hidden_size: 42, conv_L_cache: 4 },
   },
+  lfm3: {
+    ...{ model_type: "lfm3", ...SMALL, ...GROUPED, num_hidden_layers: 3, sliding_window: 150 },
+    ...{ layer_types: ["conv", "full_attention", "sliding_attention"], conv_L_cache: 5 },
+  },
   mamba2: {
     ...{ model_type: "mamba2", hidden_size: 30, num_heads: 6, head_dim: 10, state_size: 9, n_groups: 3, expand: 2 },
     ...{ num_hidden_layers: 2, vocab_size: 67, use_bias: true, time_step_limit: [0.3, 0.9] },
@@ -73,6 +77,11 @@ export const HYBRIDS = {
     ...{ model_type: "qwen3_5_text", ...SMALL, ...GROUPED, num_hidden_layers: 3, linear_conv_kernel_dim: 3 },
     ...{ layer_types: ["linear_attention", "full_attention", "linear_attention"], linear_key_head_dim: 9 },
     ...{ linear_value_head_dim: 21, linear_num_key_heads: 2, linear_num_value_heads: 6, head_dim: 16 },
+  },
+  olmo_hybrid: {
+    ...{ model_type: "olmo_hybrid", ...SMALL, ...GROUPED, num_hidden_layers: 2, linear_conv_kernel_dim: 2 },
+    ...{ layer_types: ["linear_attention", "full_attention"], linear_key_head_dim: 8 },
+    ...{ linear_value_head_dim: 12, linear_num_key_heads: 3, linear_num_value_heads: 3 },
   },
   qwen3_next: {
     ...{ model_type: "qwen3_next", ...SMALL, ...GROUPED, ...EXPERTS, num_hidden_layers: 2, linear_key_head_dim: 8 },

@@ -23,6 +23,7 @@ import {
   activateRows,
   addRows,
   bendRows,
+  gateHeads,
   gateRows,
   type LayerSite,
   normRows,
@@ -160,7 +161,7 @@ export function blockRows(
 /** What a layer computes of the outputs of its heads: a gate by the rows that attention read, and a norm. */
 function finishHeads(
   work: RowWork,
-  { attention: { config }, attentionGate, norms }: PackedBlock,
+  { attention: { config }, attentionGate, gatesHeads, norms }: PackedBlock,
   place: number,
   read: Rows,
   count: number,
@@ -170,7 +171,8 @@ function finishHeads(
     if (attentionGate) {
       const gates = { at: pointer.f32(work.base + place), stride: PANEL * attentionGate.panels };
       yield* projectRows(work, [attentionGate], gates, read, count);
-      gateRows(work, heads, gates, width, count);
+      if (gatesHeads) gateHeads(work, heads, gates, config, count);
+      else gateRows(work, heads, gates, width, count);
     }
     if (norms.attentionSub) normRows(work, norms.attentionSub, heads, heads, width, count);
   };

@@ -266,6 +266,8 @@ export interface PackedBlock {
   readonly outScale: number;
   /** The projection whose sigmoid the outputs of heads are multiplied by. */
   readonly attentionGate: PackedLinear | undefined;
+  /** Whether the gates are of heads, not of each of their outputs. */
+  readonly gatesHeads: boolean;
   readonly mlp: PackedMlp | undefined;
   readonly moe: PackedMoe | undefined;
   readonly parallel: boolean;

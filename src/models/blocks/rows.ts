@@ -112,6 +112,26 @@ export function gateRows(
   kernels.table.activate_f32(to.at, gates.at, to.at, at, 0, rows);
 }
 
+/** Multiplies each head's outputs by the sigmoid of its gate, which are floats of a row of `gates`. */
+export function gateHeads(
+  { kernels, base, shape }: Pick<RowWork, "kernels" | "base" | "shape">,
+  heads: Rows,
+  gates: Rows,
+  { numHeads, valueDim }: { readonly numHeads: number; readonly valueDim: number },
+  rows: number,
+): void {
+  const { memory, table } = kernels;
+  const at = modelPointer.activationShape(base + shape);
+  const strides = { outStride: gates.stride, gateStride: gates.stride, upStride: gates.stride };
+  ActivationShape.store(memory.view(), at, { kind: ACT_SIGMOID, n: numHeads, ...strides, alpha: 1, limit: 0 });
+  table.activate_f32(gates.at, gates.at, NULL, at, 0, rows);
+  for (let r = 0; r < rows; r++)
+    for (const [head, gate] of memory.f32(gates.at + 4 * r * gates.stride, numHeads).entries()) {
+      const to = pointer.f32(heads.at + 4 * (r * heads.stride + head * valueDim));
+      table.cap_logits_f32(to, valueDim, valueDim, gate, 0, 0, 1);
+    }
+}
+
 /** What multiplies queries of `width` floats by factors that grow with their positions. */
 export function warmQueries(
   { kernels: { table } }: Pick<RowWork, "kernels">,

@@ -204,7 +204,7 @@ export interface Family extends TensorForm {
   /** Layers that have weights of their own, where others repeat them: `order` of ModelSpec. */
   readonly order?: (file: Fields) => readonly number[];
   /** Norms that a layer lacks. */
-  readonly lacks?: (layer: number) => readonly NormRole[];
+  readonly lacks?: (layer: number, file: Fields) => readonly NormRole[];
   readonly head?: (facts: Facts) => Partial<HeadSpec>;
   /** Whether there is a norm after the last layer. Default true. */
   readonly finalNorm?: (facts: Facts) => boolean;

@@ -42,6 +42,7 @@ import * as nemotron from "./nemotron.ts";
 import * as nemotronH from "./nemotron-h.ts";
 import * as nomicBert from "./nomic-bert.ts";
 import * as olmo from "./olmo.ts";
+import * as olmoHybrid from "./olmo-hybrid.ts";
 import * as opt from "./opt.ts";
 import * as otherLayers from "./other-layers.ts";
 import * as persimmon from "./persimmon.ts";
@@ -138,6 +139,7 @@ const decoderLists = (): (readonly Family[])[] => [
   nanochat.decoders(),
   nemotron.decoders(),
   olmo.decoders(),
+  olmoHybrid.decoders(),
   opt.decoders(),
   persimmon.decoders(),
   phi.decoders(),

@@ -1,4 +1,5 @@
 // LFM2: gated short convolutions between layers of attention with norms of heads; with experts, chosen by sigmoids with a correction.
+// LFM3: windows, a gate of each head, and norms on both sides of branches.
 
 import type { AttentionRules, HfAttentionConfig, RecurrentRules, Shape } from "./attention-rules.ts";
 import { countExperts, expertsOf, type ReadExperts, SOFTMAX } from "./experts.ts";
@@ -30,6 +31,14 @@ const attentionMoe: AttentionRules = {
   more: expectAttention,
 };
 
+const attention3: AttentionRules = {
+  types: "lfm3",
+  qkNorm: { kind: "per-head", eps: 1e-5, epsField: "norm_eps" },
+  rope: { theta: 1_000_000, proportional: true },
+  window: { tokens: 256 },
+  beside: ["use_attention_gate"],
+};
+
 export const layers: readonly AttentionRules[] = [attention, attentionMoe];
 
 const convolution: RecurrentRules = {
@@ -55,7 +64,7 @@ function mixer(facts: Facts, layer: number): RecurrentRules | undefined {
   const kinds = facts.list("layer_types");
   const attends = facts.list("full_attn_idxs");
   const kind = kinds ? kinds[layer] : attends && !attends.includes(layer) ? "conv" : "full_attention";
-  if (kind === "full_attention") return undefined;
+  if (kind === "full_attention" || kind === "sliding_attention") return undefined;
   if (kind === "conv") return convolution;
   throw facts.refusal("layer_types", '"conv" or "full_attention" for each layer', kinds);
 }
@@ -115,5 +124,21 @@ export const decoders = (): Family[] => [
       expert: /* @__PURE__ */ expertsOf("feed_forward.experts"),
       mlp: MLP,
     },
+  },
+  {
+    ...{ attention: attention3, mixer, norm, tied: true },
+    names: {
+      ...NAMES,
+      projections: ["q_proj", "k_proj", "v_proj", "o_proj"],
+      attentionGate: "gate_proj",
+      norms: {
+        attentionPre: "operator_norm",
+        attentionPost: "post_operator_norm",
+        mlpPre: "ffn_norm",
+        mlpPost: "post_ffn_norm",
+      },
+    },
+    heads: (facts) => (facts.flag("use_attention_gate", true) ? { gated: "per-head" } : undefined),
+    lacks: (_layer, file) => (file.flag("use_sandwich_norm", true) ? [] : ["attentionPost", "mlpPost"]),
   },
 ];

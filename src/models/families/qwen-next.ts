@@ -28,10 +28,10 @@ const DELTA: Omit<ScanConfig, "numHeads" | "numKeyHeads" | "keyDim" | "valueDim"
 };
 
 /** A layer with a scan. */
-type ScanLayer = RecurrentConfig & { readonly scan: ScanConfig };
+export type ScanLayer = RecurrentConfig & { readonly scan: ScanConfig };
 
 /** The scan of a gated delta net, by the fields that all its families have. */
-function readDelta(facts: Facts): ScanLayer {
+export function readDelta(facts: Facts, more: Partial<ScanConfig> = {}): ScanLayer {
   const numHeads = facts.count("linear_num_value_heads", 32);
   const numKeyHeads = facts.count("linear_num_key_heads", 16);
   if (numHeads % numKeyHeads !== 0)
@@ -42,6 +42,7 @@ function readDelta(facts: Facts): ScanLayer {
     ...{ numHeads, numKeyHeads, keyDim, valueDim: facts.count("linear_value_head_dim", 128) },
     scale: 1 / Math.sqrt(keyDim),
     norm: { eps: facts.number("rms_norm_eps") ?? 1e-6, groups: numHeads, shared: true, gateFirst: false },
+    ...more,
   };
   return { dModel: facts.count("hidden_size"), taps: facts.count("linear_conv_kernel_dim", 4, 16), scan };
 }

@@ -31,7 +31,15 @@ import {
 } from "../blocks/model.ts";
 import { LOADERS } from "../mixers/mixers.ts";
 import { keyOf, type Source, type WeightRole, XIELU } from "../mixers/weight.ts";
-import type { BlockSpec, MlpSpec, MoeSpec, NormRole, NormSpec } from "../spec/spec.ts";
+import {
+  type BlockSpec,
+  gatesOf,
+  type MlpSpec,
+  type MoeSpec,
+  type NormRole,
+  type NormSpec,
+  widthOfHeads,
+} from "../spec/spec.ts";
 import { type Decoder, endSources, layerSources, type TensorFacts } from "../spec/tensors.ts";
 import { weightsOf } from "../spec/weights.ts";
 
@@ -447,6 +455,7 @@ export async function packLayer(packing: Packing, places: BlockPlaces, layer: nu
       ? (packing.kernels.memory.f32(packed.vectors.get("layerScale")?.at ?? 0, 1)[0] as number)
       : 1,
     attentionGate: packed.linears.get("attentionGate"),
+    gatesHeads: gatesOf(block) !== widthOfHeads(block),
     mlp: mlp?.kind === "mlp" ? withScalars(packing, packed, packedMlp(packed, mlp)) : undefined,
     moe: mlp?.kind === "moe" ? packedMoe(packed, mlp) : undefined,
   };

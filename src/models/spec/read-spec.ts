@@ -149,7 +149,7 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
   });
   const { dModel } = (mixers[0] as MixerSpec).config;
   const normsOf = (mlp: BlockSpec["mlp"], layer: number): BlockSpec["norms"] => {
-    const lacking = family.lacks?.(layer) ?? [];
+    const lacking = family.lacks?.(layer, file) ?? [];
     const isThere = (role: NormRole) => (mlp || !role.startsWith("mlp")) && !lacking.includes(role);
     const roles = (Object.keys(names.norms) as NormRole[]).filter(isThere);
     return Object.fromEntries(roles.map((role) => [role, norm]));

@@ -107,8 +107,8 @@ export interface HeadsMore {
   readonly valueNorm?: { readonly eps: number };
   /** Values are the projected keys, before their norm. */
   readonly valuesAreKeys?: true;
-  /** The outputs of heads are multiplied by the sigmoid of one more projection of what attention reads. */
-  readonly gated?: true;
+  /** The outputs of heads are multiplied by the sigmoid of one more projection of what attention reads: each, or all of a head. */
+  readonly gated?: true | "per-head";
 }
 
 /** Latents. */
@@ -274,4 +274,9 @@ export function widthOfHeads({ mixer: { config } }: Pick<BlockSpec, "mixer">): n
 }
 
 /** Whether the outputs of a layer's heads are gated. */
-export const isGated = ({ mixer }: Pick<BlockSpec, "mixer">): boolean => "more" in mixer && mixer.more?.gated === true;
+export const isGated = ({ mixer }: Pick<BlockSpec, "mixer">): boolean =>
+  "more" in mixer && mixer.more?.gated !== undefined;
+
+/** Gates of a row: of each output of heads, or of each head. */
+export const gatesOf = (block: Pick<BlockSpec, "mixer">): number =>
+  "more" in block.mixer && block.mixer.more?.gated === "per-head" ? headsOf(block.mixer) : widthOfHeads(block);

@@ -14,6 +14,7 @@ import {
 } from "../mixers/weight.ts";
 import {
   type BlockSpec,
+  gatesOf,
   headsOf,
   isGated,
   type MixerSpec,
@@ -75,7 +76,7 @@ export function* layerWeights({ dModel, blocks }: ModelSpec, layer: number): Gen
     if (mixer) yield* mixerWeights(mixer, layer, which);
   }
   const heads = widthOfHeads(block);
-  if (isGated(block)) yield matrix("attentionGate", heads, dModel, { layer, part: "attention", bias: true });
+  if (isGated(block)) yield matrix("attentionGate", gatesOf(block), dModel, { layer, part: "attention", bias: true });
   if (block.scaled) yield vector("layerScale", 1, { layer });
   const { mlp } = block;
   const widths: Partial<Record<string, number>> = { attentionSub: heads, mlpSub: mlp?.kind === "mlp" ? mlp.dim : 0 };
