@@ -1,9 +1,9 @@
 // `headwise cache`: what is kept of URLs.
 
-import type { KeptUrl } from "../entries/models.ts";
+import { createFolderStore, type KeptUrl, listStore } from "../entries/models.ts";
 import { readArguments, UsageError } from "./args.ts";
 import { plainText } from "./common.ts";
-import { userStore } from "./load.ts";
+import { userFolder } from "./load.ts";
 import { print, sizeText } from "./terminal.ts";
 
 const HELP = `headwise cache
@@ -36,20 +36,21 @@ export async function cache(args: string[]): Promise<void> {
     const got = values.all ? ["--all", ...texts].join(" ") : texts.join(" ");
     throw new UsageError(`cache: ${action} expected ${rule}, got ${got || "neither"}`);
   }
-  const kept = userStore();
-  if (kept === undefined) throw new Error("cache: expected a host with a home folder and files, got another");
-  const all = await kept.store.list({ check: action === "check" });
+  const folder = userFolder();
+  if (folder === undefined) throw new Error("cache: expected a host with a home folder and files, got another");
+  const all = await listStore(folder, { check: action === "check" });
   const isWanted = ({ url }: KeptUrl) => values.all || action !== "remove" || texts.some((text) => url.includes(text));
   const found = all.filter(isWanted);
-  if (action === "remove") for (const { url } of found) await kept.store.remove(url);
+  const store = createFolderStore(folder);
+  if (action === "remove") for (const { url } of found) await store.remove(url);
   if (action === "check" && found.some(({ damaged }) => damaged)) process.exitCode = 1;
-  if (values.json) return print(JSON.stringify({ folder: kept.folder, action, files: found }, null, 2));
+  if (values.json) return print(JSON.stringify({ folder, action, files: found }, null, 2));
   // What servers do not have takes no room, and nobody asks for it.
   const files = found.filter(({ size }) => size > 0);
   for (const file of files) print(lineOf(file));
   const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
   const done = { list: "in", check: "in", remove: "removed from" }[action as "list"];
-  console.error(`${files.length} ${files.length === 1 ? "file" : "files"}, ${sizeText(bytes)}, ${done} ${kept.folder}`);
+  console.error(`${files.length} ${files.length === 1 ? "file" : "files"}, ${sizeText(bytes)}, ${done} ${folder}`);
 }
 
 function lineOf({ url, size, bytes, damaged }: KeptUrl): string {

@@ -10,7 +10,6 @@ import type { Build, Kernels } from "../entries/core.ts";
 import type { StatisticsKernels } from "../entries/inspect.ts";
 import {
   createFolderStore,
-  type FolderStore,
   gguf,
   type LoadModelOptions,
   loadModel,
@@ -83,14 +82,12 @@ export function readLoading(
 
 /** The user's store, for a model at a URL. */
 export function storeOf(model: string, noStore: boolean): ModelStore | undefined {
-  return noStore || !/^https?:/.test(model) ? undefined : userStore()?.store;
+  const folder = noStore || !/^https?:/.test(model) ? undefined : userFolder();
+  return folder === undefined ? undefined : createFolderStore(folder);
 }
 
-/** The user's store, and its folder. */
-export function userStore(): { readonly store: FolderStore; readonly folder: string } | undefined {
-  const folder = cacheFolder();
-  return folder === undefined ? undefined : { store: createFolderStore(folder), folder };
-}
+/** The folder of the user's store. */
+export const userFolder = (): string | undefined => cacheFolder();
 
 // What is wrong with the MODEL of a command, before anything is started.
 

@@ -18,8 +18,9 @@ export {
   createBrowserStore,
   createFolderStore,
   createStore,
-  type FolderStore,
   type KeptUrl,
+  type ListStoreOptions,
+  listStore,
   type ModelStore,
   type StoreOptions,
 } from "../files/store.ts";

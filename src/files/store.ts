@@ -69,15 +69,6 @@ export interface KeptUrl {
   readonly damaged: number | undefined;
 }
 
-/** A store in a folder, which also says what it keeps. */
-export interface FolderStore extends ModelStore {
-  /** What is kept, by URL. With `check`, all of it is read and compared with its SHA-256. */
-  list(options?: {
-    /** Whether all pieces are read. Default false. */
-    readonly check?: boolean | undefined;
-  }): Promise<readonly KeptUrl[]>;
-}
-
 /** Options of stores. */
 export interface StoreOptions {
   /**
@@ -103,20 +94,17 @@ export interface StoreOptions {
  * const store = createFolderStore("models"); // for loadModel(kernels, "https://example.com/model.gguf", { store })
  * console.log(typeof store.open); // function
  */
-export function createFolderStore(folder: string | Global<"URL">, options: StoreOptions = {}): FolderStore {
+export function createFolderStore(folder: string | Global<"URL">, options: StoreOptions = {}): ModelStore {
   const where = "createFolderStore";
+  return storeIn(where, openFolder(where, folder), options);
+}
+
+function openFolder(where: string, folder: string | Global<"URL">): ListedPieces {
   if (typeof folder !== "string" && tagOf(folder) !== "URL")
     throw new TypeError(`${where}: folder expected a path or a URL, got ${describe(folder)}`);
   const pieces = folderPieces(folder as string | URL);
   if (pieces === undefined) throw new HeadwiseError("NO_STORAGE", `${where}: this host has no file system`);
-  const store = storeIn(where, pieces, options);
-  return Object.freeze({
-    ...store,
-    list(given: { readonly check?: boolean | undefined } = {}) {
-      const { check } = readFields("list", "options", given, ["check"]);
-      return listPieces(pieces, expectFlag("list", "options.check", check));
-    },
-  });
+  return pieces;
 }
 
 /**
@@ -409,8 +397,26 @@ class Shelf {
   }
 }
 
-/** What these pieces are of. */
-async function listPieces(pieces: ListedPieces, isChecked: boolean): Promise<readonly KeptUrl[]> {
+/** Options of `listStore`. */
+export interface ListStoreOptions {
+  /** Whether all pieces are read and compared with their SHA-256. Default false. */
+  readonly check?: boolean | undefined;
+}
+
+/**
+ * What the store in a folder keeps, by URL: of `createFolderStore(folder)`, whose `remove` forgets it.
+ * @throws TypeError for arguments of another type. HeadwiseError `NO_STORAGE` on hosts without a file system.
+ * @example
+ * import { listStore } from "headwise/models";
+ * console.log(await listStore("no-such-folder")); // []
+ */
+export async function listStore(
+  folder: string | Global<"URL">,
+  options: ListStoreOptions = {},
+): Promise<readonly KeptUrl[]> {
+  const where = "listStore";
+  const pieces = openFolder(where, folder);
+  const isChecked = expectFlag(where, "options.check", readFields(where, "options", options, ["check"]).check);
   const keys = new Set(await pieces.keys());
   /** The bytes under a key; undefined if they are not those that were written. */
   const read = async (key: string): Promise<Uint8Array | undefined> => {

@@ -5,7 +5,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { createFolderStore } from "../../../src/entries/models.ts";
+import { createFolderStore, listStore } from "../../../src/entries/models.ts";
 import { cli } from "../../support/cli.ts";
 import { serveFolder } from "../../support/range-server.ts";
 
@@ -42,7 +42,7 @@ test("lists what is kept, and how much of it", async () => {
     `4.19 MB of 9.00 MB  ${url}/large.gguf\n1.00 KB  ${url}/small.gguf\n`,
     `2 files, 4.20 MB, in ${folder}\n`,
   ]);
-  const files = await createFolderStore(folder).list();
+  const files = await listStore(folder);
   expect(JSON.parse(cache("--json").stdout)).toEqual({ folder, action: "list", files });
   expect(files.map(({ size, bytes }) => [size, bytes])).toEqual([
     [9_000_000, 2 ** 22],
