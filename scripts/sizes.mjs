@@ -82,8 +82,8 @@ const imports = [
     entries: ["headwise"],
     names: ["loadKernels, scaledDotProductAttention"],
   },
-  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 131.5 },
-  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 108.2 },
+  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 133 },
+  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 110 },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
   {
     what: "headwise + models, without gguf",
@@ -92,32 +92,32 @@ const imports = [
       undefined,
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 140.3,
+    budget: 142,
   },
   {
     what: "headwise + models, decoders alone",
     entries: ["headwise", "headwise/models"],
     names: [undefined, DECODERS],
-    budget: 159.3,
+    budget: 161,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 173 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 175 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 208.2,
+    budget: 210,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 158,
+    budget: 160,
   },
   {
     what: "an encoder app",
     entries: ["headwise", "headwise/models"],
     names: ["loadKernels", "models, loadEncoder, embed"],
-    budget: 124.8,
+    budget: 126.5,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));
@@ -127,7 +127,7 @@ for (const { what, entries, names, budget } of imports)
   rows.push({ what, bytes: await bundled(entries, names), budget });
 rows.push(
   { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 49.8 },
-  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 224 },
+  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 226 },
 );
 /** The kernels of cache formats have tiles for each of the four, those of statistics have all of attention's, and sums besides. */
 const BUDGETS = { caches: 19, statistics: 17 };

@@ -82,9 +82,11 @@ function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> 
   const { spec, weights, kernels } = model;
   // These two say how much memory sequences may take, and change no result.
   const { maxSeqLen: _, sessionLength: __, ...facts } = spec;
+  // Published digests call mixers so.
+  const blocks = spec.blocks.map(({ mixer, ...rest }) => ({ attention: mixer, ...rest }));
   const parts = [...partsOf(model)];
   const modes = [weights.mode, ...weights.blocks.map(({ attention }) => viewOf(attention).mode(attention))];
-  const head = { ...facts, fast: modes.some(isFast), parts: parts.map(({ kind, bytes }) => [kind, bytes]) };
+  const head = { ...facts, blocks, fast: modes.some(isFast), parts: parts.map(({ kind, bytes }) => [kind, bytes]) };
   for (const part of encodeParts(where, "spec", head))
     yield* piecesOf(part.length, (begin, end) => part.subarray(begin, end));
   for (const { at, bytes } of parts)
