@@ -136,6 +136,20 @@ describe.each(Object.keys(HYBRIDS) as Name[])("%s", (name) => {
   });
 });
 
+test.each(["q8", "q4", "f16"] as const)(
+  "weights in %s have their planned bytes, and chunks the same bits",
+  async (weights) => {
+    for (const name of Object.keys(HYBRIDS) as Name[]) {
+      using model = await loadModel(kernels, tinyFolder(HYBRIDS[name]), { weights });
+      expect(model.bytes, name).toBe(planModel(HYBRIDS[name], { weights }).weights);
+      using whole = createSession(model, { maxSeqLen: 60 });
+      using chunks = createSession(model, { maxSeqLen: 60 });
+      const ids = IDS.slice(0, 40);
+      expect(logitsOf(chunks, ids, [1, 20, 1, 18]), name).toEqual(logitsOf(whole, ids, [40]));
+    }
+  },
+);
+
 test("threads change no bit", async () => {
   const threaded = await threadedKernels("relaxed", 2);
   for (const name of Object.keys(HYBRIDS) as Name[]) {
