@@ -408,7 +408,8 @@ export interface ListStoreOptions {
  * @throws TypeError for arguments of another type. HeadwiseError `NO_STORAGE` on hosts without a file system.
  * @example
  * import { listStore } from "headwise/models";
- * console.log(await listStore("no-such-folder")); // []
+ * const hasFolders = "process" in globalThis; // browsers have none
+ * console.log(hasFolders ? await listStore("no-such-folder") : []); // []
  */
 export async function listStore(
   folder: string | Global<"URL">,
