@@ -17,7 +17,7 @@ A conversation with the model SOURCE: a GGUF file or a folder, its URL, or "owne
 ":Q8_0" behind it for one of its quantisations. It is downloaded once. Each line is a question. Needs the packages
 @huggingface/tokenizers and @huggingface/jinja. Ctrl-C stops an answer, or ends the conversation.
 
-  --system TEXT       what the model is told first
+  --system TEXT       the system message
   --template FILE     a Jinja template instead of the model's
   --tokens N          tokens of an answer at most (default 1024)
   --temperature X     0 takes the most probable token (default 0)

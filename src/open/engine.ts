@@ -21,7 +21,7 @@ export interface EngineJob extends Omit<GenerateOptions, "draft" | "signal" | "s
   readonly length: number;
 }
 
-/** What is told of a job. */
+/** Callbacks of a job. */
 export interface EngineEvents {
   /** Tokens of the prompt that are read now, and those that were read before. */
   begin(read: number, reused: number): void;
@@ -39,7 +39,7 @@ export interface Engine {
   /** Whether an encoder reads the prompt, and the decoder writes another text. */
   readonly isHalves: boolean;
   readonly released: boolean;
-  /** Begins to write. Returns what ends it, which is told as its end. */
+  /** Begins to write. Returns a function that ends it; `events.end` is called then, too. */
   generate(job: EngineJob, events: EngineEvents): () => void;
 }
 

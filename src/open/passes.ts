@@ -3,7 +3,7 @@
 import type { GeneratedToken, GenerationEnd } from "../models/generate/generate.ts";
 import { type GenerationFailure, type GenerationJob, generateMany } from "../models/generate/generate-many.ts";
 
-/** A generation, and what is told of it. */
+/** A generation with its callbacks. */
 export interface Work extends GenerationJob {
   /** Called with each of its tokens. */
   onToken(token: GeneratedToken): void;

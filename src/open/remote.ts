@@ -191,7 +191,7 @@ interface Channel {
   post(message: ToWorker, transfer?: readonly ArrayBuffer[]): void;
   /** Lets the process end as long as no call waits. */
   rest(): void;
-  /** Ends the worker; without an error, what waits is told that the model was released. */
+  /** Ends the worker. Calls that wait fail with the error; without one, with RELEASED. */
   end(error?: unknown): void;
 }
 
