@@ -23,13 +23,7 @@ const attention: AttentionRules = {
   qkNorm: { kind: "per-head", eps: 1e-5, epsField: "norm_eps" },
   more: expectAttention,
 };
-const attentionMoe: AttentionRules = {
-  types: "lfm2_moe",
-  gguf: { names: "lfm2moe" },
-  rope: { theta: 1_000_000 },
-  qkNorm: { kind: "per-head", eps: 1e-5, epsField: "norm_eps" },
-  more: expectAttention,
-};
+const attentionMoe: AttentionRules = { ...attention, types: "lfm2_moe", gguf: { names: "lfm2moe" } };
 
 const attention3: AttentionRules = {
   types: "lfm3",
