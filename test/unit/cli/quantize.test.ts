@@ -5,7 +5,6 @@ import {
   chmodSync,
   lstatSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -14,10 +13,8 @@ import {
   utimesSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { sizeText } from "../../../src/cli/terminal.ts";
 import { attend, createAttention, type StoredTensor, type Tensor } from "../../../src/entries/core.ts";
 import {
@@ -26,55 +23,19 @@ import {
   readSafetensors,
   type StoredFormat,
   toFloats,
-  type WritableTensor,
   writeSafetensors,
 } from "../../../src/entries/weights.ts";
-import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { cli, runCli, spawnCli } from "../../support/cli.ts";
 import { floats } from "../../support/harness.ts";
 import { firstDifference, kernelsOf } from "../../support/layers.ts";
+import { createSmallFiles } from "../../support/small-files.ts";
+
+const { at, folder, model, random, tensor, write } = createSmallFiles();
 
 /** Runs `headwise ...args`. */
 const run = (...args: string[]) => runCli(args);
 
-let folder: string;
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "headwise-cli-"));
-});
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
-
-const at = (name: string) => join(folder, name);
-
-const random = createRandom(7);
-
-const tensor = (...shape: number[]): Tensor => ({
-  data: floats(
-    random,
-    shape.reduce((a, b) => a * b, 1),
-  ),
-  shape,
-});
-
-/** A small decoder in Llama's words, with what a file may hold besides. */
-const model: Record<string, WritableTensor> = {
-  "model.embed_tokens.weight": tensor(10, 64),
-  "lm_head.weight": tensor(10, 64),
-  "model.norm.weight": tensor(64),
-  "model.layers.0.input_layernorm.weight": tensor(64),
-  "model.layers.0.mlp.gate.weight": tensor(4, 64),
-  "model.layers.0.mlp.down_proj.weight": tensor(64, 80),
-  "model.layers.0.self_attn.rotary.steps": { dtype: "I64", shape: [3], bytes: new Uint8Array(24).fill(7) },
-  ...Object.fromEntries(
-    ["q", "k", "v", "o"].map((part) => [`model.layers.0.self_attn.${part}_proj.weight`, tensor(64, 64)]),
-  ),
-};
-
 const attentionNames = Object.keys(model).filter((name) => /self_attn.*weight$/.test(name));
-
-const write = (name: string, tensors: Record<string, WritableTensor>, metadata?: Record<string, string>) => {
-  writeFileSync(at(name), writeSafetensors(tensors, metadata));
-  return at(name);
-};
 
 /**
  * `most` bounds the error of an element w of a block whose largest is m: half a step and, for blocks, the rounding of the scale to

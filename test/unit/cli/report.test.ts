@@ -1,10 +1,9 @@
 // `headwise report`.
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { attendWithMaps, createAttention, type Tensor } from "../../../src/entries/core.ts";
+import { describe, expect, test } from "vitest";
+import { attendWithMaps, createAttention } from "../../../src/entries/core.ts";
 import { createLatentAttention } from "../../../src/entries/latent.ts";
 import { quantizeReport } from "../../../src/entries/quantized.ts";
 import {
@@ -13,55 +12,17 @@ import {
   readAttentionWeights,
   readSafetensors,
   toFloats,
-  type WritableTensor,
-  writeSafetensors,
 } from "../../../src/entries/weights.ts";
 import { DeviationSum, divergence } from "../../../src/tools/diagnostics/quantize-report.ts";
-import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { runCli } from "../../support/cli.ts";
 import { V2 } from "../../support/deepseek-layers.ts";
-import { floats } from "../../support/harness.ts";
 import { kernelsOf } from "../../support/layers.ts";
+import { createSmallFiles } from "../../support/small-files.ts";
+
+const { at, model, tensor, write } = createSmallFiles();
 
 /** Runs `headwise ...args`. */
 const run = (...args: string[]) => runCli(args);
-
-let folder: string;
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "headwise-cli-"));
-});
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
-
-const at = (name: string) => join(folder, name);
-
-const random = createRandom(7);
-
-const tensor = (...shape: number[]): Tensor => ({
-  data: floats(
-    random,
-    shape.reduce((a, b) => a * b, 1),
-  ),
-  shape,
-});
-
-/** A small decoder in Llama's words, with what a file may hold besides. */
-const model: Record<string, WritableTensor> = {
-  "model.embed_tokens.weight": tensor(10, 64),
-  "lm_head.weight": tensor(10, 64),
-  "model.norm.weight": tensor(64),
-  "model.layers.0.input_layernorm.weight": tensor(64),
-  "model.layers.0.mlp.gate.weight": tensor(4, 64),
-  "model.layers.0.mlp.down_proj.weight": tensor(64, 80),
-  "model.layers.0.self_attn.rotary.steps": { dtype: "I64", shape: [3], bytes: new Uint8Array(24).fill(7) },
-  ...Object.fromEntries(
-    ["q", "k", "v", "o"].map((part) => [`model.layers.0.self_attn.${part}_proj.weight`, tensor(64, 64)]),
-  ),
-};
-
-const write = (name: string, tensors: Record<string, WritableTensor>, metadata?: Record<string, string>) => {
-  writeFileSync(at(name), writeSafetensors(tensors, metadata));
-  return at(name);
-};
 
 describe("report", () => {
   const config = {

@@ -1,61 +1,23 @@
 // Files quantised in pieces.
 
-import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, statSync } from "node:fs";
 import { open } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { HeadwiseError } from "../../../../src/base/util/errors.ts";
-import type { Tensor } from "../../../../src/entries/core.ts";
 import {
   fileSource,
   quantizeSafetensors,
   quantizeTensor,
   readSafetensors,
-  type WritableTensor,
   writeSafetensors,
 } from "../../../../src/entries/weights.ts";
-import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 import { floats } from "../../../support/harness.ts";
+import { createSmallFiles } from "../../../support/small-files.ts";
+
+const { model, random, tensor, write } = createSmallFiles();
 
 /** Elements of a piece that is converted, and bytes of one that is copied. */
 const [PIECE_ELEMENTS, PIECE_BYTES] = [2 ** 20, 2 ** 22];
-
-let folder: string;
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "headwise-cli-"));
-});
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
-
-const at = (name: string) => join(folder, name);
-const random = createRandom(7);
-
-const tensor = (...shape: number[]): Tensor => ({
-  data: floats(
-    random,
-    shape.reduce((a, b) => a * b, 1),
-  ),
-  shape,
-});
-
-/** A small decoder in Llama's words, with what a file may hold besides. */
-const model: Record<string, WritableTensor> = {
-  "model.embed_tokens.weight": tensor(10, 64),
-  "lm_head.weight": tensor(10, 64),
-  "model.norm.weight": tensor(64),
-  "model.layers.0.input_layernorm.weight": tensor(64),
-  "model.layers.0.mlp.gate.weight": tensor(4, 64),
-  "model.layers.0.mlp.down_proj.weight": tensor(64, 80),
-  "model.layers.0.self_attn.rotary.steps": { dtype: "I64", shape: [3], bytes: new Uint8Array(24).fill(7) },
-  ...Object.fromEntries(
-    ["q", "k", "v", "o"].map((part) => [`model.layers.0.self_attn.${part}_proj.weight`, tensor(64, 64)]),
-  ),
-};
-
-const write = (name: string, tensors: Record<string, WritableTensor>, metadata?: Record<string, string>) => {
-  writeFileSync(at(name), writeSafetensors(tensors, metadata));
-  return at(name);
-};
 
 test.each([
   ["model.layers.3.mlp.up_proj.weight", true],
