@@ -210,7 +210,7 @@ class Family implements Sharing {
     for (const [from, to] of moved) {
       const holders = this.#holdersOf(from);
       this.#holders.delete(addressIn(from));
-      if (holders > 1) this.#holders.set(addressIn(to), holders);
+      this.#holders.set(addressIn(to), holders);
     }
   }
 

@@ -10,7 +10,10 @@ import { inTurns, type TestProcess } from "./process.ts";
 
 const DECODER: readonly string[] = [
   ...["unit/models/decoder", "unit/models/encoder/load-encoder.test.ts", "unit/tools/inspect/forward-with.test.ts"],
-  ...["models", "model-failures", "model-memory", "seq2seq", "states"].map((name) => `properties/${name}.test.ts`),
+  "unit/layers/mixer.test.ts",
+  ...["hybrids", "models", "model-failures", "model-memory", "seq2seq", "states"].map(
+    (name) => `properties/${name}.test.ts`,
+  ),
 ];
 const GGUF = [
   "unit/models/weights/gguf",
