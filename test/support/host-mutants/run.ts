@@ -86,8 +86,15 @@ export async function tryFaults(
     const reaching = await measure(sources, processes, faults);
     const findOne = async (fault: Fault, process: TestProcess, i: number) => {
       const own = reaching[i] as Reaching;
-      const some = expected(fault) ? { tests: shortest(own.tests), before: [] } : own;
-      const verdict = { fault, by: await findFault(process, i + 1, some) };
+      const asExpected = expected(fault);
+      const some = asExpected ? { tests: shortest(own.tests), before: [] } : own;
+      let by = await findFault(process, i + 1, some);
+      // What earlier faults left in a process can hide one: it is believed to survive when a new process says so, too.
+      if (by === undefined && !asExpected) {
+        process.end();
+        by = await findFault(process, i + 1, own);
+      }
+      const verdict = { fault, by };
       onVerdict(verdict);
       return verdict;
     };
