@@ -34,6 +34,6 @@ test("tests find every fault of a sample of 200 or more, but those that are list
   expect(found.map(({ fault, by }) => `${describeFault(fault)} is found by ${by}`)).toEqual([]);
   const all = chooseFaults(SEED, 1).filter(listed);
   expect(all.length).toBe(UNSEEN.length);
-  // Of the sample, tests find 9 of 10.
-  expect(unseen).toBeLessThan(SHARE >= 0.065 ? faults.length / 10 : faults.length);
+  // Of the sample, tests find 19 of 20.
+  expect(unseen).toBeLessThan(SHARE >= 0.065 ? faults.length / 20 : faults.length);
 }, 36_000_000);

@@ -302,6 +302,9 @@ interface MoePlaces {
   /** [rows, dModel] each, in whole panels: an expert's tokens, and its outputs. */
   readonly gathered: number;
   readonly outputs: number;
+  /** [rows, dim] each, in whole panels: what experts that are narrower than the model take, and the sum of what they give. */
+  readonly narrow: number;
+  readonly sums: number;
 }
 
 /** Places what the largest of these mixtures works in, for up to `rows` rows of `stride` floats. */
@@ -309,6 +312,7 @@ function placeMoeRows(layout: Layout, all: readonly MoeSpec[], rows: number, str
   const most = (of: (moe: MoeSpec) => number) => Math.max(0, ...all.map(of));
   const topK = most((spec) => spec.topK);
   const any = all.length > 0 ? 1 : 0;
+  const narrow = wholePanels(most(({ dim = 0 }) => dim));
   return {
     // At least a panel, for the projection whose sigmoid scales shared outputs.
     logits: layout.floats(any * rows * wholePanels(most(({ experts }) => experts))),
@@ -317,8 +321,10 @@ function placeMoeRows(layout: Layout, all: readonly MoeSpec[], rows: number, str
     shape: layout.take(RouteShape.bytes),
     scratch: layout.floats(most(({ experts, router }) => experts + 3 * router.groups)),
     slots: layout.floats(rows * topK),
-    gathered: layout.floats(any * rows * stride),
-    outputs: layout.floats(any * rows * stride),
+    gathered: layout.floats(any * rows * Math.max(stride, narrow)),
+    outputs: layout.floats(any * rows * Math.max(stride, narrow)),
+    narrow: layout.floats(rows * narrow),
+    sums: layout.floats(rows * narrow),
   };
 }
 
@@ -334,22 +340,32 @@ function* runMoe(
 ): Steps {
   const { kernels, base } = work;
   const { memory, table } = kernels;
-  const { topK, experts } = moe;
+  const { topK, experts, narrow } = moe;
   yield* runShared(work, moe, places, inner, to, from, rows);
   const logits = { at: pointer.f32(base + places.logits), stride: PANEL * moe.gate.panels };
   yield* projectRows(work, [moe.gate], logits, from, rows);
   chooseExperts(work, moe, places, logits, rows);
   const slotsOf = bySlots(memory.u32(base + places.ids, rows * topK), experts.length);
   const slotsAt = modelPointer.i32(base + places.slots);
-  const gathered = { at: pointer.f32(base + places.gathered), stride: from.stride };
-  const outputs = { at: pointer.f32(base + places.outputs), stride: to.stride };
+  const stride = narrow ? PANEL * narrow.in.panels : from.stride;
+  const at = (place: number): Rows => ({ at: pointer.f32(base + place), stride });
+  const [taken, sums] = narrow ? [at(places.narrow), at(places.sums)] : [from, to];
+  if (narrow) {
+    yield* projectRows(work, [narrow.in], taken, from, rows);
+    memory.f32(sums.at, rows * stride).fill(0);
+  }
+  const [gathered, outputs] = [at(places.gathered), at(places.outputs)];
   for (const [e, slots] of slotsOf) {
     memory.u32(slotsAt, slots.length).set(slots);
-    table.gather_rows_f32(gathered.at, from.at, slotsAt, topK, from.stride, 0, slots.length);
+    table.gather_rows_f32(gathered.at, taken.at, slotsAt, topK, stride, 0, slots.length);
     yield* runMlp(work, experts[e] as PackedMlp, inner, outputs, gathered, slots.length);
     const weights = pointer.f32(base + places.weights);
-    table.scatter_rows_f32(to.at, outputs.at, weights, slotsAt, topK, to.stride, 0, slots.length);
+    table.scatter_rows_f32(sums.at, outputs.at, weights, slotsAt, topK, stride, 0, slots.length);
   }
+  if (!narrow) return;
+  const whole = { at: outputs.at, stride: to.stride };
+  yield* projectRows(work, [narrow.out], whole, sums, rows);
+  addRows(work, to, to, whole, 1, rows);
 }
 
 /** to = the outputs of the MLP that every row takes, or zeros. */

@@ -240,6 +240,8 @@ export interface PackedMoe {
   readonly shared: PackedMlp | undefined;
   /** The projection whose sigmoid scales the outputs of `shared`. */
   readonly sharedGate: PackedLinear | undefined;
+  /** The projections before and behind experts that are narrower than the model. */
+  readonly narrow: { readonly in: PackedLinear; readonly out: PackedLinear } | undefined;
 }
 
 /** A table of rows, one for each token or position, in the panels of a projection. */

@@ -56,11 +56,8 @@ export interface RopeRules {
   readonly localUnscaled?: true;
   /** Files list sections of several axes of positions, which are the same for text. */
   readonly axes?: true;
-  /**
-   * A "dynamic" scaling with `alpha` multiplies theta by a power of that; one without changes nothing within the trained length.
-   * Default: it is refused.
-   */
-  readonly dynamic?: true;
+  /** A "dynamic" scaling may state `alpha`, of which a power multiplies theta. */
+  readonly alphas?: true;
   /** A "proportional" kind rotates the first pairs of a whole head. */
   readonly proportional?: true;
   /** LongRoPE states its factors on cos and sin. */

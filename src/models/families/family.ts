@@ -44,6 +44,9 @@ export interface MoeNames {
   readonly shared?: string;
   readonly sharedMlp?: MlpNames;
   readonly sharedGate?: string;
+  /** The projections on either side of experts that are narrower than the model. */
+  readonly expertsIn?: string;
+  readonly expertsOut?: string;
 }
 
 /** Names of a model's tensors. Those of layers are below `layers`.N, and all but the head are below one of `roots`. */

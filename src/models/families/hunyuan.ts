@@ -6,7 +6,7 @@ import { type Family, GATED_MLP } from "./family.ts";
 
 const rules = {
   qkNorm: { kind: "per-head", eps: 1e-5 },
-  rope: { dynamic: true },
+  rope: { alphas: true },
 } as const;
 const attention: AttentionRules = { types: "hunyuan_v1_dense", gguf: { names: "hunyuan-dense" }, ...rules };
 const attentionMoe: AttentionRules = { types: "hunyuan_v1_moe", ...rules };

@@ -4,7 +4,7 @@ import type { AttentionRules } from "./attention-rules.ts";
 import type { Facts } from "./facts.ts";
 import type { Biases, BiasPart, Family } from "./family.ts";
 
-const attention: AttentionRules = { types: "internlm3", defaults: { headDim: 128 }, rope: { dynamic: true } };
+const attention: AttentionRules = { types: "internlm3", defaults: { headDim: 128 } };
 
 const attention2: AttentionRules = { types: "internlm2", gguf: { permuted: true }, fused: "grouped" };
 

@@ -112,6 +112,8 @@ export const decoders = (): Family[] => [
     ...{ attention: attentionMoe, gguf, mixer, norm, names: NAMES, tied: true, attentionNames: ATTENTION_NAMES },
     mlpDim: (file) => file.count("intermediate_size", 7168),
     moe: readExperts,
+    // Without dense layers, nobody reads it.
+    ignored: ["intermediate_size"],
     moeNames: {
       router: "feed_forward.gate",
       correction: "feed_forward.expert_bias",

@@ -6,7 +6,7 @@ import type { AttentionRules, RecurrentRules } from "./attention-rules.ts";
 import type { Facts } from "./facts.ts";
 import type { Family } from "./family.ts";
 import type { RecurrentSpec, RecurrentTensor } from "./recurrent.ts";
-import { ownTensors, partsInOrder } from "./recurrent.ts";
+import { expectSilu, ownTensors, partsInOrder } from "./recurrent.ts";
 
 /** The fields that hold what a layer is made of. */
 interface MambaFields {
@@ -18,6 +18,8 @@ interface MambaFields {
   readonly convBias: string;
   readonly bias: string;
   readonly eps: string;
+  /** The activation behind the convolution. */
+  readonly activation: string;
   /** Whether outputs are normalised, and whether the gate comes behind that. Default true and false. */
   readonly norm?: string;
   readonly normFirst?: string;
@@ -33,6 +35,7 @@ export const HYBRID_FIELDS: MambaFields = {
   convBias: "mamba_conv_bias",
   bias: "mamba_proj_bias",
   eps: "rms_norm_eps",
+  activation: "hidden_act",
 };
 
 /** What absent fields stand for. */
@@ -72,8 +75,9 @@ export function readMamba(
   absent: MambaDefaults,
   factors: MambaFactors = [1, 1, 1, 1, 1],
 ): RecurrentSpec {
-  const { heads, headDim, state, groups, taps, convBias, bias, eps } = fields;
+  const { heads, headDim, state, groups, taps, convBias, bias, eps, activation } = fields;
   const dModel = facts.count("hidden_size");
+  expectSilu(facts, activation);
   const numHeads = facts.count(heads, absent.heads);
   const numKeyHeads = facts.count(groups, absent.groups);
   if (numHeads % numKeyHeads !== 0) throw facts.refusal(groups, `a divisor of ${heads}, ${numHeads}`, numKeyHeads);
@@ -184,7 +188,7 @@ const layer: RecurrentRules = {
       "mixer.",
       {
         ...{ heads: "num_heads", headDim: "head_dim", state: "state_size", groups: "n_groups", taps: "conv_kernel" },
-        ...{ convBias: "use_conv_bias", bias: "use_bias", eps: "layer_norm_epsilon" },
+        ...{ convBias: "use_conv_bias", bias: "use_bias", eps: "layer_norm_epsilon", activation: "hidden_act" },
       },
       { heads: 128, headDim: 64, state: 128, groups: 8 },
     ),

@@ -74,6 +74,7 @@ const scan: RecurrentRules = {
       {
         ...{ heads: "mamba_num_heads", headDim: "mamba_head_dim", state: "ssm_state_size", groups: "n_groups" },
         ...{ taps: "conv_kernel", convBias: "use_conv_bias", bias: "use_bias", eps: "layer_norm_epsilon" },
+        activation: "mamba_hidden_act",
       },
       { heads: 128, headDim: 64, state: 128, groups: 8 },
     ),
@@ -83,9 +84,11 @@ const scan: RecurrentRules = {
 const readExperts: ReadExperts = (file, layer, mlp) => {
   const experts = countExperts(file, ["n_routed_experts"], 8);
   const sharedDim = file.count("moe_shared_expert_intermediate_size", 7688) * Number(file.raw("n_shared_experts") ?? 1);
+  const dim = file.raw("moe_latent_size") == null ? undefined : file.count("moe_latent_size");
   const spec = {
     kind: "moe",
     experts,
+    ...(dim !== undefined && { dim }),
     topK: file.count("num_experts_per_tok", 2, experts),
     expert: mlp(file.count("moe_intermediate_size", 7688)),
     ...(sharedDim > 0 && { shared: { mlp: mlp(sharedDim), gated: false } }),
@@ -101,7 +104,6 @@ const readExperts: ReadExperts = (file, layer, mlp) => {
     },
   } as const;
   if (partsIn(file)[layer] !== "moe") return undefined;
-  file.only("moe_latent_size");
   expectGroups(file, spec);
   return spec;
 };
@@ -133,6 +135,8 @@ export const decoders = (): Family[] => [
         correction: "mixer.gate.e_score_correction_bias",
         mlp: MLP,
         shared: "mixer.shared_experts",
+        expertsIn: "mixer.fc1_latent_proj",
+        expertsOut: "mixer.fc2_latent_proj",
       },
       expert: /* @__PURE__ */ expertsOf("mixer.experts"),
     },
@@ -140,11 +144,17 @@ export const decoders = (): Family[] => [
       ...{ roots: ["backbone.", "model."], embed: "embeddings", attention: "mixer.", mlpAt: "mixer", mlp: MLP },
       ...{ norms: { attentionPre: "norm", mlpPre: "norm" }, finalNorm: "norm_f" },
     },
-    only: { mamba_hidden_act: ["silu"], mamba_proj_bias: [false] },
     ignored: [
       ...["chunk_size", "expand", "rescale_prenorm_residual", "residual_in_fp32", "mamba_ssm_cache_dtype"],
       ...["moe_shared_expert_overlap", "mtp_layers_block_type", "num_nextn_predict_layers", "num_logits_to_keep"],
-      ...["time_step_floor", "time_step_max", "time_step_min", "use_mamba_kernels", "num_hidden_layers", "expand"],
+      ...[
+        "time_step_floor",
+        "time_step_max",
+        "time_step_min",
+        "use_mamba_kernels",
+        "num_hidden_layers",
+        "mamba_proj_bias",
+      ],
       ...["intermediate_size", "n_shared_experts", "moe_intermediate_size", "moe_shared_expert_intermediate_size"],
     ],
     ignoredTensors: /^mtp\./,

@@ -5,7 +5,14 @@ import type { AttentionRules, RecurrentRules } from "./attention-rules.ts";
 import type { Facts } from "./facts.ts";
 import type { Family } from "./family.ts";
 import { QWEN_EXPERTS, readQwen } from "./qwen.ts";
-import { type OwnNames, ownTensors, partsInOrder, type RecurrentSpec, type RecurrentTensor } from "./recurrent.ts";
+import {
+  expectSilu,
+  type OwnNames,
+  ownTensors,
+  partsInOrder,
+  type RecurrentSpec,
+  type RecurrentTensor,
+} from "./recurrent.ts";
 
 /** What is added below the root of the sum of squares that queries and keys are divided by. */
 const UNIT_EPS = 1e-6;
@@ -32,6 +39,7 @@ export type ScanLayer = RecurrentConfig & { readonly scan: ScanConfig };
 
 /** The scan of a gated delta net, by the fields that all its families have. */
 export function readDelta(facts: Facts, more: Partial<ScanConfig> = {}): ScanLayer {
+  expectSilu(facts, "hidden_act");
   const numHeads = facts.count("linear_num_value_heads", 32);
   const numKeyHeads = facts.count("linear_num_key_heads", 16);
   if (numHeads % numKeyHeads !== 0)

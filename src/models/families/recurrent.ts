@@ -7,6 +7,7 @@ import {
   recurrentSizes,
   recurrentVectors,
 } from "../../layers/recurrent/weights.ts";
+import type { Facts } from "./facts.ts";
 
 /** A convolution or a scan, with a state in place of keys and values. */
 export interface RecurrentSpec {
@@ -75,6 +76,12 @@ const convBiasOf = (config: RecurrentConfig, name: string): RecurrentTensor => {
   const [rows = 0] = recurrentVectors(config).convBias ?? [];
   return { name, shape: [rows], parts: [{ of: "convBias", rows, to: 0 }] };
 };
+
+/** Throws unless `field` names the activation that is computed behind convolutions; many families take that of the MLP. */
+export function expectSilu(facts: Facts, field: string): void {
+  const word = facts.raw(field) ?? "silu";
+  if (word !== "silu" && word !== "swish") throw facts.refusal(field, '"silu", since layers are recurrent', word);
+}
 
 /** Parts that follow each other in a tensor, each behind what the same matrix has so far. */
 export function partsInOrder(parts: readonly (readonly [of: Name, rows: number])[]): RecurrentPart[] {

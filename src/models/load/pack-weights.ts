@@ -489,6 +489,7 @@ const softplus = (x: number): number => (x > 30 ? x : ln(1 + exp(x)));
 
 function packedMoe(packed: PackedWeights, { topK, router, experts, expert, shared }: MoeSpec): PackedMoe {
   const { linears, vectors } = packed;
+  const [before, behind] = [linears.get("expertsIn"), linears.get("expertsOut")];
   return {
     ...{ topK, router },
     gate: linears.get("router") as PackedLinear,
@@ -496,6 +497,7 @@ function packedMoe(packed: PackedWeights, { topK, router, experts, expert, share
     experts: Array.from({ length: experts }, (_, e) => packedMlp(packed, expert, e)),
     shared: shared && packedMlp(packed, shared.mlp, "shared"),
     sharedGate: linears.get("sharedGate"),
+    narrow: before && behind && { in: before, out: behind },
   };
 }
 

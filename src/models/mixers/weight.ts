@@ -21,7 +21,18 @@ export type WeightRole =
   | ("embed" | "headBias" | "embedNorm" | "positions" | "types" | "firstConv" | "secondConv" | "projectIn")
   | ("projectOut" | "relativeBias" | "finalNorm" | "head" | "dense" | "denseNorm")
   | ("attentionGate" | "layerScale" | keyof typeof XIELU)
-  | (MixerRole | NormRole | "router" | "correction" | "gate" | "up" | "down" | "sharedGate");
+  | (
+      | MixerRole
+      | NormRole
+      | "router"
+      | "correction"
+      | "gate"
+      | "up"
+      | "down"
+      | "sharedGate"
+      | "expertsIn"
+      | "expertsOut"
+    );
 
 /** A weight of a model. A matrix or a norm stands for its bias, too. */
 export interface Weight<Role extends WeightRole = WeightRole> {

@@ -61,6 +61,8 @@ export interface MoeSpec {
   /** Experts of a token. */
   readonly topK: number;
   readonly expert: MlpSpec;
+  /** Floats of what experts take and give, with a projection on either side; without it, those of the model. */
+  readonly dim?: number;
   /** An MLP that every token takes; `gated` if a sigmoid of one more projection scales it. */
   readonly shared?: { readonly mlp: MlpSpec; readonly gated: boolean };
   readonly router: RouterSpec;

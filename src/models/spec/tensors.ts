@@ -165,6 +165,7 @@ function layerPlace({ spec, names, family }: Decoder, at: string, weight: Weight
     return moe.correction && mlp.router.correction
       ? { name: `${at}${moe.correction}`, shape: moe.correctionRow ? [1, mlp.experts] : [mlp.experts] }
       : undefined;
+  if (role === "expertsIn" || role === "expertsOut") return named(`${at}${moe[role]}`, weight, layout);
   if (role === "sharedGate") {
     const place = named(`${at}${moe.sharedGate}`, weight, layout);
     return moe.expert === "stacked" ? { ...place, shape: place.shape.slice(1) } : place;

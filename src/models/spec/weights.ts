@@ -106,13 +106,17 @@ function* mlpWeights({ dim, gated, activation }: MlpSpec, dModel: number, of: We
 
 /** Experts and what chooses among them, which is float32: rounding could choose others. */
 function* moeWeights(
-  { experts, topK, expert, shared }: MoeSpec,
+  { experts, topK, expert, shared, dim }: MoeSpec,
   dModel: number,
   layer: number,
 ): Generator<Weight, void> {
   yield matrix("router", experts, dModel, { layer, bias: true });
   yield vector("correction", experts, { layer, optional: true });
-  for (let e = 0; e < experts; e++) yield* mlpWeights(expert, dModel, { layer, expert: e, active: e < topK });
+  for (let e = 0; e < experts; e++) yield* mlpWeights(expert, dim ?? dModel, { layer, expert: e, active: e < topK });
+  if (dim !== undefined) {
+    yield matrix("expertsIn", dim, dModel, { layer, part: "mlp", bias: true });
+    yield matrix("expertsOut", dModel, dim, { layer, part: "mlp", bias: true });
+  }
   if (shared) yield* mlpWeights(shared.mlp, dModel, { layer, expert: "shared" });
   if (shared?.gated) yield matrix("sharedGate", 1, dModel, { layer, bias: true });
 }

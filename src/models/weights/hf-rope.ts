@@ -94,13 +94,13 @@ const KNOWN =
 
 function readScaling(
   file: Fields,
-  { axes, dynamic, mscales }: RopeRules,
+  { axes, alphas, mscales }: RopeRules,
   from: Fields,
   maxSeqLen: number | undefined,
 ): { scaling?: RopeScaling } {
   const stated = from.raw("rope_type") ?? from.raw("type") ?? "default";
-  const grows = dynamic && stated === "dynamic";
-  const alpha = grows ? from.factor("alpha") : undefined;
+  const grows = stated === "dynamic";
+  const alpha = grows && alphas ? from.factor("alpha") : undefined;
   if (alpha !== undefined) return { scaling: { kind: "ntk", factor: alpha } };
   // The axes of a token of text have the same position.
   if (axes) for (const name of ["mrope_section", "mrope_interleaved"]) from.raw(name);
@@ -116,8 +116,8 @@ function readScaling(
   };
   const isLong = (kind === "longrope" || kind === "su") && maxSeqLen !== undefined;
   if (kind !== "default" && kind !== "linear" && kind !== "llama3" && kind !== "yarn" && !isLong) {
-    const rule = '"linear", "llama3", "yarn", or "longrope" with options.maxSeqLen of fromHfConfig';
-    throw file.refusal("rope scaling", `${rule}, since others are unsupported`, kind);
+    const rule = '"linear", "llama3", "yarn", or with options.maxSeqLen of fromHfConfig "longrope", or "dynamic" up to';
+    throw file.refusal("rope scaling", `${rule} max_position_embeddings, since others are unsupported`, kind);
   }
   const [unknown] = from.unread().find(([name]) => !KNOWN.split(" ").includes(name)) ?? [];
   if (unknown !== undefined)

@@ -66,7 +66,7 @@ describe("config.json", () => {
     ["num_key_value_heads", 3],
     ["rope_theta", 0.5],
     ["rope_scaling", { type: "linear", factor: 0.5 }],
-    ["rope_scaling", { type: "dynamic", factor: 2 }],
+    ["rope_scaling", { type: "ntk", factor: 2 }],
     ["layer_types", ["mamba", "mamba"]],
     ["use_bidirectional_attention", true],
     ["qk_norm", true],

@@ -801,11 +801,11 @@ test.each<[json: unknown, message: string]>([
   ],
   [
     { ...llama, rope_scaling: { type: "dynamic", factor: 2 } },
-    'rope scaling expected "linear", "llama3", "yarn", or "longrope" with options.maxSeqLen of fromHfConfig, since others are unsupported, got "dynamic"',
+    'rope scaling expected "linear", "llama3", "yarn", or with options.maxSeqLen of fromHfConfig "longrope", or "dynamic" up to max_position_embeddings, since others are unsupported, got "dynamic"',
   ],
   [
     { ...phi3, rope_scaling: { type: "longrope", long_factor: [1], short_factor: [1] } },
-    'rope scaling expected "linear", "llama3", "yarn", or "longrope" with options.maxSeqLen of fromHfConfig, since others are unsupported, got "longrope"',
+    'rope scaling expected "linear", "llama3", "yarn", or with options.maxSeqLen of fromHfConfig "longrope", or "dynamic" up to max_position_embeddings, since others are unsupported, got "longrope"',
   ],
   [
     { ...gptOss, layer_types: ["chunked_attention"] },

@@ -145,7 +145,7 @@ test.each<[fields: object, message: string]>([
   [{ rope_theta: 0.5 }, "rope_theta (rope.theta) expected a finite number >= 1, got 0.5"],
   [
     { rope_scaling: { ...yarn, type: "longrope" } },
-    'rope scaling expected "linear", "llama3", "yarn", or "longrope" with options.maxSeqLen of fromHfConfig, since others are unsupported, got "longrope"',
+    'rope scaling expected "linear", "llama3", "yarn", or with options.maxSeqLen of fromHfConfig "longrope", or "dynamic" up to max_position_embeddings, since others are unsupported, got "longrope"',
   ],
   [
     { rope_scaling: { ...yarn, llama_4_scaling_beta: 0.1 } },

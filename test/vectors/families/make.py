@@ -1,0 +1,98 @@
+"""Makes this folder: for each family of models a tiny one with random weights, and its logits by transformers in float64.
+
+    pip install torch transformers==5.24.0 && python3 test/vectors/families/make.py [NAME...]
+
+writes index.json and a folder a model: config.json and model.safetensors as transformers saves them, and case.safetensors
+with a prompt, given tokens behind it and greedy ones. Weights are float16, so that float32 and float64 hold the same.
+Another version of PyTorch may draw other weights: commit all that a run writes.
+"""
+
+import json
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+sys.dont_write_bytecode = True
+
+from cases import store
+from cases.store import container
+from models import MODELS
+
+PROMPT, GIVEN, STEPS = 11, 4, 5
+torch.set_default_dtype(torch.float64)
+
+
+def draw(model, seed):
+    """Weights that make every part count: matrices of about unit gain, vectors around what they begin with."""
+    random = torch.Generator().manual_seed(seed)
+    uniform = lambda like: torch.rand(like.shape, generator=random, dtype=torch.float64) * 2 - 1
+    with torch.no_grad():
+        for _, each in sorted(model.state_dict(keep_vars=True).items()):
+            if not each.is_floating_point() or each.ndim == 0 or each.numel() == 0:
+                continue
+            if each.ndim >= 2:
+                each.copy_(uniform(each) * 2 * each.shape[-1] ** -0.5)
+            elif each.requires_grad or each.abs().max() == 0:
+                each.add_(uniform(each) * 0.25)
+            each.copy_(each.half().double())
+
+
+def logits_of(model, ids):
+    """All logits of a sequence, without a cache."""
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].numpy()
+
+
+def make(name, config):
+    seed = zlib.crc32(name.encode())
+    torch.manual_seed(seed)
+    kind = config.pop("class", None)
+    spec = transformers.AutoConfig.for_model(**config)
+    # The faster forms are not made for float64.
+    spec._attn_implementation = spec._experts_implementation = "eager"
+    model = (getattr(transformers, kind)(spec) if kind else transformers.AutoModelForCausalLM.from_config(spec)).eval()
+    draw(model, seed)
+    folder = HERE / name
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as saved:
+        model.save_pretrained(saved)
+        written = json.loads((Path(saved) / "config.json").read_text())
+        weights = {key: value.half().numpy() for key, value in load_file(f"{saved}/model.safetensors").items()}
+    for each in (written, *(v for v in written.values() if isinstance(v, dict))):
+        for key in ("dtype", "transformers_version"):
+            each.pop(key, None)
+    (folder / "config.json").write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
+    (folder / "model.safetensors").write_bytes(container(weights))
+    vocabulary = spec.get_text_config().vocab_size
+    ids = np.random.default_rng(seed).integers(5, vocabulary, PROMPT + GIVEN).tolist()
+    both = logits_of(model, ids)
+    sequence = ids[:PROMPT]
+    for _ in range(STEPS):
+        sequence = sequence + [int(logits_of(model, sequence)[-1].argmax())]
+    row = lambda values: np.array(values, np.int32)[None]
+    bound = 1e-4 * np.abs(both).max()
+    store.HERE = HERE
+    store.case(
+        "families", "CausalLM", name, {},
+        {"input_ids": row(ids[:PROMPT]), "decode_ids": row(ids[PROMPT:])},
+        {"logits": both[None, :PROMPT], "logits_decode": both[None, PROMPT:], "greedy": row(sequence[PROMPT:])},
+        tolerance=float(f"{bound:.1e}"), copies=("greedy",), folder=name,
+    )
+    size = sum(value.nbytes for value in weights.values())
+    print(f"{name}: {size} bytes of weights, logits up to {np.abs(both).max():.3g}")
+
+
+chosen = sys.argv[1:] or list(MODELS)
+for name in chosen:
+    make(name, dict(MODELS[name]))
+if not sys.argv[1:]:
+    lines = ",\n".join(json.dumps(entry, sort_keys=True, ensure_ascii=True) for entry in store.CASES)
+    (HERE / "index.json").write_text(f'{{"format":1,"cases":[\n{lines}\n]}}\n')
