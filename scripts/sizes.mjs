@@ -127,7 +127,7 @@ for (const { what, entries, names, budget } of imports)
   rows.push({ what, bytes: await bundled(entries, names), budget });
 rows.push(
   { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 49.8 },
-  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 226 },
+  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 237.5 },
 );
 /** The kernels of cache formats have tiles for each of the four, those of statistics have all of attention's, and sums besides. */
 const BUDGETS = { caches: 19, statistics: 17 };
@@ -147,7 +147,7 @@ for (const { what, bytes, budget } of rows) {
 }
 
 /** What all of src/ may have. The goal is 1,500 exports. */
-const READER = { files: 320, lines: 59_000, exports: 1_950 };
+const READER = { files: 320, lines: 60_300, exports: 1_950 };
 const rooms = roomsOf();
 const counts = Object.keys(READER);
 const total = {

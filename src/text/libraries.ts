@@ -11,12 +11,8 @@ export interface TokenizersLibrary {
 
 /** The exports of `@huggingface/jinja`, as far as they are used. */
 export interface JinjaLibrary {
-  /** The class of parsed templates. */
-  readonly Template: object;
-  /** The class of sets of variables. */
-  readonly Environment: object;
-  /** The class of what runs a template. */
-  readonly Interpreter: object;
+  /** The function that parses the tokens of a template. */
+  readonly parse: (tokens: never) => unknown;
 }
 
 /** What is used of a tokenizer. */
@@ -35,17 +31,9 @@ export interface Tokenizers {
   readonly Tokenizer: new (tokenizer: object, config: object) => LibraryTokenizer;
 }
 
-/** What is used of an interpreter of templates. */
-export interface JinjaInterpreter {
-  run(program: unknown): { readonly value: unknown };
-  evaluate(node: unknown, environment: unknown): { readonly value: unknown };
-}
-
 /** `JinjaLibrary` as it is called. */
 export interface Jinja {
-  readonly Template: new (template: string) => { readonly parsed: unknown };
-  readonly Environment: new () => { set(name: string, value: unknown): unknown };
-  readonly Interpreter: new (environment: unknown) => JinjaInterpreter;
+  readonly parse: (tokens: readonly object[]) => unknown;
 }
 
 // The names stand in the imports themselves, where bundlers look for them, and each within `try`: then a package that is not
@@ -66,8 +54,7 @@ export async function findTokenizers(where: string, given: TokenizersLibrary | u
 /** `given`, or else the package `@huggingface/jinja`. */
 export async function findJinja(where: string, given: JinjaLibrary | undefined): Promise<Jinja> {
   const name = "@huggingface/jinja";
-  const expect = (library: object) =>
-    expectExports<Jinja>(where, name, library, ["Template", "Environment", "Interpreter"]);
+  const expect = (library: object) => expectExports<Jinja>(where, name, library, ["parse"]);
   if (given !== undefined) return expect(given);
   try {
     return expect(await import("@huggingface/jinja"));

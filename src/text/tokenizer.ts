@@ -201,6 +201,8 @@ export interface MarkedText {
 /** What marks given values before they are rendered, and finds the marks in the text. */
 interface Marks {
   mark(value: unknown): unknown;
+  /** The character that a mark stands for; others stand for themselves. */
+  original(character: string): string;
   restore(rendered: string): MarkedText;
 }
 
@@ -255,7 +257,8 @@ export function createMarks(
     if (typeof value !== "object" || value === null) return value;
     return Object.fromEntries(Object.entries(value).map(([key, each]) => [mark(key), mark(each)]));
   };
-  return { mark, restore: (rendered) => restoreMarks(rendered, originals) };
+  const original = (character: string) => originals.get(character) ?? character;
+  return { mark, original, restore: (rendered) => restoreMarks(rendered, originals) };
 }
 
 /** A rendered text with its marks as the characters that they stand for, and where these are. */

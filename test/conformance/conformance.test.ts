@@ -1,13 +1,14 @@
 // The cases of test/vectors, and what the runner refuses.
 
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { loadKernels } from "../../src/entries/core.ts";
 import { modulesOf } from "../support/modules.ts";
 import { Case, type Entry, type ListedTensor, readIndex } from "./case.ts";
+import { isChatFolder, runChatFolder } from "./chat.ts";
 import { compareOutcome } from "./compare.ts";
 import { quantDecoderAttention, quantMatMul } from "./quantised.ts";
 import { runFolder } from "./suite.ts";
@@ -28,6 +29,48 @@ test.each(["simd", "relaxed"] as const)(
     kernels.release();
   },
 );
+
+test("every template and snippet of test/vectors/chat gives the text or the error of transformers", async () => {
+  const chat = join(folder, "chat");
+  expect([isChatFolder(chat), isChatFolder(folder)]).toEqual([true, false]);
+  const results = await runChatFolder(chat);
+  expect(results.filter(({ state }) => state !== "passed")).toEqual([]);
+  expect(results.length).toBeGreaterThanOrEqual(240);
+});
+
+test("a folder of templates with another text or without an error fails, and what is not covered is skipped", async () => {
+  const given = mkdtempSync(join(tmpdir(), "chat-"));
+  try {
+    const write = (name: string, value: unknown) => writeFileSync(join(given, name), JSON.stringify(value));
+    for (const name of ["templates", "expected", "json-schema"]) mkdirSync(join(given, name));
+    writeFileSync(join(given, "templates", "a.jinja"), "{{ messages[0].content }}{{ messages[0].x.y }}");
+    write("conversations.json", [{ name: "b", messages: [{ role: "user", content: "hi" }] }]);
+    write("expected/a.json", { b: { text: "hi" } });
+    const snippet = { template: "{{ x }}", variables: { x: null } };
+    const wants = [{ text: "None" }, { text: "Nine" }, { error: "no" }, { refused: "no" }];
+    const refusal = { template: "{{ raise_exception('no') }}", variables: {} };
+    write("jinja-snippets.json", [
+      ...wants.map((want, i) => ({ name: String(i), ...snippet, ...want })),
+      ...wants.slice(2).map((want, i) => ({ name: `r${i}`, ...refusal, ...want })),
+    ]);
+    const results = await runChatFolder(given);
+    expect(results.map(({ name, state }) => `${name} ${state}`)).toEqual([
+      ...[
+        "a, b failed",
+        "0 passed",
+        "1 failed",
+        "2 failed",
+        "3 failed",
+        "r0 passed",
+        "r1 passed",
+        "json-schema skipped",
+      ],
+    ]);
+    expect(results[2]?.problems).toEqual(['expected "Nine" at 1, got "None"']);
+  } finally {
+    rmSync(given, { recursive: true });
+  }
+});
 
 test("test/vectors has a case of every operator", () => {
   const ops = new Set(readIndex(folder).map((entry) => entry.op));
