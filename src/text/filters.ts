@@ -295,7 +295,7 @@ const FILTERS: Readonly<Record<string, ReturnType<typeof method>>> = {
     if (args.length === 0 && !isByAttribute) throw new Error("map requires a filter argument");
     const run = isByAttribute
       ? getter(limits, options.get("attribute"), options.get("default") ?? undefined)
-      : applied(limits, args, options, applyFilter);
+      : applied(limits, args, options, (_, name, ...rest) => applyFilter(limits, name.trim(), ...rest));
     return new Stream(isTrue(value) ? itemsOf(limits, value).map(run) : []);
   }),
   max: method<unknown>("case_sensitive attribute", extreme(1)),

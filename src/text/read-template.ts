@@ -224,11 +224,19 @@ function rewrite(tokens: readonly Token[], isStatement: boolean): Token[] {
   const write = (begin: number, end: number, isMarked = true): void => {
     for (let at = begin; at < end; at++) {
       const [token, close] = [tokens[at] as Token, ends.get(at)];
-      if (isName(at, "is") && isMarked) at = writeTest(at) - 1;
-      else if (close === undefined) out.push(token);
+      const [before, next] = [tokens[at - 1], tokens[at + 1]];
+      const isOperand = before?.type === NAME ? !WORDS.has(before.value) : /^Close|Literal$/.test(before?.type ?? "");
+      const isNumber = next?.type === "NumericLiteral";
+      if (isName(at, "is") && isMarked && before?.type !== "Dot") at = writeTest(at) - 1;
+      else if (isNumber && !isOperand && (token.value === "-" || token.value === "+")) {
+        // Versions of the library differ in whether they parse a sign before a number, and a place behind a dot.
+        out.push({ type: next.type, value: token.value + next.value });
+        at++;
+      } else if (isNumber && token.type === "Dot") {
+        out.push({ type: "OpenSquareBracket", value: "[" }, next, { type: "CloseSquareBracket", value: "]" });
+        at++;
+      } else if (close === undefined) out.push(token);
       else {
-        const before = tokens[at - 1];
-        const isOperand = before?.type === NAME ? !WORDS.has(before.value) : before?.type.startsWith("Close") === true;
         const isGroup = isMarked && token.type === "OpenParen" && !isOperand;
         out.push(token);
         if (isGroup) {

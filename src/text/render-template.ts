@@ -74,9 +74,11 @@ export function renderTemplate(
     const marks = specials.length > 0 ? createMarks(where, specials, literalsOf(parsed), given) : undefined;
     if (marks) limits.original = marks.original;
     const scope = new Scope(new Map(Object.entries(globals)));
-    for (const [key, value] of Object.entries(variables)) scope.values.set(key, fromHost(limits, value));
-    for (const [key, value] of Object.entries(given))
-      scope.values.set(key, fromHost(limits, marks ? marks.mark(value) : value));
+    const set = (key: string, value: unknown) => {
+      if (value !== undefined) scope.values.set(key, fromHost(limits, value));
+    };
+    for (const [key, value] of Object.entries(variables)) set(key, value);
+    for (const [key, value] of Object.entries(given)) set(key, marks ? marks.mark(value) : value);
     const text = new Interpreter(limits).block(parsed.body ?? [], scope);
     return marks ? marks.restore(text) : { text, plain: [] };
   } catch (cause) {
@@ -132,16 +134,9 @@ class Scope {
   }
 }
 
-const CONSTANTS: ReadonlyMap<unknown, unknown> = new Map<unknown, unknown>([
-  ...([
-    ["true", true],
-    ["True", true],
-    ["false", false],
-    ["False", false],
-    ["none", null],
-    ["None", null],
-  ] as const),
-]);
+const CONSTANTS: ReadonlyMap<unknown, unknown> = new Map<unknown, unknown>(
+  Object.entries({ true: true, True: true, false: false, False: false, none: null, None: null }),
+);
 
 type Writer = ReturnType<typeof createWriter>;
 /** How a statement ends: a loop goes on, or not. */
@@ -403,7 +398,7 @@ class Interpreter {
         return (node.value as Node[]).map(of);
       case "TupleLiteral":
         return Tuple.from(
-          (node.value as Node[]).filter((part) => part.value !== NAMES.nothing),
+          (node.value as Node[]).filter(({ type, value }) => type !== "Identifier" || value !== NAMES.nothing),
           of,
         );
       case "ObjectLiteral":

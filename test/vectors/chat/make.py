@@ -77,7 +77,7 @@ SNIPPETS = [
         "{{ [1, 2, 3] | first }}{{ [] | first }}{{ [1, 2] | last }}{{ [] | last }}{{ [1, 2] | reverse | list }}{{ {'a': 1} | last }}{{ [[1, 2], [3]] | map('first') | list }}", "{{ n | first }}",
         "{{ m.c | default('z') }}{{ n | default('z') }}{{ n | default('z', true) }}{{ '' | d('y', boolean=true) }}{{ m.c | default }}{{ m.c | default(none) }}", "{{ [1, none, 'a', m.c] | join('-') }}{{ p | join(',', attribute='n') }}{{ [[1], {'a': 2}] | join }}{{ [1, 2] | join(0) }}", "{{ n | default([]) | join }}",
         "{{ '5' | int }}{{ ' 5 ' | int + 1 }}{{ '5.9' | int }}{{ 'x' | int }}{{ 'x' | int(7) }}{{ 5.9 | int }}{{ -5.9 | int }}{{ true | int }}{{ n | int }}{{ '1_0' | int }}{{ [] | int(3) }}", "{{ m.c | int }}", 
-        "{{ -5 | abs }}{{ -1.5 | abs }}{{ true | abs }}", "{{ 'x' | abs }}", "{{ 1 | nope }}", "{{ 'a' | upper(1) }}", "{{ 'a' | trim(foo=1) }}",
+        "{{ -5 | abs }}{{ -1.5 | abs }}{{ true | abs }}", "{{ 'x' | abs }}", "{{ 1 | nope }}", "{{ [1] | map(' is defined') | list }}", "{{ (' nothing', 1) }}{{ [1 -1, 3 -1, (2)-1, 'x' if -1 else +2, not -0] }}", "{{ 'a' | upper(1) }}", "{{ 'a' | trim(foo=1) }}",
     ]),
     ({"l": [1, 2, 3], "e": [], "s": "ab", "m": {}}, [
         "{% for i in l %}{{ i }}{% if i == 2 %}x{% break %}{% endif %},{% endfor %}", "{% for i in l %}{{ i }}{% if i == 2 %}{% continue %}{% endif %},{% endfor %}", "{% for i in l %}{% if i == 1 %}{% set a = 'x' %}{% endif %}[{{ a }}]{% endfor %}{{ a }}",
