@@ -87,7 +87,7 @@ function tokensOf(source: string): Token[] {
     const end = begin.exec(source)?.index ?? source.length;
     const kind = source[end + 1];
     const sign = source[end + 2] ?? "";
-    text(end, sign, kind !== "{");
+    text(end, sign, kind === "%" || kind === "#");
     if (at === source.length) break;
     at += 2 + Number(sign === "-" || sign === "+");
     if (kind === "#") expect(/[\s\S]*?(?:\+#\}|-#\}\s*|#\}\n?)/y, "the end of a comment");
