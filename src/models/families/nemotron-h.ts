@@ -83,7 +83,8 @@ const scan: RecurrentRules = {
 /** Experts of the layers that have them; the gate of both kinds of MLP is missing. */
 const readExperts: ReadExperts = (file, layer, mlp) => {
   const experts = countExperts(file, ["n_routed_experts"], 8);
-  const sharedDim = file.count("moe_shared_expert_intermediate_size", 7688) * Number(file.raw("n_shared_experts") ?? 1);
+  // Of all shared experts together.
+  const sharedDim = file.count("moe_shared_expert_intermediate_size", 7688);
   const dim = file.raw("moe_latent_size") == null ? undefined : file.count("moe_latent_size");
   const spec = {
     kind: "moe",
@@ -91,7 +92,7 @@ const readExperts: ReadExperts = (file, layer, mlp) => {
     ...(dim !== undefined && { dim }),
     topK: file.count("num_experts_per_tok", 2, experts),
     expert: mlp(file.count("moe_intermediate_size", 7688)),
-    ...(sharedDim > 0 && { shared: { mlp: mlp(sharedDim), gated: false } }),
+    shared: { mlp: mlp(sharedDim), gated: false },
     router: {
       ...SOFTMAX,
       score: "sigmoid",

@@ -121,7 +121,7 @@ MODELS = {
     "nemotron-h": of(
         "nemotron_h", **{"num_hidden_layers": 3}, layers_block_type=["mamba", "moe", "attention"],
         time_step_min=1e-9, mamba_num_heads=4, mamba_head_dim=8, n_groups=2, ssm_state_size=6, conv_kernel=4,
-        expand=2, chunk_size=8, n_routed_experts=6, n_shared_experts=1, num_experts_per_tok=2,
+        expand=2, chunk_size=8, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=2,
         moe_intermediate_size=10, moe_latent_size=6, moe_shared_expert_intermediate_size=12,
     ),
     "olmo": of("olmo", without=["head_dim"], clip_qkv=1.5),
