@@ -28,6 +28,41 @@ export const MODEL_CONFIGS: Readonly<Record<string, object>> = {
   },
 };
 
+/** `layer_types` of `count` layers: `attention` at the places `at`, else `other`. */
+const layerTypes = (count: number, at: readonly number[], attention: string, other: string): string[] =>
+  Array.from({ length: count }, (_, i) => (at.includes(i) ? attention : other));
+
+/** The same of models with recurrent layers. */
+export const HYBRID_CONFIGS: Readonly<Record<string, object>> = {
+  "LFM2-350M": {
+    ...{ model_type: "lfm2", hidden_size: 1024, intermediate_size: 6656, num_hidden_layers: 16, vocab_size: 65_536 },
+    ...{ num_attention_heads: 16, num_key_value_heads: 8, norm_eps: 1e-5, conv_L_cache: 3, conv_bias: false },
+    ...{ block_auto_adjust_ff_dim: true, block_ffn_dim_multiplier: 1, block_multiple_of: 256 },
+    rope_parameters: { rope_type: "default", rope_theta: 1_000_000 },
+    layer_types: layerTypes(16, [2, 5, 8, 10, 12, 14], "full_attention", "conv"),
+    ...{ max_position_embeddings: 128_000, tie_word_embeddings: true },
+  },
+  "Qwen3.5-0.8B": {
+    ...{ model_type: "qwen3_5_text", hidden_act: "silu", attention_bias: false, head_dim: 256, rms_norm_eps: 1e-6 },
+    ...{ hidden_size: 1024, intermediate_size: 3584, num_hidden_layers: 24, vocab_size: 248_320 },
+    ...{ num_attention_heads: 8, num_key_value_heads: 2, linear_conv_kernel_dim: 4, linear_key_head_dim: 128 },
+    ...{ linear_value_head_dim: 128, linear_num_key_heads: 16, linear_num_value_heads: 16 },
+    rope_parameters: { rope_type: "default", rope_theta: 10_000_000, partial_rotary_factor: 0.25 },
+    layer_types: layerTypes(24, [3, 7, 11, 15, 19, 23], "full_attention", "linear_attention"),
+    ...{ max_position_embeddings: 262_144, tie_word_embeddings: true },
+  },
+  "Granite-4-H-350M": {
+    ...{ model_type: "granitemoehybrid", hidden_act: "silu", attention_bias: false, rms_norm_eps: 1e-5 },
+    ...{ hidden_size: 768, intermediate_size: 2048, shared_intermediate_size: 2048, num_hidden_layers: 32 },
+    ...{ vocab_size: 100_352, num_attention_heads: 12, num_key_value_heads: 4, num_local_experts: 0 },
+    ...{ mamba_n_heads: 48, mamba_d_head: 32, mamba_d_state: 128, mamba_n_groups: 1, mamba_d_conv: 4, mamba_expand: 2 },
+    ...{ mamba_conv_bias: true, mamba_proj_bias: false, mamba_chunk_size: 256, position_embedding_type: "nope" },
+    ...{ embedding_multiplier: 12, logits_scaling: 3, residual_multiplier: 0.246, attention_multiplier: 0.015625 },
+    layer_types: layerTypes(32, [10, 13, 17, 27], "attention", "mamba"),
+    ...{ max_position_embeddings: 32_768, tie_word_embeddings: true },
+  },
+};
+
 /** Random values that all tensors repeat: a prime number of them, so that rows differ. */
 const RANDOM_VALUES = 1_048_583;
 

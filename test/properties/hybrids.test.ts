@@ -1,7 +1,8 @@
 // The laws of sessions for models with recurrent layers: one pass, chunks and tokens, together, in threads, forked and cut have the
 // same bits.
 
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { RecurrentState } from "../../src/layers/recurrent/state.ts";
 import type { Model } from "../../src/models/blocks/model.ts";
 import { forward, forwardAsync } from "../../src/models/decoder/forward.ts";
 import { createSession, nearestLength, type Session } from "../../src/models/decoder/session.ts";
@@ -77,6 +78,32 @@ describe.each(Object.keys(HYBRIDS) as Name[])("%s", (name) => {
     }
     expect(() => session.truncate(7)).toThrow("truncate: length expected one of 0, 128, 256, 290, 300, got 7");
     expect(session.length).toBe(300);
+  });
+
+  test("tokens one by one are kernel calls that are repeated, but at the ends of pages, whose checkpoints are kept", () => {
+    using session = open();
+    using whole = open();
+    const all = logitsOf(whole, IDS, [300]);
+    const width = all.length / IDS.length;
+    const transition = vi.spyOn(RecurrentState.prototype, "transition");
+    const worked: number[] = [];
+    const one = (i: number) => {
+      transition.mockClear();
+      expect(Array.from(forward(session, [IDS[i] as number]).logits)).toEqual(all.slice(i * width, (i + 1) * width));
+      if (transition.mock.calls.length > 0) worked.push(i);
+    };
+    for (let i = 0; i < 290; i++) one(i);
+    // The first token of each turn. The host reads what kernels gave of the gates of LFM3's heads, and of the router of a mixture.
+    if (name !== "lfm3" && name !== "qwen3_next") expect(worked).toEqual([0, 1, 2, 126, 127, 254, 255]);
+    expect(nearestLength(session, 280, 290)).toBe(256);
+    session.truncate(256);
+    for (let i = 256; i < 260; i++) one(i);
+    session.truncate(128);
+    // What was read before in another turn.
+    for (let i = 128; i < 160; i++) one(i);
+    session.truncate(159);
+    for (let i = 159; i < 165; i++) one(i);
+    transition.mockRestore();
   });
 
   test("a fork goes on alone, and a call that is aborted leaves the session as it was", async () => {

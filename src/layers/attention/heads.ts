@@ -567,7 +567,7 @@ function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, 
 
 /** Layers of softmax heads in models. */
 export const HEADS: Mixer<HeadsLayer, KvState> = {
-  callsOnlyKernels: true,
+  callsOnlyKernels: () => true,
   linears: ({ layer }) => Object.values(layer.linears).filter((each) => each !== undefined),
   rope: ({ config }) => config.rope,
   chunkRows: (_, rows) => rows,

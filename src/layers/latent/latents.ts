@@ -251,7 +251,7 @@ export function latentPageShape({ kvLoraRank, ropeDim }: CheckedLatentConfig): P
 
 /** Layers of latent attention in models. */
 const LATENTS: Mixer<LatentsLayer, KvState> = {
-  callsOnlyKernels: false,
+  callsOnlyKernels: () => false,
   rope: () => undefined,
   linears({ latents: { qDown, q, kvDown, kAbsorbed, v, o } }) {
     return [...(qDown ? [qDown] : []), q, kvDown, ...kAbsorbed, ...v, o];

@@ -42,7 +42,7 @@ export interface BlockLayer extends MixerLayer {
  */
 export interface Mixer<Layer extends MixerLayer = MixerLayer, State extends LayerState = LayerState> {
   /** Whether a token takes calls of kernels alone, and its position is in them: then the calls can be recorded and repeated. */
-  readonly callsOnlyKernels: boolean;
+  callsOnlyKernels(layer: Layer): boolean;
   /** The packed matrices of a layer, in the order in which they are multiplied. */
   linears(layer: Layer): readonly PackedLinear[];
   /** The rotations of a layer whose tables other layers can share; undefined if it has none, or fills tables of its own. */
@@ -79,7 +79,15 @@ export interface LayerState {
   readonly forkBytes: number;
   /** Undoes what an uncommitted call left: every call begins with it. */
   begin(): void;
-  /** Makes the token behind `past` others writable. Returns whether it changes nothing else: then only its position differs. */
+  /**
+   * 1 where the next call works in other places than those of 0: states that read what is held in one place and write what comes in
+   * another exchange both with each call, all states of a session together. Default 0.
+   */
+  readonly turn?: number;
+  /**
+   * Makes the token behind `past` others writable. Returns whether it changes nothing else: then only its position and the turn
+   * differ, of the neighbour with which it shares a page, too.
+   */
   settle(past: number): boolean;
   /** Makes `tokens` more, which a call appended, part of what is held. */
   commit(tokens: number): void;

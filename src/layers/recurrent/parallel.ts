@@ -34,6 +34,10 @@ class ParallelState implements LayerState {
     return this.parts.reduce((sum, { forkBytes }) => sum + forkBytes, 0);
   }
 
+  get turn(): number {
+    return Math.max(...this.parts.map(({ turn = 0 }) => turn));
+  }
+
   begin(): void {
     for (const part of this.parts) part.begin();
   }
@@ -101,7 +105,7 @@ const STATES: StateMaker<ParallelLayer, ParallelState> = {
 
 /** Mixers side by side, in models. The tap and maps are those of the first one that has them. */
 export const PARALLEL: Mixer<ParallelLayer, ParallelState> = {
-  callsOnlyKernels: false,
+  callsOnlyKernels: ({ parts }) => parts.every(({ layer }) => layer.mixer.callsOnlyKernels(layer)),
   rope: ({ parts }) => parts.map(({ layer }) => layer.mixer.rope(layer)).find((rope) => rope !== undefined),
   linears: ({ parts }) => parts.flatMap(({ layer }) => layer.mixer.linears(layer)),
   chunkRows: ({ parts }, rows) => Math.min(...parts.map(({ layer }) => layer.mixer.chunkRows(layer, rows))),

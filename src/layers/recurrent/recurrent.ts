@@ -75,7 +75,7 @@ export function stateSizes(config: RecurrentConfig): StateSizes {
 
 /** Recurrent layers in models. */
 export const RECURRENT: Mixer<RecurrentLayer, RecurrentState> = {
-  callsOnlyKernels: false,
+  callsOnlyKernels: () => true,
   rope: () => undefined,
   linears: linearsOf,
   chunkRows: (_, rows) => rows,
@@ -195,13 +195,13 @@ function* segmentsOf({
 
 /** Runs `step` on the segments of a run: it brings a part of the state from one place to another. */
 function* advance(
-  { state }: { readonly state: RecurrentState },
   run: Run,
   part: StatePart,
   step: (at: number, rows: number, from: F32Ptr, to: F32Ptr) => number,
 ): Steps {
+  const { state, tokens } = run.of;
   for (const { at, position, rows } of segmentsOf(run)) {
-    const { from, to } = state.transition(part, position);
+    const { from, to } = state.transition(part, position === tokens.past);
     const flops = step(at, rows, pointer.f32(from), pointer.f32(to));
     state.keep(part, position + rows);
     yield flops;
@@ -217,7 +217,7 @@ function* convolve(work: Work, run: Run, from: Rows, to: Rows): Steps {
   const { dModel, taps, scan } = recurrent;
   const channels = convChannels(recurrent);
   const shape = (base + places.shape) as Pointer<ConvShape>;
-  yield* advance(run.of, run, "inputs", (at, rows, before, state) => {
+  yield* advance(run, "inputs", (at, rows, before, state) => {
     const [b, c, x] = [rowAt(from, at), rowAt(from, at, dModel), rowAt(from, at, 2 * dModel)];
     ConvShape.store(kernels.memory.view(), shape, {
       ...{ rows, channels, taps, xStride: from.stride, outStride: to.stride, silu: scan ? 1 : 0, from: before },
@@ -293,7 +293,7 @@ function* scanRun(work: Work, scan: ScanConfig, run: Run, mixed: Rows): Steps {
   const shape = (base + places.shape) as Pointer<LinearAttentionShape>;
   const rowOf = (place: number, at: number) => pointer.f32(base + place + 4 * at * stride.decays);
   const heads = { at: pointer.f32(base + places.heads), stride: stride.values };
-  yield* advance(run.of, run, "scan", (at, rows, from, state) => {
+  yield* advance(run, "scan", (at, rows, from, state) => {
     const write = linears.write ? places.write : places.step;
     LinearAttentionShape.store(kernels.memory.view(), shape, {
       ...{

@@ -79,11 +79,15 @@ export class RecurrentState implements LayerState {
     return this.bytes;
   }
 
-  /** Where a call that is at row `position` of the sequence reads a part, and where it writes it. */
-  transition(part: StatePart, position: number): Transition {
+  get turn(): number {
+    return this.place;
+  }
+
+  /** Where a call reads a part, and where it writes it; `first`: before its first row. */
+  transition(part: StatePart, first: boolean): Transition {
     const to = this.at(part, 1 - this.place);
     this.previous = undefined;
-    return { from: position === this.held ? this.at(part, this.place) : to, to };
+    return { from: first ? this.at(part, this.place) : to, to };
   }
 
   /** Keeps a part that a call has brought to `position`, if that is a checkpoint's. The scan is the last part. */
@@ -100,8 +104,10 @@ export class RecurrentState implements LayerState {
     for (const [slot, length] of this.lengths.entries()) if (length > this.held) this.lengths[slot] = 0;
   }
 
-  settle(): boolean {
-    return true;
+  settle(past: number): boolean {
+    this.previous = undefined;
+    // The last token of a page leaves a checkpoint.
+    return (past | 1) % PAGE !== PAGE - 1;
   }
 
   commit(tokens: number): void {

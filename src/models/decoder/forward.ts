@@ -336,17 +336,21 @@ function* runLayers(
   }
 }
 
-/** Where the last token of a session worked, and its calls from the second one on: the first may be the only one in its place. */
+/**
+ * Where the last token of a session worked, and its calls from the second one on, by the turn of its states: the first may be the only
+ * one in its place.
+ */
 interface LastToken extends Pick<RowWork, "base" | "stepFlops"> {
   readonly plan: PassPlan;
-  readonly calls: TokenCalls | undefined;
+  readonly calls: (TokenCalls | undefined)[];
 }
 
 const LAST = new WeakMap<Session, LastToken>();
 
 /**
  * The calls of the layers for a chunk that is a single token. Undefined if the host does more for it than to call kernels: it routes
- * experts, puts latent attention together, takes or ages pages, attends to the outputs of an encoder, or shows rows.
+ * experts, scales heads by what it read of their gates, puts latent attention together, takes or ages pages, keeps a checkpoint of
+ * a recurrent state, attends to the outputs of an encoder, or shows rows.
  */
 function callsOf(
   work: RowWork,
@@ -362,21 +366,20 @@ function callsOf(
   if (!session.states.every((state) => state.settle(past))) return undefined;
   const { kernels, base, stepFlops } = work;
   const last = LAST.get(session);
-  const isSecond = last?.plan === plan && last.base === base && last.stepFlops === stepFlops;
-  if (isSecond && last.calls) return last.calls;
-  if (
-    model.weights.blocks.some(
-      ({ moe, temperature, attention }) => moe || temperature || !attention.mixer.callsOnlyKernels,
-    )
-  )
-    return undefined;
+  const known = last?.plan === plan && last.base === base && last.stepFlops === stepFlops ? last.calls : undefined;
+  const turn = session.states.reduce((most, each) => Math.max(most, each.turn ?? 0), 0);
+  if (known?.[turn]) return known[turn];
+  const isHosted = ({ moe, temperature, gatesHeads, attention }: PackedBlock) =>
+    moe || temperature || gatesHeads || !attention.mixer.callsOnlyKernels(attention);
+  if (model.weights.blocks.some(isHosted)) return undefined;
   const stepsAt = (position: number) => {
     const call = { ...of.call, past: position };
     return runLayers(work, model, plan, [{ of: prepareCall(call, 0), begin: 0, end: 1, at: 0 }], rows, {});
   };
-  const calls = isSecond ? planToken(kernels, past, stepsAt) : undefined;
-  LAST.set(session, { plan, base, stepFlops, calls });
-  return calls;
+  const calls = known ?? [];
+  if (known) calls[turn] = planToken(kernels, past, stepsAt);
+  else LAST.set(session, { plan, base, stepFlops, calls });
+  return calls[turn];
 }
 
 /** The rows of a run that become logits: where they lie in the chunk, and which outputs they are. */

@@ -121,7 +121,7 @@ const ROWS = ["held", "next", "kept", "nextKept"] as const;
 
 /** The mean of all tokens so far, instead of attention. */
 const MEANS: Mixer<BlockLayer, SumState> = {
-  callsOnlyKernels: false,
+  callsOnlyKernels: () => false,
   rope: () => undefined,
   linears: () => [],
   chunkRows: (_, rows) => Math.min(rows, 24),

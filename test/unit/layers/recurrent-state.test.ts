@@ -18,7 +18,7 @@ function read(state: RecurrentState, from: number, to: number): void {
   for (const part of ["inputs", "scan"] as const)
     for (let at = from; at < to; ) {
       const end = Math.min(to, PAGE * (1 + Math.floor(at / PAGE)));
-      const places = state.transition(part, at);
+      const places = state.transition(part, at === from);
       const before = kernels.memory.f32(places.from, SIZES[part]);
       kernels.memory.f32(places.to, SIZES[part]).set(before.map((value) => value + (end - at)));
       state.keep(part, end);
@@ -29,7 +29,7 @@ function read(state: RecurrentState, from: number, to: number): void {
 /** What the state holds: the number of its tokens, in every float of both parts. */
 function expectHeld(state: RecurrentState, length: number): void {
   for (const part of ["inputs", "scan"] as const) {
-    const held = kernels.memory.f32(state.transition(part, length).from, SIZES[part]);
+    const held = kernels.memory.f32(state.transition(part, true).from, SIZES[part]);
     expect([...held]).toEqual(new Array(SIZES[part]).fill(length));
   }
 }
