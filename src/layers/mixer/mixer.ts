@@ -77,6 +77,8 @@ export interface LayerState {
   readonly formats: number;
   /** Bytes that `fork` takes now. */
   readonly forkBytes: number;
+  /** Keeps a way back to what is held now, until it is called again. States that have it anyway lack this. */
+  mark?(): void;
   /** Undoes what an uncommitted call left: every call begins with it. */
   begin(): void;
   /**

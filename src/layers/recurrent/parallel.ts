@@ -38,6 +38,10 @@ class ParallelState implements LayerState {
     return Math.max(...this.parts.map(({ turn = 0 }) => turn));
   }
 
+  mark(): void {
+    for (const part of this.parts) part.mark?.();
+  }
+
   begin(): void {
     for (const part of this.parts) part.begin();
   }

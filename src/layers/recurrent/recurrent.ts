@@ -20,15 +20,15 @@ import { checkConfig } from "../attention/config.ts";
 import { type PackedLinear, wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import type { BlockLayer, Mixer, StateCall, StateRuns } from "../mixer/mixer.ts";
+import { convChannels, type RecurrentConfig, type ScanConfig, type ScanNorm, scanSizes } from "./config.ts";
 import {
-  convChannels,
-  type RecurrentConfig,
-  type ScanConfig,
-  type ScanNorm,
-  type ScanSizes,
-  scanSizes,
-} from "./config.ts";
-import { RecurrentState, recurrentStateBytes, type StatePart, type StateSizes } from "./state.ts";
+  RecurrentState,
+  type Replay,
+  recurrentStateBytes,
+  type StatePart,
+  type StateSizes,
+  type Transition,
+} from "./state.ts";
 import {
   type PackedRecurrent,
   packRecurrent,
@@ -70,7 +70,44 @@ const linearsOf = ({ packed }: RecurrentLayer): PackedLinear[] =>
 
 export function stateSizes(config: RecurrentConfig): StateSizes {
   const { taps, scan } = config;
-  return { inputs: Math.max(0, taps - 1) * convChannels(config), scan: scan ? scanSizes(scan).state : 0 };
+  const before = Math.max(0, taps - 1);
+  const own = scan && scanSizes(scan);
+  return {
+    inputs: before * convChannels(config),
+    scan: own ? own.state : 0,
+    rows: { inputs: before && convChannels(config), scan: scan ? rowPlaces(scan).floats : 0 },
+    work: SHAPE_BYTES / 4 + (own ? own.values : 0),
+  };
+}
+
+/** A row that a scan reads, as it is kept: queries, keys and values, decays, and what values are written times. */
+function rowPlaces(scan: ScanConfig) {
+  const { channels, decays } = scanSizes(scan);
+  const write = channels + decays;
+  return { decay: channels, write, floats: write + scan.numHeads };
+}
+
+/** Goes over rows that were kept, as a call has gone over them. */
+function replayRows({ kernels, recurrent, packed }: RecurrentLayer): Replay {
+  const { scan } = recurrent;
+  const channels = convChannels(recurrent);
+  return (part, rows, count, { from, to, work }) => {
+    if (part === "inputs") {
+      const held = kernels.memory.f32(to, stateSizes(recurrent).inputs);
+      const earlier = kernels.memory.f32(from, held.length);
+      const later = kernels.memory.f32(rows, count * channels);
+      // The last inputs, as many as are held.
+      const kept = earlier.subarray(Math.min(count * channels, held.length));
+      held.set(kept);
+      held.set(later.subarray(Math.max(0, later.length - held.length)), kept.length);
+    } else if (scan) {
+      const places = rowPlaces(scan);
+      const at = (place: number): Rows => ({ at: pointer.f32(rows + 4 * place), stride: places.floats });
+      const out = { at: pointer.f32(work + SHAPE_BYTES), stride: 0 };
+      const given = { mixed: at(0), decay: at(places.decay), write: at(places.write), out };
+      scanRows(kernels, scan, packed, work, count, given, { from, to });
+    }
+  };
 }
 
 /** Recurrent layers in models. */
@@ -81,8 +118,8 @@ export const RECURRENT: Mixer<RecurrentLayer, RecurrentState> = {
   chunkRows: (_, rows) => rows,
   states: {
     bytes: (_where, { recurrent }, maxSeqLen) => recurrentStateBytes(stateSizes(recurrent), maxSeqLen),
-    create: (where, { kernels, recurrent }, maxSeqLen) =>
-      new RecurrentState(where, kernels, stateSizes(recurrent), maxSeqLen),
+    create: (where, layer, maxSeqLen) =>
+      new RecurrentState(where, layer.kernels, stateSizes(layer.recurrent), maxSeqLen, replayRows(layer)),
   },
   plan(layer, layout, rows) {
     const places = placeRecurrentRows(layer.recurrent, layer.packed.linears, layout, rows);
@@ -193,16 +230,21 @@ function* segmentsOf({
   }
 }
 
-/** Runs `step` on the segments of a run: it brings a part of the state from one place to another. */
+/** Runs `step` on the segments of a run: it brings a part of the state from one place to another. `keepRow` keeps what does. */
 function* advance(
   run: Run,
   part: StatePart,
+  keepRow: (to: Float32Array, row: number) => void,
   step: (at: number, rows: number, from: F32Ptr, to: F32Ptr) => number,
 ): Steps {
   const { state, tokens } = run.of;
   for (const { at, position, rows } of segmentsOf(run)) {
     const { from, to } = state.transition(part, position === tokens.past);
     const flops = step(at, rows, pointer.f32(from), pointer.f32(to));
+    for (let row = 0; row < rows; row++) {
+      const to = state.rowAt(part, position - tokens.past + row, tokens.qLen);
+      if (to) keepRow(to, at + row);
+    }
     state.keep(part, position + rows);
     yield flops;
   }
@@ -217,7 +259,14 @@ function* convolve(work: Work, run: Run, from: Rows, to: Rows): Steps {
   const { dModel, taps, scan } = recurrent;
   const channels = convChannels(recurrent);
   const shape = (base + places.shape) as Pointer<ConvShape>;
-  yield* advance(run, "inputs", (at, rows, before, state) => {
+  const floatsAt = (row: number, column = 0) => kernels.memory.f32(rowAt(from, row, column), channels);
+  const keepRow = (to: Float32Array, row: number) => {
+    const factors = floatsAt(row);
+    // The product of two float32 is exact in float64, so that storing it rounds as the kernel does.
+    if (scan) to.set(factors);
+    else for (const [i, x] of floatsAt(row, 2 * dModel).entries()) to[i] = x * (factors[i] as number);
+  };
+  yield* advance(run, "inputs", keepRow, (at, rows, before, state) => {
     const [b, c, x] = [rowAt(from, at), rowAt(from, at, dModel), rowAt(from, at, 2 * dModel)];
     ConvShape.store(kernels.memory.view(), shape, {
       ...{ rows, channels, taps, xStride: from.stride, outStride: to.stride, silu: scan ? 1 : 0, from: before },
@@ -286,38 +335,57 @@ function* prepareScan(work: Work, scan: ScanConfig, mixed: Rows, x: Rows, rows: 
 function* scanRun(work: Work, scan: ScanConfig, run: Run, mixed: Rows): Steps {
   const { layer, places, base } = work;
   const { packed, kernels } = layer;
-  const { linears, vectors } = packed;
+  const { numHeads, keyDim, valueDim, delta } = scan;
+  const { channels, decays } = scanSizes(scan);
   const { stride } = places;
-  const { numHeads, numKeyHeads, turns, keyDim, valueDim, delta, scale } = scan;
-  const sizes: ScanSizes = scanSizes(scan);
-  const shape = (base + places.shape) as Pointer<LinearAttentionShape>;
-  const rowOf = (place: number, at: number) => pointer.f32(base + place + 4 * at * stride.decays);
-  const heads = { at: pointer.f32(base + places.heads), stride: stride.values };
-  yield* advance(run, "scan", (at, rows, from, state) => {
-    const write = linears.write ? places.write : places.step;
-    LinearAttentionShape.store(kernels.memory.view(), shape, {
-      ...{
-        rows,
-        keyDim,
-        valueDim,
-        group: turns ? 0 : numHeads / numKeyHeads,
-        keyHeads: numKeyHeads,
-        scale,
-        from,
-        delta: delta ? 1 : 0,
-      },
-      ...{ keyStride: mixed.stride, valueStride: mixed.stride, outStride: heads.stride },
-      decay: linears.step ? rowOf(places.decay, at) : (vectors.rate as F32Ptr),
-      decayStride: linears.step ? stride.decays : 0,
-      perChannel: scan.decay === "channel" ? 1 : 0,
-      beta: scan.write === "whole" ? NULL : rowOf(write, at),
-      betaStride: stride.decays,
-      skip: vectors.skip,
-    });
-    const [q, k, v] = [rowAt(mixed, at, sizes.q), rowAt(mixed, at, sizes.k), rowAt(mixed, at, sizes.v)];
-    kernels.table.linear_attention_f32(rowAt(heads, at), state, q, k, v, shape, 0, numHeads);
+  const from = (rows: Rows, at: number): Rows => ({ at: rowAt(rows, at), stride: rows.stride });
+  const placed = (place: number, width: number): Rows => ({ at: pointer.f32(base + place), stride: width });
+  const all = {
+    mixed,
+    decay: placed(places.decay, stride.decays),
+    write: placed(packed.linears.write ? places.write : places.step, stride.decays),
+    out: placed(places.heads, stride.values),
+  };
+  const keepRow = (to: Float32Array, row: number) => {
+    const own = rowPlaces(scan);
+    to.set(kernels.memory.f32(rowAt(mixed, row), channels));
+    to.set(kernels.memory.f32(rowAt(all.decay, row), decays), own.decay);
+    to.set(kernels.memory.f32(rowAt(all.write, row), numHeads), own.write);
+  };
+  yield* advance(run, "scan", keepRow, (at, rows, before, state) => {
+    const { mixed, decay, write, out } = all;
+    const given = { mixed: from(mixed, at), decay: from(decay, at), write: from(write, at), out: from(out, at) };
+    scanRows(kernels, scan, packed, base + places.shape, rows, given, { from: before, to: state });
     return rows * numHeads * keyDim * valueDim * (delta ? 8 : 5);
   });
+}
+
+/** Scans `rows` rows. Decays and factors are those given, where the layer computes them of rows. */
+function scanRows(
+  { memory, table }: Kernels,
+  scan: ScanConfig,
+  { linears, vectors }: PackedRecurrent,
+  shapeAt: number,
+  rows: number,
+  { mixed, decay, write, out }: Readonly<Record<"mixed" | "decay" | "write" | "out", Rows>>,
+  { from, to }: Transition,
+): void {
+  const { numHeads, numKeyHeads, turns, keyDim, valueDim, delta, scale } = scan;
+  const { q, k, v } = scanSizes(scan);
+  const shape = shapeAt as Pointer<LinearAttentionShape>;
+  LinearAttentionShape.store(memory.view(), shape, {
+    ...{ rows, keyDim, valueDim, keyHeads: numKeyHeads, group: turns ? 0 : numHeads / numKeyHeads },
+    ...{ scale, from: pointer.f32(from), delta: delta ? 1 : 0 },
+    ...{ keyStride: mixed.stride, valueStride: mixed.stride, outStride: out.stride },
+    decay: linears.step ? decay.at : (vectors.rate as F32Ptr),
+    decayStride: linears.step ? decay.stride : 0,
+    perChannel: scan.decay === "channel" ? 1 : 0,
+    beta: scan.write === "whole" ? NULL : write.at,
+    betaStride: write.stride,
+    skip: vectors.skip,
+  });
+  const [queries, keys, values] = [q, k, v].map((column) => rowAt(mixed, 0, column)) as [F32Ptr, F32Ptr, F32Ptr];
+  table.linear_attention_f32(out.at, pointer.f32(to), queries, keys, values, shape, 0, numHeads);
 }
 
 /** The gate and the norm of a scan's outputs, in place. */

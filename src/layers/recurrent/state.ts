@@ -2,20 +2,36 @@
 
 import { PAGE } from "../../../assembly/layout.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
-import { aligned } from "../../wasm/memory.ts";
+import { aligned, Layout } from "../../wasm/memory.ts";
 import type { LayerState } from "../mixer/mixer.ts";
 
 /** The parts of a state, which a call computes one after the other. */
 export type StatePart = "inputs" | "scan";
 
-/** Floats of the parts: the inputs of the convolution that later rows read, and the states of all heads. */
-export type StateSizes = Readonly<Record<StatePart, number>>;
+/** What a state consists of, in floats. */
+export interface StateSizes extends Readonly<Record<StatePart, number>> {
+  /** What moves each part on by a row. */
+  readonly rows: Readonly<Record<StatePart, number>>;
+  /** What `Replay` works in. */
+  readonly work: number;
+}
+
+/** Brings a part that lies at `from` to `to`, over `count` rows of what moves it on, which lie at `rows`. */
+export type Replay = (
+  part: StatePart,
+  rows: number,
+  count: number,
+  places: Transition & { readonly work: number },
+) => void;
 
 /** Where a state lies: before a row, and behind it. */
-interface Transition {
+export interface Transition {
   readonly from: number;
   readonly to: number;
 }
+
+/** Rows of a call, at most, of which each can be gone back to, because what moved the state on is kept. */
+const KEPT_ROWS = 16;
 
 /**
  * Checkpoints lie at multiples of PAGE tokens. Slot i has the last multiple of PAGE · 2^i that is none of PAGE · 2^(i + 1), and the
@@ -29,25 +45,40 @@ function slotOf(length: number, slots: number): number {
   return Math.min(slots - 1, 31 - Math.clz32(pages & -pages));
 }
 
-/** Bytes of linear memory of a state: what is held, what a call computes, and the checkpoints. */
+/** The offsets of what lies behind `places` states: the kept rows, and what `Replay` works in. */
+function placeRows({ rows, work }: StateSizes, places: number, size: number) {
+  const layout = new Layout();
+  layout.take(places * size);
+  const inputs = layout.floats(KEPT_ROWS * rows.inputs);
+  const scan = layout.floats(KEPT_ROWS * rows.scan);
+  return { inputs, scan, work: layout.floats(work), bytes: layout.bytes };
+}
+
+/** States: what is held, what a call computes, checkpoints, and the one of `mark`. */
+const placesOf = (maxSeqLen: number): number => 3 + slotsOf(maxSeqLen);
+
+/** Bytes of linear memory of a state, and of the rows that it keeps. */
 export function recurrentStateBytes(sizes: StateSizes, maxSeqLen: number): number {
-  return (2 + slotsOf(maxSeqLen)) * stride(sizes);
+  return placeRows(sizes, placesOf(maxSeqLen), stride(sizes)).bytes;
 }
 
 const stride = ({ inputs, scan }: StateSizes): number => aligned(4 * inputs) + aligned(4 * scan);
 
 /**
  * The state of a recurrent layer. A call reads what is held and writes beside it, so that an aborted one changes nothing; `commit`
- * exchanges both. A call that is aborted behind a multiple of PAGE may have taken the place of an earlier checkpoint, which is lost.
+ * exchanges both. Behind a call of few rows, any of them can be gone back to: from the state before it, over the rows that are kept.
+ * A call that is aborted behind a multiple of PAGE may have taken the place of an earlier checkpoint, which is lost.
  */
 export class RecurrentState implements LayerState {
   readonly formats = 0;
   readonly bytes: number;
+  readonly sizes: StateSizes;
   private readonly kernels: Kernels;
-  private readonly sizes: StateSizes;
   private readonly maxSeqLen: number;
+  private readonly replay: Replay;
   private readonly block: number;
-  /** The lengths of the checkpoints; 0: none. */
+  private readonly rows: ReturnType<typeof placeRows>;
+  /** The lengths of the checkpoints, and of the mark behind them; 0: none. */
   private readonly lengths: number[];
   private held = 0;
   /** The length before the last call, whose state is still there; undefined once the next one writes. */
@@ -55,13 +86,15 @@ export class RecurrentState implements LayerState {
   /** Which of the two first places holds the state. */
   private place = 0;
 
-  constructor(where: string, kernels: Kernels, sizes: StateSizes, maxSeqLen: number) {
+  constructor(where: string, kernels: Kernels, sizes: StateSizes, maxSeqLen: number, replay: Replay) {
     this.kernels = kernels;
     this.sizes = sizes;
     this.maxSeqLen = maxSeqLen;
-    this.bytes = recurrentStateBytes(sizes, maxSeqLen);
+    this.replay = replay;
+    this.rows = placeRows(sizes, placesOf(maxSeqLen), stride(sizes));
+    this.bytes = this.rows.bytes;
     this.block = kernels.memory.allocate(where, this.bytes);
-    this.lengths = new Array(slotsOf(maxSeqLen)).fill(0);
+    this.lengths = new Array(1 + slotsOf(maxSeqLen)).fill(0);
     this.bytesAt(0).fill(0);
   }
 
@@ -90,14 +123,31 @@ export class RecurrentState implements LayerState {
     return { from: first ? this.at(part, this.place) : to, to };
   }
 
+  /** Where what moves a part on at row `row` of a call of `count` is to be written; undefined if it is not kept. */
+  rowAt(part: StatePart, row: number, count: number): Float32Array | undefined {
+    // A single row leads from a state that is there to one that is there.
+    if (count === 1 || count > KEPT_ROWS) return undefined;
+    const floats = this.sizes.rows[part];
+    return this.kernels.memory.f32(this.block + this.rows[part] + 4 * row * floats, floats);
+  }
+
   /** Keeps a part that a call has brought to `position`, if that is a checkpoint's. The scan is the last part. */
   keep(part: StatePart, position: number): void {
     if (position % PAGE !== 0) return;
-    const slot = slotOf(position, this.lengths.length);
+    const slot = slotOf(position, this.slots);
     const floats = this.sizes[part];
     const from = this.kernels.memory.f32(this.at(part, 1 - this.place), floats);
     this.kernels.memory.f32(this.at(part, 2 + slot), floats).set(from);
     this.lengths[slot] = position;
+  }
+
+  private get slots(): number {
+    return this.lengths.length - 1;
+  }
+
+  mark(): void {
+    this.bytesAt(2 + this.slots).set(this.bytesAt(this.place));
+    this.lengths[this.slots] = this.held;
   }
 
   begin(): void {
@@ -119,35 +169,51 @@ export class RecurrentState implements LayerState {
 
   nearest(length: number, held: number): number {
     if (length >= held) return held;
-    const lengths = [...this.lengths];
+    const before = this.held === held ? this.previous : this.held;
+    if (before !== undefined && length >= before && held - before <= KEPT_ROWS) return length;
+    const lengths = [...this.lengths, before ?? 0];
     // Those that are to come take the places of others.
     for (let next = PAGE * (1 + Math.floor(this.held / PAGE)); next <= held; next += PAGE)
-      lengths[slotOf(next, lengths.length)] = next;
-    if (this.held === held && this.previous !== undefined) lengths.push(this.previous);
+      lengths[slotOf(next, this.slots)] = next;
     return Math.max(0, ...lengths.filter((each) => each <= length && each <= held));
   }
 
   expectTruncatable(length: number): void {
-    const kept = [0, ...this.lengths.filter((each) => each <= this.held), this.previous ?? 0, this.held];
-    if (kept.includes(length)) return;
-    const sorted = [...new Set(kept)].sort((a, b) => a - b);
-    throw new RangeError(`truncate: length expected one of ${sorted.join(", ")}, got ${length}`);
+    const { held, previous = held } = this;
+    const all = previous < held && held - previous <= KEPT_ROWS;
+    const kept = [0, ...this.lengths, previous, held].filter((each) => each <= (all ? previous : held));
+    if (kept.includes(length) || (all && Number.isInteger(length) && length > previous && length <= held)) return;
+    const rule = [...new Set(kept)].sort((a, b) => a - b).join(", ") + (all ? ` to ${held}` : "");
+    throw new RangeError(`truncate: length expected one of ${rule}, got ${length}`);
   }
 
   reserve(): void {}
 
   truncate(length: number): void {
     if (length === this.held) return;
+    const { previous = length } = this;
     if (length === this.previous) this.place = 1 - this.place;
     else if (length === 0) this.bytesAt(this.place).fill(0);
-    else this.bytesAt(this.place).set(this.bytesAt(2 + this.lengths.indexOf(length)));
+    else if (this.lengths.includes(length))
+      this.bytesAt(this.place).set(this.bytesAt(2 + this.lengths.indexOf(length)));
+    else this.replayRows(length - previous);
     this.held = length;
-    this.previous = undefined;
+    if (length <= previous) this.previous = undefined;
     this.begin();
   }
 
+  /** Brings the state before the last call over the first `count` of its rows. */
+  private replayRows(count: number): void {
+    for (const part of ["inputs", "scan"] as const)
+      this.replay(part, this.block + this.rows[part], count, {
+        from: this.at(part, 1 - this.place),
+        to: this.at(part, this.place),
+        work: this.block + this.rows.work,
+      });
+  }
+
   fork(where: string): this {
-    const copy = new RecurrentState(where, this.kernels, this.sizes, this.maxSeqLen);
+    const copy = new RecurrentState(where, this.kernels, this.sizes, this.maxSeqLen, this.replay);
     const { memory } = this.kernels;
     memory.u8(copy.block, this.bytes).set(memory.u8(this.block, this.bytes));
     copy.lengths.splice(0, copy.lengths.length, ...this.lengths);

@@ -272,7 +272,8 @@ export type DraftOptions =
       readonly session: Session;
       /**
        * Tokens to guess at a time, 1 to 64. Default 4. Fewer where a session could not be truncated by as many: behind a window
-       * with a small `truncatable`, and at the end of a page whose format changes with age.
+       * with a small `truncatable`, at the end of a page whose format changes with age, and with recurrent layers, which can forget
+       * tokens of a call of up to 16: the first pass, with the prompt, guesses none then.
        */
       readonly tokens?: number | undefined;
     }
@@ -337,13 +338,19 @@ function ofSession(where: string, session: Session): Pick<Drafter, "guess"> {
       // What cannot be cut there, since older tokens aged or were dropped, is read again.
       shared = nearestLength(session, shared, session.length);
       session.truncate(shared);
-      const count = forgettable(session, ids.length, Math.min(most, session.maxSeqLen - ids.length));
+      let count = Math.min(most, session.maxSeqLen - ids.length);
       const guessed: number[] = [];
       let unread = ids.slice(shared);
       while (guessed.length < count) {
         const call = checkModelCall(where, session, unread, "last");
         let id = 0;
         await runCalls(where, session.model, [call], (row) => (id = row.top(1).ids[0] as number), slices);
+        if (guessed.length === 0) {
+          // What it has read now is part of the sequence; what it reads from here on may not be. The last guess is not read.
+          for (const state of session.states) state.mark?.();
+          const { length } = session;
+          while (count > 1 && nearestLength(session, length, length + count - 1) < length) count--;
+        }
         guessed.push(id);
         unread = [id];
       }
@@ -354,7 +361,7 @@ function ofSession(where: string, session: Session): Pick<Drafter, "guess"> {
 
 /**
  * How many of `count` tokens behind the first `length` a session can read and then be truncated by, all or some: all, unless its
- * caches drop what is behind a window, or change the formats of pages; none with recurrent layers.
+ * caches drop what is behind a window, or change the formats of pages, or the call is a long one on recurrent layers.
  */
 export function forgettable(session: Session, length: number, count: number): number {
   let most = count;
