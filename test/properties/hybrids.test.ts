@@ -3,14 +3,17 @@
 
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { RecurrentState } from "../../src/layers/recurrent/state.ts";
+import type { CachePage } from "../../src/layers/state/export.ts";
 import type { Model } from "../../src/models/blocks/model.ts";
 import { forward, forwardAsync } from "../../src/models/decoder/forward.ts";
 import { createSession, nearestLength, type Session } from "../../src/models/decoder/session.ts";
+import { exportSession, importSession } from "../../src/models/decoder/session-pages.ts";
 import { type DraftOptions, generate } from "../../src/models/generate/generate.ts";
 import { generateMany } from "../../src/models/generate/generate-many.ts";
 import { loadModel } from "../../src/models/load/load-model.ts";
 import { planModel } from "../../src/models/load/plan-model.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
+import { createRandom } from "../support/harness.ts";
 import { kernelsOf, threadedKernels } from "../support/layers.ts";
 import { HYBRIDS, tinyFolder } from "../support/tiny-models.ts";
 
@@ -210,6 +213,82 @@ describe.each(Object.keys(HYBRIDS) as Name[])("%s", (name) => {
       }
       expect(changes).toBe(21);
     }
+  });
+
+  test("a session that was exported, at once or page by page, goes on in another one, and both are cut and read on alike", () => {
+    using session = open();
+    using whole = open();
+    const all = logitsOf(whole, IDS, [300]);
+    const width = all.length / IDS.length;
+    const random = createRandom(name.length);
+    for (let round = 0; round < 6; round++) {
+      session.truncate(0);
+      const length = random.int(1, 290);
+      const stored = exportSession(session).map(() => new Map<number, Uint8Array>());
+      for (let held = 0; held < length; held = session.length) {
+        forward(session, IDS.slice(held, Math.min(length, held + random.int(1, 150))));
+        for (const [list, pages] of exportSession(session, held).entries())
+          for (const { index, bytes } of pages) stored[list]?.set(index, bytes);
+      }
+      const listed = stored.map((pages) => Array.from(pages, ([index, bytes]) => ({ index, bytes })));
+      using restored = createSession(models.get(name) as Model, { maxSeqLen: 310 });
+      importSession(restored, listed, IDS.slice(0, length));
+      expect(exportSession(restored)).toEqual(exportSession(session));
+      const wanted = random.int(0, length);
+      const nearest = nearestLength(restored, wanted, length);
+      for (const each of [session, restored]) {
+        // The exported session may go back to more, since it knows its last call.
+        each.truncate(nearest);
+        expect(logitsOf(each, IDS.slice(nearest, nearest + 8), [1, 4, 1, 1, 1])).toEqual(
+          all.slice(nearest * width, (nearest + 8) * width),
+        );
+      }
+      // The first tokens alone: as many as a state was kept of.
+      using first = open();
+      const full = length >= 256 ? 256 : length >= 128 ? 128 : length;
+      importSession(first, listed, IDS.slice(0, full));
+      expect(Array.from(forward(first, [IDS[full] as number]).logits)).toEqual(
+        all.slice(full * width, (full + 1) * width),
+      );
+    }
+  });
+
+  test("pages of states that do not fit are refused by name, and change nothing", () => {
+    using session = open();
+    forward(session, IDS.slice(0, 200));
+    using other = open();
+    const pages = exportSession(session);
+    const at = pages.findIndex(([page]) => new DataView((page as CachePage).bytes.buffer).getUint32(8, true) === 32);
+    expect(at).toBeGreaterThanOrEqual(0);
+    const swap = (change: (own: CachePage[]) => CachePage[]) => pages.map((own, i) => (i === at ? change(own) : own));
+    const changed = (word: number, value: number) => (own: CachePage[]) =>
+      own.map(({ index, bytes }) => {
+        const copy = bytes.slice();
+        new DataView(copy.buffer).setUint32(4 * word, value, true);
+        return { index, bytes: copy };
+      });
+    const held = (count: number) => changed(8, count);
+    const cases: [pages: CachePage[][], count: number, text: RegExp][] = [
+      [pages, 199, /ids.length expected (one of 0, 128, 200, of which the pages hold states|at most 0), got 199/],
+      [pages, 100, /ids.length expected one of 0, 128, of which the pages hold states, got 100/],
+      [pages, 201, /ids.length expected at most 200, the tokens that the pages hold, got 201/],
+      [swap((own) => own.slice(0, 1)), 200, /pages expected 2 for length 200, got 1/],
+      [swap((own) => own.slice(1)), 200, /pages\[0\].index expected 0, got 1/],
+      [swap(changed(5, 1)), 200, /pages\[0\].bytes expected inputs \d+, got 1/],
+      [swap(changed(6, 1)), 200, /pages\[0\].bytes expected scan \d+, got 1/],
+      [swap(changed(2, 0)), 200, /pages\[0\].bytes expected a recurrent state, got keys "f32" and values "f32"/],
+      [swap(held(129)), 200, /pages\[0\].bytes expected at most 128 tokens, got 129/],
+      [swap(held(0)), 200, /pages\[0\].bytes expected 36 bytes, got \d+/],
+      [swap((own) => own.map(({ index, bytes }) => ({ index, bytes: bytes.slice(0, -4) }))), 200, /expected \d+ bytes/],
+      [swap(() => 1 as never), 200, /pages expected an iterable of { index, bytes }, got 1/],
+      [pages.slice(1), 200, new RegExp(`pages expected ${pages.length} lists, one for each (layer|mixer), got`)],
+    ];
+    for (const [given, count, text] of cases) {
+      expect(() => importSession(other, given, IDS.slice(0, count)), String(text)).toThrow(text);
+      expect(other.length).toBe(0);
+    }
+    importSession(other, pages, IDS.slice(0, 200));
+    expect(forward(other, [1]).logits).toEqual(forward(session, [1]).logits);
   });
 
   test("the bytes of a session are planned, and release gives all memory back", () => {

@@ -75,6 +75,8 @@ export interface LayerState {
   readonly bytes: number;
   /** The formats of its pages, as in PageLayout; 0 if it has none. */
   readonly formats: number;
+  /** The states that it consists of, where mixers lie side by side. */
+  readonly parts?: readonly LayerState[];
   /** Bytes that `fork` takes now. */
   readonly forkBytes: number;
   /** Keeps a way back to what is held now, until it is called again. States that have it anyway lack this. */

@@ -1,9 +1,20 @@
 // What a recurrent layer keeps of a sequence: a state of a fixed number of bytes, and earlier ones to go back to.
 
 import { PAGE } from "../../../assembly/layout.ts";
+import { readFields } from "../../base/util/arguments.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { aligned, Layout } from "../../wasm/memory.ts";
 import type { LayerState } from "../mixer/mixer.ts";
+import {
+  type CachePage,
+  contentOf,
+  listOf,
+  type PageFacts,
+  readPage,
+  refusePages,
+  STATE_FORMATS,
+  writePage,
+} from "../state/export.ts";
 
 /** The parts of a state, which a call computes one after the other. */
 export type StatePart = "inputs" | "scan";
@@ -141,6 +152,21 @@ export class RecurrentState implements LayerState {
     this.lengths[slot] = position;
   }
 
+  /** The parts of the state of a length that it holds, or has a checkpoint of; undefined for others. */
+  partsAt(length: number): Uint8Array[] | undefined {
+    const place = length === this.held ? this.place : 2 + this.lengths.indexOf(length);
+    if (length === 0 || (length !== this.held && place < 2)) return undefined;
+    const { memory } = this.kernels;
+    return (["inputs", "scan"] as const).map((part) => memory.u8(this.at(part, place), 4 * this.sizes[part]));
+  }
+
+  /** Makes a checkpoint of a state that comes from elsewhere; `held`: makes it what is held. The caller fills its parts. */
+  admit(length: number, held: boolean): Uint8Array[] {
+    if (held) this.held = length;
+    else this.lengths[slotOf(length, this.slots)] = length;
+    return this.partsAt(length) as Uint8Array[];
+  }
+
   private get slots(): number {
     return this.lengths.length - 1;
   }
@@ -225,4 +251,77 @@ export class RecurrentState implements LayerState {
   release(): void {
     if (!this.kernels.released) this.kernels.memory.free(this.block);
   }
+}
+
+// Export and import, as pages: each holds the state behind its last token, if there is one.
+
+const factsOf = ({ inputs, scan, rows }: StateSizes): PageFacts => ({
+  formats: STATE_FORMATS,
+  fields: Object.entries({ PAGE, batch: 1, inputs, scan, row: rows.scan }),
+});
+
+/** A page for each page of `length` tokens from that of token `since` on: a header alone where no checkpoint is at its end. */
+export function exportStates(where: string, state: RecurrentState, length: number, since: number): CachePage[] {
+  state.begin();
+  const exported: CachePage[] = [];
+  for (let index = Math.floor(since / PAGE); index * PAGE < length; index++) {
+    const end = Math.min(length, (index + 1) * PAGE);
+    const parts = state.partsAt(end);
+    const held = parts ? end - index * PAGE : 0;
+    exported.push({ index, bytes: writePage(where, index, factsOf(state.sizes), held, parts ?? []) });
+  }
+  return exported;
+}
+
+/**
+ * Fills an empty state for `length` tokens from pages of `exportStates`. Those behind are not read. `expectUsable` throws where reading
+ * pages, which may run code of the caller's, has released the state.
+ */
+export function fillState(
+  where: string,
+  state: RecurrentState,
+  pages: Iterable<CachePage>,
+  length: number,
+  expectUsable: () => void,
+): void {
+  const listed = listOf(pages);
+  expectUsable();
+  if (!listed) refusePages(where, pages);
+  state.begin();
+  const { sizes } = state;
+  const count = Math.ceil(length / PAGE);
+  const size = 4 * (sizes.inputs + sizes.scan);
+  const fill = (to: readonly Uint8Array[], bytes: Uint8Array) => {
+    let from = 0;
+    for (const part of to) {
+      part.set(contentOf(bytes).subarray(from, from + part.length));
+      from += part.length;
+    }
+  };
+  const lengths = [0];
+  let index = 0;
+  let last: Uint8Array | undefined;
+  for (const page of listed) {
+    if (index === count) break;
+    const given = readFields(where, `pages[${index}]`, page, ["index", "bytes"]);
+    expectUsable();
+    const [bytes, held] = readPage(where, index, factsOf(sizes), (tokens) => (tokens > 0 ? size : 0), given);
+    const end = index * PAGE + held;
+    if (held > 0 && held < PAGE && end < length)
+      throw new RangeError(
+        `${where}: ids.length expected at most ${end}, the tokens that the pages hold, got ${length}`,
+      );
+    if (held > 0) lengths.push(end);
+    if (held === PAGE && end <= length) fill(state.admit(end, false), bytes);
+    if (end === length) last = bytes;
+    index++;
+  }
+  expectUsable();
+  if (index < count) throw new RangeError(`${where}: pages expected ${count} for length ${length}, got ${index}`);
+  if (count === 0) return;
+  if (!last) {
+    const rule = `one of ${lengths.join(", ")}, of which the pages hold states`;
+    throw new RangeError(`${where}: ids.length expected ${rule}, got ${length}`);
+  }
+  fill(state.admit(length, true), last);
 }

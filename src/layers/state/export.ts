@@ -25,7 +25,14 @@ const VERSION = 2;
 const HEADER_BYTES = 36;
 const TOKENS_WORD = 8;
 const LATENT_BIT = 16;
-const FIELDS = ["PAGE", "batch", "numKvHeads", "headDim", "valueDim"] as const;
+/** The formats of a page that holds the state behind its last token, and no tokens. */
+export const STATE_FORMATS = 32;
+
+/** What the header of a page says of its content: the formats, and five sizes and rules by their names. */
+export interface PageFacts {
+  readonly formats: number;
+  readonly fields: readonly (readonly [name: string, value: number])[];
+}
 
 /**
  * Copies the pages of a cache, or only those that have changed since it held `since` tokens, so that a stored copy can be
@@ -106,12 +113,11 @@ export function fillCache(
   name: "length" | "ids.length" = "length",
 ): void {
   // Read once and before the checks, because reading may run code of the caller's.
-  const iterate = typeof pages === "object" ? pages?.[Symbol.iterator] : undefined;
+  const listed = listOf(pages);
   expectUsable(where, cache);
   expectNoHold(where, cache.holds.appending + cache.holds.reading);
   if (cache.length > 0) throw new RangeError(`${where}: cache expected one without tokens, got ${cache.length}`);
-  if (typeof iterate !== "function")
-    throw new TypeError(`${where}: pages expected an iterable of { index, bytes }, got ${describe(pages)}`);
+  if (!listed) refusePages(where, pages);
   expectInt(where, "length", length, 0, cache.maxSeqLen);
   const { kernels } = cache;
   const count = Math.ceil(length / PAGE);
@@ -124,7 +130,7 @@ export function fillCache(
   // Iterating over `pages` runs code of the caller, which must not use this cache meanwhile.
   cache.holds.appending++;
   try {
-    for (const page of { [Symbol.iterator]: () => iterate.call(pages) }) {
+    for (const page of listed) {
       if (index === count && name === "ids.length") break;
       if (index === count) refuseCount("more");
       const atFirst = index === first;
@@ -155,37 +161,65 @@ export function fillCache(
   }
 }
 
+/** An iterable whose iterator was read; undefined for what is none. */
+export function listOf(pages: Iterable<CachePage>): Iterable<CachePage> | undefined {
+  const iterate = typeof pages === "object" ? pages?.[Symbol.iterator] : undefined;
+  return typeof iterate === "function" ? { [Symbol.iterator]: () => iterate.call(pages) } : undefined;
+}
+
+export function refusePages(where: string, pages: unknown): never {
+  throw new TypeError(`${where}: pages expected an iterable of { index, bytes }, got ${describe(pages)}`);
+}
+
 function expectUsable(where: string, cache: KvCache): void {
   expectMade(where, "cache", cache, "createCache", "createKvCache");
   expectKernels(where, cache.kernels, "cache.kernels");
 }
 
-/** The fields of a header after the formats. */
-function headerOf({ batch, pages: { layout } }: KvCache): number[] {
-  return [PAGE, batch, layout.numKvHeads, layout.headDim, layout.valueDim];
+/** What the header of a page of this cache says that has `code`. */
+function factsOf({ batch, pages: { layout } }: KvCache, code: PageCode): PageFacts {
+  const { numKvHeads, headDim, valueDim, kind } = layout;
+  return {
+    formats: kind ? code | LATENT_BIT : code,
+    fields: Object.entries({ PAGE, batch, numKvHeads, headDim, valueDim }),
+  };
 }
 
 /** How many of `length` tokens page `index` holds. */
 const tokensIn = (index: number, length: number) => Math.min(PAGE, length - index * PAGE);
 
-/** The formats in the header of a page of this cache, which has `code`. */
-function formatsWord({ pages: { layout } }: KvCache, code: PageCode): number {
-  return layout.kind ? code | LATENT_BIT : code;
-}
-
 function describeFormatsWord(word: number): string {
+  if (word === STATE_FORMATS) return "a recurrent state";
   return `${word & LATENT_BIT ? "latents, " : ""}${describeFormats(word & ~LATENT_BIT)}`;
 }
 
 function copyOut(cache: KvCache, index: number, code: PageCode): Uint8Array {
   const { kernels, pages, batch } = cache;
   const size = pageBytes(pages.layout, code);
-  const bytes = createBytes("exportPages", `pages[${index}].bytes`, HEADER_BYTES + batch * size);
+  const content = Array.from({ length: batch }, (_, b) =>
+    kernels.memory.u8(pageAddress(kernels, pages, b, index), size),
+  );
+  return writePage("exportPages", index, factsOf(cache, code), tokensIn(index, cache.length), content);
+}
+
+/** A header and the content behind it. */
+export function writePage(
+  where: string,
+  index: number,
+  { formats, fields }: PageFacts,
+  held: number,
+  content: readonly Uint8Array[],
+): Uint8Array {
+  let end = HEADER_BYTES;
+  const size = content.reduce((sum, { length }) => sum + length, 0);
+  const bytes = createBytes(where, `pages[${index}].bytes`, HEADER_BYTES + size);
   const header = new DataView(bytes.buffer);
-  const words = [MAGIC, VERSION, formatsWord(cache, code), ...headerOf(cache), tokensIn(index, cache.length)];
+  const words = [MAGIC, VERSION, formats, ...fields.map(([, value]) => value), held];
   for (const [i, word] of words.entries()) header.setUint32(4 * i, word, true);
-  for (let b = 0; b < batch; b++)
-    bytes.set(kernels.memory.u8(pageAddress(kernels, pages, b, index), size), HEADER_BYTES + b * size);
+  for (const each of content) {
+    bytes.set(each, end);
+    end += each.length;
+  }
   return bytes;
 }
 
@@ -208,6 +242,17 @@ function checkPage(
   code: PageCode,
   page: CachePage,
 ): [bytes: Uint8Array, held: number] {
+  return readPage(where, index, factsOf(cache, code), () => cache.batch * pageBytes(cache.pages.layout, code), page);
+}
+
+/** Throws unless `page` has these facts, and for the tokens that it says to hold so many bytes of content. Returns all bytes. */
+export function readPage(
+  where: string,
+  index: number,
+  { formats, fields }: PageFacts,
+  sizeOf: (held: number) => number,
+  page: CachePage,
+): [bytes: Uint8Array, held: number] {
   const name = `pages[${index}]`;
   if (page.index !== index)
     throw new RangeError(`${where}: ${name}.index expected ${index}, got ${describe(page.index)}`);
@@ -219,21 +264,27 @@ function checkPage(
     const got = isPage ? `one of version ${word(1)}` : showBytes(bytes.subarray(0, 8));
     throw new RangeError(`${where}: ${name}.bytes expected a page of version ${VERSION} of exportPages, got ${got}`);
   }
-  for (const [i, expected] of headerOf(cache).entries())
-    if (word(3 + i) !== expected)
-      throw new RangeError(`${where}: ${name}.bytes expected ${FIELDS[i]} ${expected}, got ${word(3 + i)}`);
-  const formats = formatsWord(cache, code);
-  if (word(2) !== formats) {
+  const expectFormats = () => {
+    if (word(2) === formats) return;
     const [rule, got] = [formats, word(2)].map(describeFormatsWord);
     throw new RangeError(`${where}: ${name}.bytes expected ${rule}, got ${got}`);
-  }
-  const length = HEADER_BYTES + cache.batch * pageBytes(cache.pages.layout, code);
+  };
+  // Of states and of tokens, the sizes are others.
+  if ([word(2), formats].includes(STATE_FORMATS)) expectFormats();
+  for (const [i, [field, expected]] of fields.entries())
+    if (word(3 + i) !== expected)
+      throw new RangeError(`${where}: ${name}.bytes expected ${field} ${expected}, got ${word(3 + i)}`);
+  expectFormats();
+  const held = word(TOKENS_WORD);
+  const length = HEADER_BYTES + sizeOf(held);
   if (bytes.length !== length)
     throw new RangeError(`${where}: ${name}.bytes expected ${length} bytes, got ${bytes.length}`);
-  const held = word(TOKENS_WORD);
   if (held > PAGE) throw new RangeError(`${where}: ${name}.bytes expected at most ${PAGE} tokens, got ${held}`);
   return [bytes, held];
 }
+
+/** What lies behind the header of a page. */
+export const contentOf = (bytes: Uint8Array): Uint8Array => bytes.subarray(HEADER_BYTES);
 
 /** Zeroes the slots of the last page behind the last token, which hold earlier content of that memory. */
 function clearRest(where: string, { kernels, pages, batch, length }: KvCache): void {
