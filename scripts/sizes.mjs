@@ -82,8 +82,8 @@ const imports = [
     entries: ["headwise"],
     names: ["loadKernels, scaledDotProductAttention"],
   },
-  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 133 },
-  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 110 },
+  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 134 },
+  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 111 },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
   {
     what: "headwise + models, without gguf",
@@ -92,32 +92,32 @@ const imports = [
       undefined,
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 142,
+    budget: 143,
   },
   {
     what: "headwise + models, decoders alone",
     entries: ["headwise", "headwise/models"],
     names: [undefined, DECODERS],
-    budget: 161,
+    budget: 162,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 175 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 176 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 210,
+    budget: 211,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 160,
+    budget: 161,
   },
   {
     what: "an encoder app",
     entries: ["headwise", "headwise/models"],
     names: ["loadKernels", "models, loadEncoder, embed"],
-    budget: 126.5,
+    budget: 127.5,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));

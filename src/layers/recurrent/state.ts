@@ -136,9 +136,9 @@ export class RecurrentState implements LayerState {
 
   /** Where what moves a part on at row `row` of a call of `count` is to be written; undefined if it is not kept. */
   rowAt(part: StatePart, row: number, count: number): Float32Array | undefined {
-    // A single row leads from a state that is there to one that is there.
-    if (count === 1 || count > KEPT_ROWS) return undefined;
     const floats = this.sizes.rows[part];
+    // A single row leads from a state that is there to one that is there.
+    if (floats === 0 || count === 1 || count > KEPT_ROWS) return undefined;
     return this.kernels.memory.f32(this.block + this.rows[part] + 4 * row * floats, floats);
   }
 
@@ -230,12 +230,14 @@ export class RecurrentState implements LayerState {
 
   /** Brings the state before the last call over the first `count` of its rows. */
   private replayRows(count: number): void {
-    for (const part of ["inputs", "scan"] as const)
+    for (const part of ["inputs", "scan"] as const) {
+      if (this.sizes[part] === 0) continue;
       this.replay(part, this.block + this.rows[part], count, {
         from: this.at(part, 1 - this.place),
         to: this.at(part, this.place),
         work: this.block + this.rows.work,
       });
+    }
   }
 
   fork(where: string): this {
