@@ -12,6 +12,7 @@ import { masks, ragged } from "./layers/masks.ts";
 import { outside } from "./layers/outside.ts";
 import { predictions } from "./layers/predictions.ts";
 import { products } from "./layers/products.ts";
+import { recurrent } from "./layers/recurrent.ts";
 import { statistics } from "./layers/statistics.ts";
 import { threads } from "./layers/threads.ts";
 import { readCommand, runParts } from "./lib/command.ts";
@@ -29,6 +30,7 @@ const parts = [
   predictions,
   host,
   latents,
+  recurrent,
   layers,
   masks,
   ragged,

@@ -13,7 +13,7 @@ import type { Region } from "../lib/case.ts";
 import { arithmeticPeak, readingPeak, totalBytes } from "../lib/limits.ts";
 import { type Effort, type Load, measure } from "../lib/measure.ts";
 import { type Column, fasterBuild, part } from "../lib/part.ts";
-import { MODEL_CONFIGS, randomModel } from "../lib/random-model.ts";
+import { HYBRID_CONFIGS, MODEL_CONFIGS, randomModel } from "../lib/random-model.ts";
 
 interface DecoderRow {
   readonly model: string;
@@ -110,7 +110,7 @@ async function* rowsOf(build: Build, model: Model, name: string, weights: string
 
 export const decoders = part("decoders", columns, async function* rows(context) {
   if (context.quick) return;
-  for (const [name, config] of Object.entries(MODEL_CONFIGS))
+  for (const [name, config] of Object.entries({ ...MODEL_CONFIGS, ...HYBRID_CONFIGS }))
     for (const [format, activations] of MEASURED) {
       const weights = `${format} ${activations}`;
       if (!context.wants(`${name} ${weights}`)) continue;
