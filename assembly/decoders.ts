@@ -10,6 +10,7 @@ export { HEAP_BASE, RELAXED, STAMP } from "./module";
 export { activate_f32 } from "./pointwise/activations";
 export { add_scaled_f32, cap_logits_f32, limit_f32 } from "./pointwise/add_cap";
 export { layer_norm_f32 } from "./pointwise/layer_norm";
+export { round_rows_f32 } from "./pointwise/round_rows";
 export { causal_conv_f32 } from "./recurrent/causal_conv";
 export { decay_f32 } from "./recurrent/decay";
 export { linear_attention_f32 } from "./recurrent/linear_attention";

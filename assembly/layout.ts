@@ -82,6 +82,9 @@ export const MINS_SCRATCH = 8192;
  */
 export const F16_SCRATCH = 65536;
 
+/** In a mode of rows of integers, beside the path: that they are multiples of 1/127 of their largest number. */
+export const ROUNDED = 8;
+
 /**
  * Activations: x · sigmoid(alpha · x), which is SiLU with alpha 1 and quick GELU with 1.702; GELU exactly; GELU by tanh; ReLU; its
  * square; the sigmoid alone.

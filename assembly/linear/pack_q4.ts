@@ -1,10 +1,10 @@
 import { BLOCK, PANEL } from "../layout";
 import { f16_at } from "../math/half";
-import { factor_of, magnitudes } from "../math/rounding";
+import { factor_of, magnitude, magnitudes } from "../math/rounding";
 import { load_first } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
 import { Q4_BLOCK_BYTES, SCALES } from "./block_layout";
-import { magnitude, padded, rounded_eight } from "./quantize_rows";
+import { padded, rounded_eight } from "./quantize_rows";
 
 /** Bytes of a block as GGUF's Q4_0 has it: a half for the scale, then byte j with the nibbles j and j + 16. */
 const Q4_0_BYTES: usize = 18;

@@ -1,10 +1,10 @@
 import { BLOCK, PANEL } from "../layout";
 import { f16_at } from "../math/half";
-import { factor_of, scale_of } from "../math/rounding";
+import { factor_of, magnitude, scale_of } from "../math/rounding";
 import { load_first } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
 import { GROUP, gap_of, panel_bytes, panel_sum_bytes, SCALES } from "./block_layout";
-import { magnitude, padded, rounded_eight } from "./quantize_rows";
+import { padded, rounded_eight } from "./quantize_rows";
 import { store_sums } from "./weight_sums";
 
 /** The largest integer of a weight, and the bytes of a block as GGUF has it: a half for the scale, then 32 integers. */

@@ -1,5 +1,5 @@
-import { BLOCK } from "../layout";
-import { factor_of, largest_lane, magnitudes, rounded, scale_of } from "../math/rounding";
+import { BLOCK, ROUNDED } from "../layout";
+import { factor_of, magnitude, rounded, scale_of } from "../math/rounding";
 import { load_first } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
 import { FAST, PATH_I16 } from "./int_dot";
@@ -10,28 +10,32 @@ import { DIGIT, DIGIT_BIAS, DIGIT_BITS } from "./int_dot_i8";
 /** Largest integers of 14 and of 7 bits that lie evenly around 0. */
 const MOST_EXACT: f32 = 8191;
 const MOST_FAST: f32 = 63;
+/** 64 · 127: multiples of 1/127 of the largest one are integers then. */
+const MOST_ROUNDED: f32 = 8128;
 
 /** Bytes before the integers of a row: its scale, and room that keeps them aligned. */
 export const ROW_HEAD: usize = 16;
 
 /**
  * Rows begin..end of x [rows, k] as integers of 14 bits, or of 7 where bit 0 of `mode` is set: x[r] is about
- * scale[r] · integers. The other bits of `mode` are the path (int_dot.ts). Row r of out lies r · (16 + 2 · K) bytes behind
+ * scale[r] · integers. The other bits of `mode` are the path (int_dot.ts), and ROUNDED where round_rows_f32 has made x, whose
+ * integers of 14 bits are exact then. Row r of out lies r · (16 + 2 · K) bytes behind
  * the first, K being k rounded up to whole blocks: the scale, a float, then from byte 16 on the integers, zeros from k to K.
- * scale = max |x| / 8191, or 63; a row with a NaN or an infinity has the scale NaN and integers 0, and one below 2^-110
+ * scale = max |x| / 8191, or 63, or 8128 of rounded rows; a row with a NaN or an infinity has the scale NaN and integers 0, and one below 2^-110
  * both 0. Rows of x lie xStride floats apart. out is 16-byte aligned and overlaps nothing.
  */
 export function quantize_rows(out: U8Ptr, x: F32Ptr, k: i32, xStride: i32, mode: i32, begin: i32, end: i32): void {
   assert(k > 0 && xStride >= k, "quantize_rows: the stride must hold a row");
   const length = padded(k);
   const fast = (mode & FAST) != 0;
-  const most = fast ? MOST_FAST : MOST_EXACT;
+  const most = fast ? MOST_FAST : mode & ROUNDED ? MOST_ROUNDED : MOST_EXACT;
+  const path = (mode & (ROUNDED - 1)) >> 1;
   for (let r = begin; r < end; r++) {
     const from = x + ((<usize>r * xStride) << 2);
     const to = out + <usize>r * row_bytes(k);
     const largest = magnitude(from, k);
     store<f32>(to, scale_of(largest, most));
-    quantize_row(to + ROW_HEAD, from, k, length, factor_of(largest, most), mode >> 1, fast);
+    quantize_row(to + ROW_HEAD, from, k, length, factor_of(largest, most), path, fast);
   }
 }
 
@@ -47,17 +51,6 @@ export function padded(k: i32): i32 {
 @inline
 export function row_bytes(k: i32): usize {
   return ROW_HEAD + (<usize>padded(k) << 1);
-}
-
-/** The bits of max |x[i]|, of NaN if any x is NaN. */
-export function magnitude(x: F32Ptr, n: i32): u32 {
-  let most = i32x4.splat(0);
-  for (; n >= 4; n -= 4) {
-    most = i32x4.max_u(most, magnitudes(v128.load(x)));
-    x += 16;
-  }
-  if (n > 0) most = i32x4.max_u(most, magnitudes(load_first(x, n, 0)));
-  return largest_lane(most);
 }
 
 /** Eight floats times `factor`, which is not 0, as i16. */

@@ -1,5 +1,6 @@
 import { FORMAT_F16, FORMAT_Q8, PAIR_BYTES, PANEL_BYTES_16 } from "../layout";
 import { widen_f16_high, widen_f16_low } from "./half";
+import { load_first } from "./simd";
 
 // Rows of floats as integers times one scale, the largest magnitude over the largest integer; and what pages that are not
 // float32 hold, as floats again. Rounding to the nearest integer, halves to even, is that of adding a number so large that
@@ -32,6 +33,17 @@ export function largest_lane(v: v128): u32 {
   let top = i32x4.max_u(v, i8x16.shuffle(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
   top = i32x4.max_u(top, i8x16.shuffle(top, top, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
   return <u32>i32x4.extract_lane(top, 0);
+}
+
+/** The bits of max |x[i]|, of NaN if any x is NaN. */
+export function magnitude(x: usize, n: i32): u32 {
+  let most = i32x4.splat(0);
+  for (; n >= 4; n -= 4) {
+    most = i32x4.max_u(most, magnitudes(v128.load(x)));
+    x += 16;
+  }
+  if (n > 0) most = i32x4.max_u(most, magnitudes(load_first(x, n, 0)));
+  return largest_lane(most);
 }
 
 /** What the integers of a row, whose largest magnitude has these bits, are multiplied by: NaN where it is not finite. */

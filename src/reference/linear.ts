@@ -1,6 +1,6 @@
 // y = x·wᵀ + b, by weight format: matrices in panels, rows of integers, products.
 
-import { BLOCK, MINS_SCRATCH, PANEL } from "../../assembly/layout.ts";
+import { BLOCK, MINS_SCRATCH, PANEL, ROUNDED } from "../../assembly/layout.ts";
 import type { LinearShape, Plain, Reference } from "../wasm/abi.ts";
 import {
   minOf,
@@ -115,13 +115,13 @@ function linearIntegers(
   }
 }
 
-/** Quantises rows begin..end as x[r] ≈ scale[r]·integers[r]: to 14 bits, or to 7 if mode is odd. */
+/** Quantises rows begin..end as x[r] ≈ scale[r]·integers[r]: to 14 bits, or to 7 if mode is odd; exactly if they were rounded. */
 export const quantize_rows: Reference["quantize_rows"] = (out, x, k, xStride, mode, begin, end) => {
-  const most = mode & 1 ? 63 : 8191;
+  const most = mode & 1 ? 63 : mode & ROUNDED ? 8128 : 8191;
   for (let r = begin; r < end; r++) {
     const row = x.subarray(r * xStride, r * xStride + k);
     const { scale, integers } = quantized(row, most);
-    writeRow(out, r, mode, scale, [...integers, ...new Array<number>(padded(k) - k).fill(0)]);
+    writeRow(out, r, mode & ~ROUNDED, scale, [...integers, ...new Array<number>(padded(k) - k).fill(0)]);
   }
 };
 

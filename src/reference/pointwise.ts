@@ -2,7 +2,7 @@
 
 import { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SIGMOID, ACT_SWISH } from "../../assembly/layout.ts";
 import type { Reference } from "../wasm/abi.ts";
-import { normalCdf } from "./numbers.ts";
+import { normalCdf, quantized } from "./numbers.ts";
 
 /** out[r, i] = x[r, i] / sqrt(mean(x[r]²) + eps) · gain[i], for rows begin..end. */
 export const rms_norm_f32: Reference["rms_norm_f32"] = (out, x, gain, n, stride, eps, begin, end) => {
@@ -97,6 +97,16 @@ export const cap_logits_f32: Reference["cap_logits_f32"] = (x, n, stride, scale,
 export const limit_f32: Reference["limit_f32"] = (x, n, stride, limit, begin, end) => {
   for (let r = begin; r < end; r++)
     for (let i = r * stride; i < r * stride + n; i++) x[i] = Math.max(-limit, Math.min(x[i]!, limit));
+};
+
+/** x[r, i] = s · round(x[r, i] / s), halves to even, with s = max(|x[r]|, 1e-5) / 127, for i < n, in rows begin..end. */
+export const round_rows_f32: Reference["round_rows_f32"] = (x, n, stride, begin, end) => {
+  for (let r = begin; r < end; r++) {
+    const row = x.subarray(r * stride, r * stride + n);
+    const { integers, scale } = quantized([...row, Math.fround(1e-5)], 127);
+    // Zeros have no sign.
+    for (let i = 0; i < n; i++) row[i] = integers[i]! * scale + 0;
+  }
 };
 
 /** x[r, i] = positive · x² + beta · x above 0, and negative · (e^x - 1 - x) + beta · x elsewhere, for i < n, in rows begin..end. */

@@ -428,6 +428,7 @@ interface DecoderKernels {
   layer_norm_f32(out: F32Ptr, x: F32Ptr, gain: F32Ptr, bias: F32Ptr | NullPtr, shape: NormShapePtr, begin: number, end: number): void;
   limit_f32(x: F32Ptr, n: number, stride: number, limit: number, begin: number, end: number): void;
   linear_attention_f32(out: F32Ptr, state: F32Ptr, q: F32Ptr, k: F32Ptr, v: F32Ptr, shape: LinearAttentionShapePtr, begin: number, end: number): void;
+  round_rows_f32(x: F32Ptr, n: number, stride: number, begin: number, end: number): void;
   route_f32(ids: I32Ptr, weights: F32Ptr, logits: F32Ptr, scratch: F32Ptr, correction: F32Ptr | NullPtr, shape: RouteShapePtr, begin: number, end: number): void;
   scatter_rows_f32(out: F32Ptr, y: F32Ptr, weights: F32Ptr, slots: I32Ptr, topK: number, n: number, begin: number, end: number): void;
   softmax_sums_f32(out: F32Ptr, x: F32Ptr, n: number, stride: number, begin: number, end: number): void;
@@ -466,7 +467,7 @@ export const KERNEL_NAMES: readonly (keyof KernelTable)[] = [
   "linear_f16", "linear_q4", "linear_q8", "pack_blocks", "pack_columns_f16", "pack_mins", "pack_q4", "pack_q8", "pack_rows_f16", "quantize_rows", "repack_columns_f16", "repack_q4", "repack_q8", "repack_rows_f16", "repeat_dots", "subtract_mins",
   "append_pages", "attention_pages", "gather_pages", "scores_pages", "weighted_sum_f32",
   "append_latents", "attention_latents", "gather_latents",
-  "activate_f32", "add_scaled_f32", "cap_logits_f32", "causal_conv_f32", "decay_f32", "embed_rows", "gather_rows_f32", "layer_norm_f32", "limit_f32", "linear_attention_f32", "route_f32", "scatter_rows_f32", "softmax_sums_f32", "top_k_f32", "widen_f16", "xielu_f32",
+  "activate_f32", "add_scaled_f32", "cap_logits_f32", "causal_conv_f32", "decay_f32", "embed_rows", "gather_rows_f32", "layer_norm_f32", "limit_f32", "linear_attention_f32", "round_rows_f32", "route_f32", "scatter_rows_f32", "softmax_sums_f32", "top_k_f32", "widen_f16", "xielu_f32",
   "attention_statistics",
 ];
 

@@ -1,6 +1,23 @@
 import { describe, expect, test } from "vitest";
-import { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_RELU_SQUARED, ACT_SIGMOID, ACT_SWISH } from "../../assembly/layout.ts";
-import { activate_f32, add_scaled_f32, cap_logits_f32, limit_f32, xielu_f32 } from "../../src/reference/pointwise.ts";
+import {
+  ACT_GELU,
+  ACT_GELU_TANH,
+  ACT_RELU,
+  ACT_RELU_SQUARED,
+  ACT_SIGMOID,
+  ACT_SWISH,
+  ROUNDED,
+} from "../../assembly/layout.ts";
+import { quantize_rows } from "../../src/reference/linear.ts";
+import { readRow } from "../../src/reference/numbers.ts";
+import {
+  activate_f32,
+  add_scaled_f32,
+  cap_logits_f32,
+  limit_f32,
+  round_rows_f32,
+  xielu_f32,
+} from "../../src/reference/pointwise.ts";
 import {
   type Arguments,
   builds,
@@ -183,7 +200,7 @@ describe.each(builds)("add_scaled_f32 and cap_logits_f32 in the %s build", (buil
   });
 });
 
-describe.each(builds)("limit_f32 and xielu_f32 in the %s build", (build) => {
+describe.each(builds)("limit_f32, xielu_f32 and round_rows_f32 in the %s build", (build) => {
   const instance = load(build);
   const sizes = [1, 3, 4, 31, 67];
 
@@ -193,6 +210,35 @@ describe.each(builds)("limit_f32 and xielu_f32 in the %s build", (build) => {
     for (let r = 0; r < rows; r++) x.fill(Number.NaN, r * stride + n, (r + 1) * stride);
     return x;
   }
+
+  test.each(sizes)("rounded rows have the bits of the twin, whole and split, at n = %i", (n) => {
+    const random = createRandom(n);
+    const [rows, stride] = [6, n + 5];
+    const x = rowsOf(random, n, rows, stride);
+    x[stride] = Number.NaN;
+    x[2 * stride] = Number.NEGATIVE_INFINITY;
+    x.fill(1e-7, 3 * stride, 3 * stride + n);
+    x.fill(-0, 4 * stride, 4 * stride + n);
+    const args: Arguments<"round_rows_f32"> = [x, n, stride, 0, rows];
+    const twin = copyArguments<"round_rows_f32">(args);
+    const split = copyArguments<"round_rows_f32">(args);
+    round_rows_f32(...twin);
+    runKernel(instance, "round_rows_f32", args);
+    expect(args[0]).toEqual(twin[0]);
+    for (const [begin, end] of pieces(random, rows)) {
+      split[3] = begin;
+      split[4] = end;
+      runKernel(instance, "round_rows_f32", split);
+    }
+    expect(split[0]).toEqual(args[0]);
+    // Integers of 14 bits are 64 times those of the row.
+    const integers = new Uint8Array(16 + 2 * 32 * Math.ceil(n / 32));
+    quantize_rows(integers, args[0], n, stride, ROUNDED, 0, 1);
+    const row = readRow(integers, 0, 0, n);
+    expect(row.integers.slice(0, n).every((q) => q % 64 === 0 && Math.abs(q) <= 64 * 127)).toBe(true);
+    const error = (i: number) => Math.abs((args[0][i] as number) - (row.integers[i] as number) * row.scale);
+    expect(Math.max(...Array.from({ length: n }, (_, i) => error(i)))).toBeLessThan(1e-6);
+  });
 
   test.each(sizes)("limits are exact, on both sides, and keep NaN, at n = %i", (n) => {
     const random = createRandom(n);

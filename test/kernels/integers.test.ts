@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { BLOCK, LINEAR_SCRATCH } from "../../assembly/layout.ts";
+import { BLOCK, LINEAR_SCRATCH, ROUNDED } from "../../assembly/layout.ts";
 import { integerRowBytes, linearShape, panelsOf, wholeBlocks } from "../../src/layers/linear/formats/format.ts";
 import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
 import { reference } from "../../src/reference/index.ts";
@@ -135,7 +135,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
 
   test("quantize_rows leaves the bytes of its twin in every mode, whole and split", () => {
     const random = createRandom(1);
-    for (const mode of MODES[build])
+    for (const mode of MODES[build].flatMap((each) => [each, each | ROUNDED]))
       for (const kind of KINDS)
         for (const k of SIZES) {
           const [rows, stride] = [5, k + random.int(0, 3)];

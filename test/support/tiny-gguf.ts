@@ -270,6 +270,7 @@ const BERT: Form = {
 const FORMS: Readonly<Record<string, Form>> = {
   arcee: { architecture: "arcee", change: interleave },
   bert: BERT,
+  bitnet: { architecture: "bitnet", names: { attn_sub_norm: "attn_sub_norm", ffn_sub_norm: "ffn_sub_norm" } },
   bloom: { biases: ALL, architecture: "bloom", change: sortHeads, norm: "layer" },
   cohere: { architecture: "command-r", keys: cohere, norm: "layer" },
   cohere2: { architecture: "cohere2", keys: (config) => ({ ...cohere(config), ...window(config) }), norm: "layer" },

@@ -109,6 +109,10 @@ export const TINY_FEATURES = {
   },
   apertus: { model_type: "apertus", ...SMALL, ...GROUPED, rope_scaling: null },
   bitnet: { model_type: "bitnet", ...SMALL, ...GROUPED },
+  bitnet_online: {
+    ...{ model_type: "bitnet", ...SMALL, ...GROUPED, hidden_size: 64 },
+    quantization_config: { quant_method: "bitnet", linear_class: "autobitlinear", quantization_mode: "online" },
+  },
   gemma4_unified_text: {
     ...{ model_type: "gemma4_unified_text", ...SMALL, ...GROUPED, sliding_window: 9, global_head_dim: 16 },
     ...{ layer_types: ["sliding_attention", "full_attention"], attention_k_eq_v: true, num_global_key_value_heads: 1 },

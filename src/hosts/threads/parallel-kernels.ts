@@ -469,6 +469,7 @@ const PARALLEL = {
   repeat_dots: null,
   rms_norm_f32: ranges((_view, _out, _x, _gain, n, _stride, _eps, begin, end) => NORMED * (end - begin) * n),
   rope_f32: rope,
+  round_rows_f32: ranges((_view, _x, n, _stride, begin, end) => NORMED * (end - begin) * n),
   route_f32: route,
   scatter_rows_f32: null,
   scores_f32: scores,

@@ -274,6 +274,8 @@ export interface CheckedWeights {
   readonly formats: LayerFormats;
   /** Whether activations have 7 bits instead of 14 where weights are integers. */
   readonly fast: boolean;
+  /** Whether what matrices multiply is rounded to 8 bits before: of whole models alone. */
+  readonly rounded?: boolean | undefined;
   readonly vectors: Record<VectorName, Float32Array | undefined>;
 }
 
@@ -428,7 +430,7 @@ export function storeLayer(
 ): PackedHeads {
   const { places, bytes } = layerLayout(config, weights.formats, weights.linears.o !== undefined);
   // Before the layer's own allocation, because this may allocate memory temporarily.
-  const mode = modeOf(kernels, Object.values(weights.formats), weights.fast);
+  const mode = modeOf(kernels, Object.values(weights.formats), weights.fast, weights.rounded);
   const sizes = PROJECTIONS.flatMap((name) => places.linears[name] ?? []);
   const fill = (at: number, staging: number) => fillLayer(kernels, config, weights, at, places, staging);
   return { ...packBlock(where, kernels, bytes, sizes, fill), mode };

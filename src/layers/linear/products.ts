@@ -1,7 +1,7 @@
 // Matrices in linear memory: how they are packed into panels, and their products with rows. Pieces are copied to linear memory and
 // packed by a kernel one at a time, so that no matrix is held twice, or as float32 without need.
 
-import { PANEL } from "../../../assembly/layout.ts";
+import { PANEL, ROUNDED } from "../../../assembly/layout.ts";
 import type { StoredTensor } from "../../base/tensor/dtypes.ts";
 import { type MatrixLayout, rowsOf, sizeIn, transposedColumnsOf } from "../../base/tensor/matrix.ts";
 import { chunksOf } from "../../base/util/rows.ts";
@@ -176,10 +176,12 @@ export interface Rows {
 
 /**
  * Returns the `mode` of linear_q8 for activations of 14 bits, or of 7 (`fast`). If one of the formats has integers, this
- * determines the fastest dot-product paths, which allocates memory temporarily.
+ * determines the fastest dot-product paths, which allocates memory temporarily. With `rounded`, activations are rounded to 8 bits
+ * before, whatever the formats are.
  */
-export function modeOf(kernels: Kernels, formats: readonly PackedFormat[], fast: boolean): number {
-  return formats.some((format) => FORMATS[format].integers) ? kernels.dotModes[fast ? "fast" : "exact"] : 0;
+export function modeOf(kernels: Kernels, formats: readonly PackedFormat[], fast: boolean, rounded = false): number {
+  const mode = formats.some((format) => FORMATS[format].integers) ? kernels.dotModes[fast ? "fast" : "exact"] : 0;
+  return rounded ? mode | ROUNDED : mode;
 }
 
 /** Offsets in scratch: of quantised activations, and of the scratch of kernels. */
@@ -201,20 +203,25 @@ export function placeLinearScratch(
   };
 }
 
-/** `rows` rows as the input of `linears`: quantised, too, if one of them has integer weights. */
+/**
+ * `rows` rows as the input of `linears`: quantised, too, if one of them has integer weights. In a mode with ROUNDED, they are rounded
+ * to 8 bits in place before.
+ */
 export function prepareInput(
   { table }: Kernels,
   linears: readonly PackedLinear[],
   { at: x, stride: xStride }: Rows,
   rows: number,
-  mode: number,
+  given: number,
   { integers: integersAt, work }: LinearScratch,
   base: number,
 ): LinearInput {
   const integers = pointer.u8(base + integersAt);
   const [{ k }] = linears as [PackedLinear];
+  const mode = given & ~ROUNDED;
+  if (given & ROUNDED) table.round_rows_f32(x, k, xStride, 0, rows);
   if (linears.some(({ format }) => FORMATS[format].integers))
-    table.quantize_rows(integers, x, k, xStride, mode, 0, rows);
+    table.quantize_rows(integers, x, k, xStride, given, 0, rows);
   return { x, xStride, integers, mode, shape: pointer.linearShape(base + work), work: base + work + LINEAR_WORK_AT };
 }
 

@@ -1,6 +1,6 @@
 // What is before the first layer and behind the last one: rows of tokens, and logits.
 
-import { PANEL } from "../../../assembly/layout.ts";
+import { PANEL, ROUNDED } from "../../../assembly/layout.ts";
 import { copyRows, type RowRun } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { wholePanels } from "../../layers/linear/formats/format.ts";
@@ -130,7 +130,7 @@ export function* runHead(
     if (projectOut) yield* projectRows(work, [projectOut], narrow, normed, count);
     if (transform) yield* transform(narrow, normed, count);
     if (projectOut || transform) from = narrow;
-    yield* projectRows(work, [head], logits, from, count);
+    yield* projectRows({ ...work, mode: work.mode & ~ROUNDED }, [head], logits, from, count);
     const { scale, softcap } = spec.head;
     if (scale !== 1 || softcap !== 0)
       table.cap_logits_f32(logits.at, spec.vocabSize, vocabulary, scale, softcap, 0, count);

@@ -110,6 +110,11 @@ export interface TensorForm {
     /** "together": one tensor [heads, headDim]; "apart": NAME.norms.N for each head. Default: one for all heads. */
     readonly each?: "together" | "apart";
   };
+  /**
+   * The matrices of layers have one scale each: as a factor of their products; or they are of -1, 0 and 1, "packed" in pairs of bits,
+   * with a scale that multiplies them or by which they are "divided"; or they are stored as floats, and rounded "online" to these.
+   */
+  readonly scales?: "product" | "packed" | "divided" | "online" | undefined;
   /** Tensors that are not read. */
   readonly ignoredTensors?: RegExp;
   /** The file has towers of other modalities: what lies beside the text model is not read. */
@@ -137,6 +142,8 @@ interface GgufForm {
   readonly alone?: true;
   /** Names of norms where they are not those of their role. */
   readonly norms?: Names["norms"];
+  /** Some files have the scales of matrices as factors of their products. */
+  readonly scaled?: true;
   /** In layers that lack the norm of the MLP, both branches read the residual. */
   readonly oneNorm?: true;
   /** Whether the weights of a token's experts are divided by their sum, if the file does not state it. Default true. */

@@ -52,6 +52,7 @@ import {
   SIZES,
   storedFormats,
 } from "./plan-model.ts";
+import { scaledFiles, scaledTensors } from "./scaled.ts";
 
 /** Options of `loadModel`. */
 export interface LoadModelOptions {
@@ -182,6 +183,7 @@ export async function loadWith(
   try {
     files = await open(where, source, gguf?.open, signal, store, { whole: true, integrity });
     const decoder = await read(where, files, maxSeqLen, gguf);
+    files = scaledFiles(where, decoder, files);
     expectMixers(where, kernels, decoder);
     const tensors = checkTensors(where, decoder, files.tensors);
     const all = [...tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
@@ -351,7 +353,11 @@ async function packHalf(
   const used = [places.ends, ...places.blocks].flatMap(({ linears }: BlockPlaces) =>
     Array.from(linears.values(), ({ format }) => format),
   );
-  return { spec, places, weights: { ...ends, blocks, mode: modeOf(kernels, used, activations === "fast") } };
+  return {
+    spec,
+    places,
+    weights: { ...ends, blocks, mode: modeOf(kernels, used, activations === "fast", spec.rounded) },
+  };
 }
 
 // The memory of a model in files, from their headers alone.
@@ -410,6 +416,7 @@ export function planDecoderFiles(
   { weights, ...sizes }: ModelPlanSizes,
   quantized: boolean,
 ): ModelPlan {
-  const stored = formatsOf(where, checkTensors(where, decoder, files.tensors), quantized);
+  const tensors = scaledTensors(decoder, files.tensors);
+  const stored = formatsOf(where, checkTensors(where, decoder, tensors), quantized);
   return planSpec(where, decoder.spec, storedFormats(stored, decoder, readFormats(where, weights)), sizes);
 }

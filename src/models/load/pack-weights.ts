@@ -509,6 +509,7 @@ async function loadMixer(
   const { kernels, reader, half, where, activations, attention: weights } = packing;
   const names = sources.flatMap(({ name, bias }) => (bias ? [name, bias.name] : [name]));
   const tensors = new Map(await reader.read(names));
-  const own = { where, kernels, weights, activations, prefix, tensors, sources, readers: half.mixers.readers };
+  const { rounded } = half.spec;
+  const own = { where, kernels, weights, activations, rounded, prefix, tensors, sources, readers: half.mixers.readers };
   return LOADERS[mixer.kind].load({ ...own, ownBlock: (bytes) => ownBlock(packing, bytes) }, mixer);
 }

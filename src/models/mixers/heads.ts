@@ -108,7 +108,15 @@ export const HEADS_LOADER: MixerLoader<HeadsSpec> = {
         : undefined;
     const normValues =
       more?.valueNorm && normValuesOf(kernels, checked, more.valueNorm.eps, ownBlock(aligned(4 * checked.valueDim)));
-    return packBlockHeads(where, kernels, checked, given, norm, more && headRules(kernels, { ...more, normValues }));
+    const { rounded } = packing;
+    return packBlockHeads(
+      where,
+      kernels,
+      checked,
+      { ...given, rounded },
+      norm,
+      more && headRules(kernels, { ...more, normValues }),
+    );
   },
 };
 

@@ -25,6 +25,8 @@ import type { MixerRole } from "./weight.ts";
 
 /** A kind of mixers in these files. */
 interface HfMixer<Spec extends MixerSpec = MixerSpec> {
+  /** Whether it can round what its matrices multiply (`rounded` of ModelSpec). */
+  readonly rounds?: true;
   /** Reads a layer of config.json by the rules of its family. */
   read(file: Fields, rules: LayerRules, layer: number, of: LayerFacts): Spec;
   /** Its tensors in safetensors files. `tensorsOf` gives those of a mixer that is a part of this one. */
@@ -41,6 +43,8 @@ interface LayerFacts {
 }
 
 const HF_HEADS: HfMixer<HeadsSpec> = {
+  rounds: true,
+
   read(file, rules: AttentionRules, layer, { family, norm, maxSeqLen }) {
     const { headNorm: own, part } = family;
     // First, since they read fields that layers alone would refuse.

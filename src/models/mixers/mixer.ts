@@ -83,6 +83,8 @@ export interface MixerPacking {
   /** The requested format of its matrices; undefined for those of the file. */
   readonly weights: WeightFormat | undefined;
   readonly activations: "exact" | "fast";
+  /** As `rounded` of ModelSpec: of softmax heads alone. */
+  readonly rounded: true | undefined;
   /** What names of its tensors begin with. */
   readonly prefix: string;
   readonly tensors: Map<string, StoredTensor>;

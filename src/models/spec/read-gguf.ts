@@ -224,6 +224,7 @@ export async function readGgufDecoder(
   const form = {
     moeNames: { ...MOE_NAMES, ...(correctionRow && { correctionRow }) },
     ...(family.gatedQueries && { gatedQueries: true as const }),
+    ...(family.gguf?.scaled && { scales: "product" as const }),
     ...(encoders && { ignoredTensors: CLASSIFIER }),
   };
   return { spec, names, family: form, mixers: mixersOf(where, shapes, family) };

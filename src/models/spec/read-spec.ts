@@ -3,6 +3,7 @@
 import { describe, underName } from "../../base/util/errors.ts";
 import { nearestNames, parseJson } from "../../base/util/strings.ts";
 import type { AttentionRules } from "../families/attention-rules.ts";
+import { readBitnetScales } from "../families/bitnet.ts";
 import { type Fields, fieldsOf } from "../families/facts.ts";
 import { type Family, LLAMA_NAMES, type Names } from "../families/family.ts";
 import { DECODERS, type Families, LATENTS, LAYERS } from "../families/index.ts";
@@ -15,6 +16,7 @@ import {
   type BlockSpec,
   type EmbedSpec,
   expectPositions,
+  isGated,
   type MixerSpec,
   type MlpSpec,
   type ModelSpec,
@@ -105,7 +107,19 @@ function textOf(decoder: Decoder, whole: Fields, file: Fields): Decoder {
 function readHalf(where: string, file: Fields, family: Family, maxSeqLen: number | undefined): Decoder {
   const names = { ...LLAMA_NAMES, ...family.names, ...family.namesOf?.(file) };
   const spec = readSpec(where, file, family, names, maxSeqLen);
-  return { spec, names, family, mixers: hfMixers(names, family) };
+  const scales = readBitnetScales(file);
+  const decoder = { spec, names, family, mixers: hfMixers(names, family) };
+  if (scales === undefined) return decoder;
+  // What is rounded is in place of what it was, so that nothing else may read it.
+  const isPlain = (block: BlockSpec) =>
+    HF_MIXERS[block.mixer.kind].rounds &&
+    block.mlp?.kind === "mlp" &&
+    block.norms.attentionPre &&
+    block.norms.mlpPre &&
+    !(block.parallel || block.addsToNormed || isGated(block) || block.cross);
+  if (family.layout || family.fusedBlocks || spec.embed.dim !== spec.dModel || !spec.blocks.every(isPlain))
+    throw file.refusal("quantization_config", "null for a model of this type", file.raw("quantization_config"));
+  return { ...decoder, spec: { ...spec, rounded: true }, family: { ...family, scales } };
 }
 
 /** The family, and the part of the file that describes text. */

@@ -228,6 +228,8 @@ export interface ModelSpec {
   readonly embed: EmbedSpec;
   readonly relativeBias?: RelativeBias;
   readonly blocks: readonly BlockSpec[];
+  /** Rows are rounded to 8 bits, by the largest number of each, before the matrices of layers multiply them. */
+  readonly rounded?: true;
   /** Which of `blocks` runs as each layer. Default each of them, in order. */
   readonly order?: readonly number[];
   readonly finalNorm: NormSpec | undefined;
