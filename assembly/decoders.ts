@@ -12,6 +12,7 @@ export { add_scaled_f32, cap_logits_f32, limit_f32 } from "./pointwise/add_cap";
 export { layer_norm_f32 } from "./pointwise/layer_norm";
 export { round_rows_f32 } from "./pointwise/round_rows";
 export { causal_conv_f32 } from "./recurrent/causal_conv";
+export { channel_scan_f32 } from "./recurrent/channel_scan";
 export { decay_f32 } from "./recurrent/decay";
 export { linear_attention_f32 } from "./recurrent/linear_attention";
 export { xielu_f32 } from "./pointwise/xielu";

@@ -255,3 +255,26 @@ export class LinearAttentionShape {
 }
 
 export type LinearAttentionShapePtr = usize;
+
+/** Rows of channels with a state each: see channel_scan_f32. */
+@unmanaged
+export class ChannelScanShape {
+  rows: i32;
+  channels: i32;
+  stateDim: i32;
+  /** Floats between rows of x and out. */
+  stride: i32;
+  stepStride: i32;
+  keyStride: i32;
+  /** 1: the first row is that of its sequence. */
+  first: i32;
+  /** The states before the first row; they may be those that are left. */
+  from: F32Ptr;
+  rate: F32Ptr;
+  q: F32PtrOrNull;
+  k: F32PtrOrNull;
+  write: F32PtrOrNull;
+  skip: F32PtrOrNull;
+}
+
+export type ChannelScanShapePtr = usize;

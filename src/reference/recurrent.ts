@@ -62,3 +62,25 @@ export const linear_attention_f32: Reference["linear_attention_f32"] = (out, sta
       for (let i = 0; i < keyDim; i++) state[at(i)] = s[i]!;
     }
 };
+
+/** S = exp(-rate · length) · S + k · w and out = q · S + skip · x for each of channels begin..end, row after row. */
+export const channel_scan_f32: Reference["channel_scan_f32"] = (out, state, x, step, shape, begin, end) => {
+  const { rows, channels, stateDim, stride, stepStride, keyStride, first, from, rate, q, k, write, skip } = shape;
+  const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
+  for (let c = begin; c < end; c++) {
+    const s = Float64Array.from({ length: stateDim }, (_, i) => from[i * channels + c]!);
+    for (let t = 0; t < rows; t++) {
+      const [value, given] = [x[t * stride + c]!, step[t * stepStride + c]!];
+      const length = write ? sigmoid(given) : softplus(given);
+      let written = value * (write ? sigmoid(write[t * stepStride + c]!) : length);
+      if (write && (t > 0 || !first)) written *= Math.sqrt(-Math.expm1(-2 * rate[c]! * length));
+      let sum = skip ? skip[c]! * value : 0;
+      for (let i = 0; i < stateDim; i++) {
+        s[i] = Math.exp(-rate[i * channels + c]! * length) * s[i]! + (k ? k[t * keyStride + i]! : 1) * written;
+        sum += (q ? q[t * keyStride + i]! : 1) * s[i]!;
+      }
+      out[t * stride + c] = sum;
+    }
+    for (let i = 0; i < stateDim; i++) state[i * channels + c] = s[i]!;
+  }
+};

@@ -348,6 +348,41 @@ export const LinearAttentionShape = {
   },
 };
 
+export interface ChannelScanShape {
+  readonly rows: number;
+  readonly channels: number;
+  readonly stateDim: number;
+  readonly stride: number;
+  readonly stepStride: number;
+  readonly keyStride: number;
+  readonly first: number;
+  readonly from: F32Ptr;
+  readonly rate: F32Ptr;
+  readonly q: F32Ptr | NullPtr;
+  readonly k: F32Ptr | NullPtr;
+  readonly write: F32Ptr | NullPtr;
+  readonly skip: F32Ptr | NullPtr;
+}
+type ChannelScanShapePtr = Pointer<ChannelScanShape>;
+export const ChannelScanShape = {
+  bytes: 52,
+  store(view: DataView, at: number, shape: ChannelScanShape): void {
+    view.setInt32(at + 0, shape.rows, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.channels, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.stateDim, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.stride, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.stepStride, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.keyStride, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.first, LITTLE_ENDIAN);
+    view.setUint32(at + 28, shape.from, LITTLE_ENDIAN);
+    view.setUint32(at + 32, shape.rate, LITTLE_ENDIAN);
+    view.setUint32(at + 36, shape.q, LITTLE_ENDIAN);
+    view.setUint32(at + 40, shape.k, LITTLE_ENDIAN);
+    view.setUint32(at + 44, shape.write, LITTLE_ENDIAN);
+    view.setUint32(at + 48, shape.skip, LITTLE_ENDIAN);
+  },
+};
+
 /** The fields of each struct, in the order in which they lie: each has four bytes. */
 export const FIELDS = {
   AttentionShape: ["qLen", "kvLen", "qStart", "left", "right", "numHeads", "numKvHeads", "headDim", "valueDim", "qStride", "qHeadStride", "outStride", "outHeadStride", "scale", "softcap", "slopes", "sinks", "extraKey", "extraValue", "zeroKey", "keep", "keepHeadStride", "keepRowStride", "bias", "biasHeadStride", "biasRowStride", "lse", "formats"],
@@ -362,6 +397,7 @@ export const FIELDS = {
   ConvShape: ["rows", "channels", "taps", "xStride", "outStride", "silu", "from", "before", "after"],
   DecayShape: ["n", "xStride", "outStride", "low", "high"],
   LinearAttentionShape: ["rows", "keyDim", "valueDim", "group", "keyHeads", "keyStride", "valueStride", "outStride", "delta", "scale", "from", "decay", "decayStride", "perChannel", "beta", "betaStride", "skip"],
+  ChannelScanShape: ["rows", "channels", "stateDim", "stride", "stepStride", "keyStride", "first", "from", "rate", "q", "k", "write", "skip"],
 } as const;
 
 /** The kernels of floats, which every instance has, as the host calls them. */
@@ -422,6 +458,7 @@ interface DecoderKernels {
   add_scaled_f32(out: F32Ptr, x: F32Ptr, y: F32Ptr, n: number, scale: number, begin: number, end: number): void;
   cap_logits_f32(x: F32Ptr, n: number, stride: number, scale: number, softcap: number, begin: number, end: number): void;
   causal_conv_f32(out: F32Ptr, x: F32Ptr, state: F32Ptr, weights: F32Ptr, bias: F32Ptr | NullPtr, shape: ConvShapePtr, begin: number, end: number): void;
+  channel_scan_f32(out: F32Ptr, state: F32Ptr, x: F32Ptr, step: F32Ptr, shape: ChannelScanShapePtr, begin: number, end: number): void;
   decay_f32(decay: F32Ptr, step: F32Ptr | NullPtr, x: F32Ptr, bias: F32Ptr, rate: F32Ptr, shape: DecayShapePtr, begin: number, end: number): void;
   embed_rows(out: F32Ptr, ids: I32Ptr, w: U8Ptr, mins: F32Ptr | NullPtr, shape: EmbedShapePtr, begin: number, end: number): void;
   gather_rows_f32(out: F32Ptr, x: F32Ptr, slots: I32Ptr, topK: number, n: number, begin: number, end: number): void;
@@ -467,11 +504,11 @@ export const KERNEL_NAMES: readonly (keyof KernelTable)[] = [
   "linear_f16", "linear_q4", "linear_q8", "pack_blocks", "pack_columns_f16", "pack_mins", "pack_q4", "pack_q8", "pack_rows_f16", "quantize_rows", "repack_columns_f16", "repack_q4", "repack_q8", "repack_rows_f16", "repeat_dots", "subtract_mins",
   "append_pages", "attention_pages", "gather_pages", "scores_pages", "weighted_sum_f32",
   "append_latents", "attention_latents", "gather_latents",
-  "activate_f32", "add_scaled_f32", "cap_logits_f32", "causal_conv_f32", "decay_f32", "embed_rows", "gather_rows_f32", "layer_norm_f32", "limit_f32", "linear_attention_f32", "round_rows_f32", "route_f32", "scatter_rows_f32", "softmax_sums_f32", "top_k_f32", "widen_f16", "xielu_f32",
+  "activate_f32", "add_scaled_f32", "cap_logits_f32", "causal_conv_f32", "channel_scan_f32", "decay_f32", "embed_rows", "gather_rows_f32", "layer_norm_f32", "limit_f32", "linear_attention_f32", "round_rows_f32", "route_f32", "scatter_rows_f32", "softmax_sums_f32", "top_k_f32", "widen_f16", "xielu_f32",
   "attention_statistics",
 ];
 
-type Struct = AttentionShape | StatisticsShape | LinearShape | RopeShape | CacheShape | NormShape | ActivationShape | EmbedShape | RouteShape | ConvShape | DecayShape | LinearAttentionShape;
+type Struct = AttentionShape | StatisticsShape | LinearShape | RopeShape | CacheShape | NormShape | ActivationShape | EmbedShape | RouteShape | ConvShape | DecayShape | LinearAttentionShape | ChannelScanShape;
 type Pointed<A> = A extends Pointer<infer T> ? (T extends Struct ? Plain<T> : T) : A;
 /** A struct with arrays where it had addresses. */
 export type Plain<S> = { readonly [K in keyof S]: Pointed<S[K]> };

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { STATE_STRIP } from "../../assembly/layout.ts";
 import { stateAt } from "../../src/reference/pages.ts";
-import { causal_conv_f32, decay_f32, linear_attention_f32 } from "../../src/reference/recurrent.ts";
+import { causal_conv_f32, channel_scan_f32, decay_f32, linear_attention_f32 } from "../../src/reference/recurrent.ts";
 import {
   type Arguments,
   builds,
@@ -287,5 +287,96 @@ describe.each(builds)("linear_attention_f32 in the %s build", (build) => {
         if (i === 0) expect(args[0][at]).toBeNaN();
         else expect(args[0][at]).toBe(clean[0][at]);
       }
+  });
+});
+
+/** Random channels: those of Mamba, or `gated` as those of RG-LRU, whose rates reach down to decays of nearly 1. */
+function channelScan(random: Random, rows: number, channels: number, gated: boolean): Arguments<"channel_scan_f32"> {
+  const stateDim = gated ? 1 : 5;
+  const [stride, stepStride, keyStride] = [channels + 2, channels + 3, stateDim + 1];
+  const keys = () => (gated ? null : rowsOf(random, rows, stateDim, keyStride));
+  const state = floats(random, stateDim * channels);
+  const shape = {
+    ...{ rows, channels, stateDim, stride, stepStride, keyStride, first: gated ? 1 : 0 },
+    from: gated ? state : floats(random, state.length),
+    rate: floats(random, state.length).map((v, i) => Math.abs(v) * (i % 2 ? 1e-4 : 4)),
+    q: keys(),
+    k: keys(),
+    write: gated ? rowsOf(random, rows, channels, stepStride) : null,
+    skip: gated ? null : floats(random, channels),
+  };
+  const steps = rowsOf(random, rows, channels, stepStride).map((v) => 2 * v);
+  return [new Float32Array(rows * stride), state, rowsOf(random, rows, channels, stride), steps, shape, 0, channels];
+}
+
+describe.each(builds)("channel_scan_f32 in the %s build", (build) => {
+  const instance = load(build);
+
+  test.each([4, 12, 20])("is within its bound of float64 with %i channels", (channels) => {
+    const random = createRandom(channels);
+    for (const rows of [1, 2, 7])
+      for (const gated of [false, true]) {
+        const args = channelScan(random, rows, channels, gated);
+        const twin = copyArguments<"channel_scan_f32">(args);
+        runKernel(instance, "channel_scan_f32", args);
+        channel_scan_f32(...twin);
+        const named = `${rows} rows, gated ${gated}`;
+        expect(worst(args[0], twin[0], () => 400 * U).excess, named).toBeLessThanOrEqual(0);
+        expect(worst(args[1], twin[1], () => 400 * U).excess, named).toBeLessThanOrEqual(0);
+      }
+  });
+
+  test("what is added beside a decay of nearly 1 keeps its digits", () => {
+    const args = channelScan(createRandom(3), 2, 4, true);
+    args[4] = { ...args[4], rate: Float32Array.of(1e-7, 1e-4, 0.2499, 0.2501), from: new Float32Array(4), first: 0 };
+    const twin = copyArguments<"channel_scan_f32">(args);
+    runKernel(instance, "channel_scan_f32", args);
+    channel_scan_f32(...twin);
+    const error = (i: number) => Math.abs(args[0][i]! - twin[0][i]!) / Math.abs(twin[0][i]!);
+    for (let i = 0; i < 4; i++) expect(error(i), `channel ${i}`).toBeLessThan(20 * U);
+  });
+
+  test("gives the same bits for any chunks of rows and any pieces of channels", () => {
+    for (const gated of [false, true]) {
+      const random = createRandom(11);
+      const rows = 9;
+      const whole = channelScan(random, rows, 16, gated);
+      const [out, state, x, step, shape] = copyArguments<"channel_scan_f32">(whole);
+      runKernel(instance, "channel_scan_f32", whole);
+      const rowsFrom = (data: Float32Array | null, from: number, stride: number) =>
+        data === null ? null : data.slice(from * stride);
+      for (const [from, to] of [
+        [0, 1],
+        [1, 4],
+        [4, rows],
+      ] as const) {
+        const part = new Float32Array((to - from) * shape.stride);
+        const chunk = {
+          ...shape,
+          rows: to - from,
+          first: from === 0 ? shape.first : 0,
+          from: from === 0 ? shape.from : state,
+          q: rowsFrom(shape.q, from, shape.keyStride),
+          k: rowsFrom(shape.k, from, shape.keyStride),
+          write: rowsFrom(shape.write, from, shape.stepStride),
+        };
+        for (const [begin, end] of [
+          [8, 16],
+          [0, 8],
+        ] as const)
+          runKernel(instance, "channel_scan_f32", [
+            part,
+            state,
+            x.slice(from * shape.stride),
+            step.slice(from * shape.stepStride),
+            chunk,
+            begin,
+            end,
+          ]);
+        out.set(part, from * shape.stride);
+      }
+      expect(out).toEqual(whole[0]);
+      expect(state).toEqual(whole[1]);
+    }
   });
 });

@@ -327,3 +327,15 @@ test("threads change no bit", async () => {
   }
   threaded.release();
 });
+
+test.each<[Name, object, string]>([
+  ["jamba", { attn_layer_offset: 3 }, "attn_layer_offset expected less than attn_layer_period, 3, got 3"],
+  ["jamba", { expert_layer_period: 0 }, "expert_layer_period expected an integer >= 1, got 0"],
+  ["jamba", { mamba_d_conv: 17 }, "mamba_d_conv expected an integer from 1 to 16, got 17"],
+  ["jamba", { mamba_d_state: 0 }, "mamba_d_state expected an integer >= 1, got 0"],
+  ["jamba", { mamba_dt_rank: "all" }, 'mamba_dt_rank expected an integer >= 1, got "all"'],
+  ["jamba", { hidden_act: "gelu" }, 'hidden_act expected "silu", since others are unsupported, got "gelu"'],
+  ["jamba", { num_experts_per_tok: 5 }, "num_experts_per_tok expected an integer from 1 to 4, got 5"],
+])("%s with %o is refused by name", (name, more, message) => {
+  expect(() => planModel({ ...HYBRIDS[name], ...more })).toThrow(`planModel: ${message}`);
+});

@@ -47,6 +47,7 @@ const STRUCTS: readonly { readonly fields: readonly string[]; readonly bytes: nu
   { fields: abi.FIELDS.ActivationShape, bytes: abi.ActivationShape.bytes, store: abi.ActivationShape.store },
   { fields: abi.FIELDS.AttentionShape, bytes: abi.AttentionShape.bytes, store: abi.AttentionShape.store },
   { fields: abi.FIELDS.CacheShape, bytes: abi.CacheShape.bytes, store: abi.CacheShape.store },
+  { fields: abi.FIELDS.ChannelScanShape, bytes: abi.ChannelScanShape.bytes, store: abi.ChannelScanShape.store },
   { fields: abi.FIELDS.ConvShape, bytes: abi.ConvShape.bytes, store: abi.ConvShape.store },
   { fields: abi.FIELDS.DecayShape, bytes: abi.DecayShape.bytes, store: abi.DecayShape.store },
   { fields: abi.FIELDS.EmbedShape, bytes: abi.EmbedShape.bytes, store: abi.EmbedShape.store },

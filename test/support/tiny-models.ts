@@ -61,6 +61,11 @@ export const HYBRIDS = {
     ...{ model_type: "lfm3", ...SMALL, ...GROUPED, num_hidden_layers: 3, sliding_window: 150 },
     ...{ layer_types: ["conv", "full_attention", "sliding_attention"], conv_L_cache: 5 },
   },
+  jamba: {
+    ...{ model_type: "jamba", ...SMALL, ...GROUPED, num_hidden_layers: 3, attn_layer_period: 3, attn_layer_offset: 1 },
+    ...{ hidden_size: 42, mamba_expand: 1, mamba_d_state: 5, mamba_d_conv: 3, mamba_dt_rank: 3, num_experts: 4 },
+    ...{ expert_layer_period: 2, expert_layer_offset: 0, mamba_proj_bias: true },
+  },
   mamba2: {
     ...{ model_type: "mamba2", hidden_size: 30, num_heads: 6, head_dim: 10, state_size: 9, n_groups: 3, expand: 2 },
     ...{ num_hidden_layers: 2, vocab_size: 67, use_bias: true, time_step_limit: [0.3, 0.9] },

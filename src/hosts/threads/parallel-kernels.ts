@@ -25,6 +25,7 @@ const offsetsOf = <Name extends string>(names: readonly Name[]) =>
 const ACTIVATION = /* @__PURE__ */ offsetsOf(FIELDS.ActivationShape);
 const ATTENTION = /* @__PURE__ */ offsetsOf(FIELDS.AttentionShape);
 const CACHE = /* @__PURE__ */ offsetsOf(FIELDS.CacheShape);
+const CHANNELS = /* @__PURE__ */ offsetsOf(FIELDS.ChannelScanShape);
 const CONV = /* @__PURE__ */ offsetsOf(FIELDS.ConvShape);
 const DECAY = /* @__PURE__ */ offsetsOf(FIELDS.DecayShape);
 const LINEAR = /* @__PURE__ */ offsetsOf(FIELDS.LinearShape);
@@ -428,6 +429,10 @@ const PARALLEL = {
     PANEL,
   ),
   cap_logits_f32: ranges((_view, _x, n, _stride, _scale, _softcap, begin, end) => SOFTMAXED * (end - begin) * n),
+  channel_scan_f32: ranges((view, _out, _state, _x, _step, shape, begin, end) => {
+    const read = (field: keyof typeof CHANNELS) => readInt(view, shape + CHANNELS[field]);
+    return SOFTMAXED * (end - begin) * read("rows") * (read("stateDim") + 2);
+  }, PANEL),
   decay_f32: ranges(
     (view, _decay, _step, _x, _bias, _rate, shape, begin, end) =>
       2 * SOFTMAXED * (end - begin) * readInt(view, shape + DECAY.n),

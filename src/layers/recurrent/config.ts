@@ -1,11 +1,12 @@
-// What a recurrent layer consists of: a projection, a causal convolution, and a scan whose state takes the place of keys and values.
+// What a recurrent layer consists of: a projection, a causal convolution, and a scan of heads or of channels, whose state takes the
+// place of keys and values.
 
 import { expectFlag, expectFloat32, expectInt, expectOneOf, readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 
 /**
- * A recurrent layer of `dModel` features. Without `scan` it is a gated convolution: the projection gives rows B, C and x of dModel
- * channels each, and the layer's output is the projection of C · conv(B · x). With `scan`, the convolution goes over the
+ * A recurrent layer of `dModel` features. Without a scan it is a gated convolution: the projection gives rows B, C and x of dModel
+ * channels each, and the layer's output is the projection of C · conv(B · x). With `scan` or `channels`, the convolution goes over the
  * projected rows that the scan reads.
  */
 export interface RecurrentConfig {
@@ -13,6 +14,22 @@ export interface RecurrentConfig {
   /** Rows that an output of the convolution is made of, its own among them. 0: there is none. */
   readonly taps: number;
   readonly scan?: ScanConfig;
+  readonly channels?: ChannelsConfig;
+}
+
+/**
+ * A scan of channels, each with a state of its own, by `channel_scan_f32`; what it needs besides is projected of the convolved rows.
+ * "selective" is that of Mamba: one projection gives the features of steps, keys and queries. "gated" is RG-LRU, without these.
+ */
+export interface ChannelsConfig {
+  readonly kind: "selective" | "gated";
+  readonly width: number;
+  /** Numbers of a channel's state; 1 of gated ones. */
+  readonly stateDim: number;
+  /** Features that steps are projected of; 0 of gated ones, whose steps are projected of the rows themselves. */
+  readonly stepRank: number;
+  /** Epsilon of RMS norms of the features of steps, of keys and of queries; undefined: there are none. */
+  readonly eps: number | undefined;
 }
 
 /**
@@ -93,11 +110,12 @@ export function scanSizes({ numHeads, numKeyHeads, keyDim, valueDim, order, deca
 }
 
 /** The channels that the convolution goes over: of a multiple of four, as rows of projections have. */
-export function convChannels({ dModel, scan }: RecurrentConfig): number {
-  return 4 * Math.ceil((scan ? scanSizes(scan).channels : dModel) / 4);
+export function convChannels({ dModel, scan, channels }: RecurrentConfig): number {
+  return 4 * Math.ceil((scan ? scanSizes(scan).channels : (channels?.width ?? dModel)) / 4);
 }
 
-const FIELDS = ["dModel", "taps", "scan"] as const;
+const FIELDS = ["dModel", "taps", "scan", "channels"] as const;
+const CHANNEL_FIELDS = ["kind", "width", "stateDim", "stepRank", "eps"] as const;
 const SCAN_FIELDS = [
   ...[
     "numHeads",
@@ -118,9 +136,18 @@ const SCAN_FIELDS = [
 
 /** Checks a configuration. */
 export function checkRecurrent(where: string, given: RecurrentConfig): RecurrentConfig {
-  const { dModel, taps, scan } = readFields(where, "config", given, FIELDS);
+  const { dModel, taps, scan, channels } = readFields(where, "config", given, FIELDS);
   expectInt(where, "config.dModel", dModel);
   expectInt(where, "config.taps", taps, 0, 16);
+  if (channels !== undefined) {
+    const own = readFields(where, "config.channels", channels, CHANNEL_FIELDS);
+    expectOneOf(where, "config.channels.kind", own.kind, ["selective", "gated"]);
+    for (const name of ["width", "stateDim"] as const) expectInt(where, `config.channels.${name}`, own[name]);
+    expectInt(where, "config.channels.stepRank", own.stepRank, own.kind === "gated" ? 0 : 1);
+    if (own.eps !== undefined) expectFloat32(where, "config.channels.eps", own.eps, true);
+    if (taps < 1) throw new RangeError(`${where}: config.taps expected 1 or more with config.channels, got 0`);
+    return { dModel, taps, channels: own };
+  }
   if (scan === undefined) {
     if (taps < 1) throw new RangeError(`${where}: config.taps expected 1 or more without config.scan, got 0`);
     return { dModel, taps };

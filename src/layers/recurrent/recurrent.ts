@@ -1,12 +1,13 @@
 // Recurrent layers as a mixer: rows are projected, convolved along their sequence, and scanned; what the layer keeps of a sequence
 // is the inputs of the convolution's last taps and the states of the heads.
 
-import { ACT_SIGMOID, ACT_SWISH, PAGE } from "../../../assembly/layout.ts";
+import { ACT_GELU_TANH, ACT_SIGMOID, ACT_SWISH, PAGE } from "../../../assembly/layout.ts";
 import type { RowRun } from "../../base/util/rows.ts";
 import { rowsIn } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import {
   ActivationShape,
+  ChannelScanShape,
   ConvShape,
   DecayShape,
   type F32Ptr,
@@ -20,7 +21,14 @@ import { checkConfig } from "../attention/config.ts";
 import { type PackedLinear, wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import type { BlockLayer, Mixer, StateCall, StateRuns } from "../mixer/mixer.ts";
-import { convChannels, type RecurrentConfig, type ScanConfig, type ScanNorm, scanSizes } from "./config.ts";
+import {
+  type ChannelsConfig,
+  convChannels,
+  type RecurrentConfig,
+  type ScanConfig,
+  type ScanNorm,
+  scanSizes,
+} from "./config.ts";
 import {
   RecurrentState,
   type Replay,
@@ -60,6 +68,7 @@ interface Places {
 
 const SHAPE_BYTES = /* @__PURE__ */ Math.max(
   ActivationShape.bytes,
+  ChannelScanShape.bytes,
   ConvShape.bytes,
   DecayShape.bytes,
   LinearAttentionShape.bytes,
@@ -69,29 +78,53 @@ const linearsOf = ({ packed }: RecurrentLayer): PackedLinear[] =>
   Object.values(packed.linears).filter((each): each is PackedLinear => each !== undefined);
 
 export function stateSizes(config: RecurrentConfig): StateSizes {
-  const { taps, scan } = config;
+  const { taps } = config;
+  const channels = convChannels(config);
   const before = Math.max(0, taps - 1);
-  const own = scan && scanSizes(scan);
+  const { state, outputs } = scanned(config);
   return {
-    inputs: before * convChannels(config),
-    scan: own ? own.state : 0,
-    rows: { inputs: before && convChannels(config), scan: scan ? rowPlaces(scan).floats : 0 },
-    work: SHAPE_BYTES / 4 + (own ? own.values : 0),
+    inputs: before * channels,
+    scan: state,
+    rows: { inputs: before && channels, scan: rowPlaces(config).floats },
+    work: SHAPE_BYTES / 4 + outputs,
   };
 }
 
-/** A row that a scan reads, as it is kept: queries, keys and values, decays, and what values are written times. */
-function rowPlaces(scan: ScanConfig) {
-  const { channels, decays } = scanSizes(scan);
-  const write = channels + decays;
-  return { decay: channels, write, floats: write + scan.numHeads };
+/** The floats of the state of a scan, and of a row of its outputs. */
+function scanned(config: RecurrentConfig): { readonly state: number; readonly outputs: number } {
+  const { scan, channels } = config;
+  if (scan) return { state: scanSizes(scan).state, outputs: scanSizes(scan).values };
+  const width = channels ? convChannels(config) : 0;
+  return { state: (channels?.stateDim ?? 0) * width, outputs: width };
+}
+
+/**
+ * A row that a scan reads, as it is kept: of heads, queries, keys and values, decays, and what values are written times; of channels,
+ * their inputs and steps, and keys and queries, or what inputs are written times.
+ */
+function rowPlaces(config: RecurrentConfig) {
+  const { scan, channels } = config;
+  if (scan) {
+    const { channels: mixed, decays } = scanSizes(scan);
+    return { second: mixed, third: mixed + decays, floats: mixed + decays + scan.numHeads };
+  }
+  if (!channels) return { second: 0, third: 0, floats: 0 };
+  const width = convChannels(config);
+  const third = 2 * width;
+  return { second: width, third, floats: third + (channels.kind === "selective" ? 2 * channels.stateDim : width) };
 }
 
 /** Goes over rows that were kept, as a call has gone over them. */
 function replayRows({ kernels, recurrent, packed }: RecurrentLayer): Replay {
-  const { scan } = recurrent;
+  const { scan, channels: own } = recurrent;
   const channels = convChannels(recurrent);
-  return (part, rows, count, { from, to, work }) => {
+  const { second, third, floats } = rowPlaces(recurrent);
+  return (part, rows, count, { from, to, work, first }) => {
+    const at = (place: number, row = 0): Rows => ({
+      at: pointer.f32(rows + 4 * (row * floats + place)),
+      stride: floats,
+    });
+    const out = { at: pointer.f32(work + SHAPE_BYTES), stride: 0 };
     if (part === "inputs") {
       const held = kernels.memory.f32(to, stateSizes(recurrent).inputs);
       const earlier = kernels.memory.f32(from, held.length);
@@ -101,12 +134,15 @@ function replayRows({ kernels, recurrent, packed }: RecurrentLayer): Replay {
       held.set(kept);
       held.set(later.subarray(Math.max(0, later.length - held.length)), kept.length);
     } else if (scan) {
-      const places = rowPlaces(scan);
-      const at = (place: number): Rows => ({ at: pointer.f32(rows + 4 * place), stride: places.floats });
-      const out = { at: pointer.f32(work + SHAPE_BYTES), stride: 0 };
-      const given = { mixed: at(0), decay: at(places.decay), write: at(places.write), out };
+      const given = { mixed: at(0), decay: at(second), write: at(third), out };
       scanRows(kernels, scan, packed, work, count, given, { from, to });
-    }
+    } else if (own)
+      // One by one: outputs have the stride of inputs, and are not needed.
+      for (let row = 0; row < count; row++) {
+        const given = { mixed: at(0, row), step: at(second, row), third: at(third, row), out };
+        const places = { from: row === 0 ? from : to, to, first: first && row === 0 };
+        scanChannels(kernels, own, channels, packed, work, 1, given, places);
+      }
   };
 }
 
@@ -140,13 +176,14 @@ export function placeRecurrentRows(
   const own = scan && scanSizes(scan);
   const channels = convChannels(config);
   const sizes = recurrentSizes(config);
-  const low = Math.max(0, ...[sizes.gateDown, sizes.stepDown].map((size) => wholePanels(size?.n ?? 0)));
+  const lows = [sizes.gateDown, sizes.stepDown, sizes.select];
+  const low = Math.max(0, ...lows.map((size) => wholePanels(size?.n ?? 0)));
   const stride = {
     // The last channels of a row, which are of a multiple of four, may reach into the next row.
     in: wholePanels((sizes.in?.n ?? 0) + 4),
     conv: wholePanels(channels),
     values: wholePanels(own ? own.values : channels),
-    decays: wholePanels(own && scan ? Math.max(own.decays, scan.numHeads) : 0),
+    decays: wholePanels(own && scan ? Math.max(own.decays, scan.numHeads) : (config.channels?.width ?? 0)),
   };
   return {
     stride,
@@ -155,9 +192,9 @@ export function placeRecurrentRows(
     gate: layout.floats(sizes.gate ? rows * stride.values : 0),
     low: layout.floats(rows * low),
     step: layout.floats(rows * stride.decays),
-    decay: layout.floats(rows * stride.decays),
+    decay: layout.floats(scan ? rows * stride.decays : 0),
     write: layout.floats(sizes.write ? rows * stride.decays : 0),
-    heads: layout.floats(scan ? rows * stride.values : 0),
+    heads: layout.floats(scan || config.channels ? rows * stride.values : 0),
     shape: layout.take(SHAPE_BYTES),
     linear: placeLinearScratch(layout, Object.values(linears), rows),
   };
@@ -182,7 +219,7 @@ function* runRows(work: Work, runs: StateRuns<RecurrentState>, x: Rows, out: Row
   const projected = { at: pointer.f32(base + places.in), stride: stride.in };
   yield* projectRows(work, [[linears.in, projected]], x, rows);
   const convolved = { at: pointer.f32(base + places.conv), stride: stride.conv };
-  const { scan } = recurrent;
+  const { scan, channels } = recurrent;
   let mixed = recurrent.taps > 0 ? convolved : projected;
   if (recurrent.taps > 0) for (const run of runs) yield* convolve(work, run, projected, convolved);
   else activate(work, ACT_SWISH, projected, undefined, linears.in.panels * 8, rows);
@@ -192,6 +229,7 @@ function* runRows(work: Work, runs: StateRuns<RecurrentState>, x: Rows, out: Row
     mixed = { at: pointer.f32(base + places.heads), stride: stride.values };
     finishScan(work, scan, mixed, rows);
   }
+  if (channels) mixed = yield* runChannels(work, channels, runs, mixed, x, rows);
   yield* projectRows(work, [[linears.out, out]], mixed, rows);
 }
 
@@ -235,12 +273,12 @@ function* advance(
   run: Run,
   part: StatePart,
   keepRow: (to: Float32Array, row: number) => void,
-  step: (at: number, rows: number, from: F32Ptr, to: F32Ptr) => number,
+  step: (at: number, rows: number, from: F32Ptr, to: F32Ptr, first: boolean) => number,
 ): Steps {
   const { state, tokens } = run.of;
   for (const { at, position, rows } of segmentsOf(run)) {
     const { from, to } = state.transition(part, position === tokens.past);
-    const flops = step(at, rows, pointer.f32(from), pointer.f32(to));
+    const flops = step(at, rows, pointer.f32(from), pointer.f32(to), position === 0);
     for (let row = 0; row < rows; row++) {
       const to = state.rowAt(part, position - tokens.past + row, tokens.qLen);
       if (to) keepRow(to, at + row);
@@ -252,28 +290,30 @@ function* advance(
 
 const rowAt = ({ at, stride }: Rows, row: number, column = 0): F32Ptr => pointer.f32(at + 4 * (row * stride + column));
 
-/** The convolution of a run's rows, with SiLU where a scan follows, else between two factors. */
+/** The convolution of a run's rows: between two factors, or with SiLU before a scan, except a gated one of channels. */
 function* convolve(work: Work, run: Run, from: Rows, to: Rows): Steps {
   const { layer, places, base } = work;
   const { recurrent, packed, kernels } = layer;
-  const { dModel, taps, scan } = recurrent;
+  const { dModel, taps, scan, channels: own } = recurrent;
   const channels = convChannels(recurrent);
+  const isAlone = !scan && !own;
+  const silu = scan || own?.kind === "selective" ? 1 : 0;
   const shape = (base + places.shape) as Pointer<ConvShape>;
   const floatsAt = (row: number, column = 0) => kernels.memory.f32(rowAt(from, row, column), channels);
   const keepRow = (to: Float32Array, row: number) => {
     const factors = floatsAt(row);
     // The product of two float32 is exact in float64, so that storing it rounds as the kernel does.
-    if (scan) to.set(factors);
+    if (!isAlone) to.set(factors);
     else for (const [i, x] of floatsAt(row, 2 * dModel).entries()) to[i] = x * (factors[i] as number);
   };
   yield* advance(run, "inputs", keepRow, (at, rows, before, state) => {
     const [b, c, x] = [rowAt(from, at), rowAt(from, at, dModel), rowAt(from, at, 2 * dModel)];
     ConvShape.store(kernels.memory.view(), shape, {
-      ...{ rows, channels, taps, xStride: from.stride, outStride: to.stride, silu: scan ? 1 : 0, from: before },
-      ...(scan ? { before: NULL, after: NULL } : { before: b, after: c }),
+      ...{ rows, channels, taps, xStride: from.stride, outStride: to.stride, silu, from: before },
+      ...(isAlone ? { before: b, after: c } : { before: NULL, after: NULL }),
     });
     const { conv, convBias } = packed.vectors;
-    kernels.table.causal_conv_f32(rowAt(to, at), scan ? b : x, state, conv as F32Ptr, convBias, shape, 0, channels);
+    kernels.table.causal_conv_f32(rowAt(to, at), isAlone ? x : b, state, conv as F32Ptr, convBias, shape, 0, channels);
     return 2 * rows * channels * (taps + 4);
   });
 }
@@ -347,10 +387,10 @@ function* scanRun(work: Work, scan: ScanConfig, run: Run, mixed: Rows): Steps {
     out: placed(places.heads, stride.values),
   };
   const keepRow = (to: Float32Array, row: number) => {
-    const own = rowPlaces(scan);
+    const own = rowPlaces(layer.recurrent);
     to.set(kernels.memory.f32(rowAt(mixed, row), channels));
-    to.set(kernels.memory.f32(rowAt(all.decay, row), decays), own.decay);
-    to.set(kernels.memory.f32(rowAt(all.write, row), numHeads), own.write);
+    to.set(kernels.memory.f32(rowAt(all.decay, row), decays), own.second);
+    to.set(kernels.memory.f32(rowAt(all.write, row), numHeads), own.third);
   };
   yield* advance(run, "scan", keepRow, (at, rows, before, state) => {
     const { mixed, decay, write, out } = all;
@@ -386,6 +426,99 @@ function scanRows(
   });
   const [queries, keys, values] = [q, k, v].map((column) => rowAt(mixed, 0, column)) as [F32Ptr, F32Ptr, F32Ptr];
   table.linear_attention_f32(out.at, pointer.f32(to), queries, keys, values, shape, 0, numHeads);
+}
+
+/** The scan of channels of all runs, times the gate. */
+function* runChannels(
+  work: Work,
+  own: ChannelsConfig,
+  runs: StateRuns<RecurrentState>,
+  mixed: Rows,
+  x: Rows,
+  rows: number,
+): Steps<Rows> {
+  const { layer, places, base } = work;
+  const { packed, kernels } = layer;
+  const { kind, width, stateDim, stepRank, eps } = own;
+  const { linears, vectors } = packed;
+  const { table, memory } = kernels;
+  const { stride } = places;
+  const place = (at: number, width: number): Rows => ({ at: pointer.f32(base + at), stride: width });
+  const [step, write] = [place(places.step, stride.decays), place(places.write, stride.decays)];
+  const [gate, heads] = [place(places.gate, stride.values), place(places.heads, stride.values)];
+  const { select, step: toStep, write: toWrite, gate: toGate } = linears as Required<typeof linears>;
+  const low = place(places.low, select ? 8 * select.panels : 0);
+  yield* projectRows(work, [[toGate, gate]], x, rows);
+  if (kind === "selective") {
+    yield* projectRows(work, [[select, low]], mixed, rows);
+    for (const [gain, first, n] of [
+      [vectors.stepNorm, 0, stepRank],
+      [vectors.keyNorm, stepRank, stateDim],
+      [vectors.queryNorm, stepRank + stateDim, stateDim],
+    ] as const) {
+      const at = rowAt(low, 0, first);
+      if (eps !== undefined) table.rms_norm_f32(at, at, gain as F32Ptr, n, low.stride, eps, 0, rows);
+    }
+    yield* projectRows(work, [[toStep, step]], low, rows);
+  } else
+    yield* projectRows(
+      work,
+      [
+        [toStep, step],
+        [toWrite, write],
+      ],
+      mixed,
+      rows,
+    );
+  const channels = convChannels(layer.recurrent);
+  const isSelective = kind === "selective";
+  // Keys and queries follow each other.
+  const third = isSelective ? { at: rowAt(low, 0, stepRank), stride: low.stride } : write;
+  const { second, third: thirdAt, floats } = rowPlaces(layer.recurrent);
+  const keepRow = (to: Float32Array, row: number) => {
+    to.set(memory.f32(rowAt(mixed, row), channels));
+    to.set(memory.f32(rowAt(step, row), channels), second);
+    to.set(memory.f32(rowAt(third, row), floats - thirdAt), thirdAt);
+  };
+  const rowsFrom = (all: Rows, row: number): Rows => ({ at: rowAt(all, row), stride: all.stride });
+  for (const run of runs)
+    yield* advance(run, "scan", keepRow, (at, count, from, to, first) => {
+      const given = {
+        ...{
+          mixed: rowsFrom(mixed, at),
+          step: rowsFrom(step, at),
+          third: rowsFrom(third, at),
+          out: rowsFrom(heads, at),
+        },
+      };
+      scanChannels(kernels, own, channels, packed, base + places.shape, count, given, { from, to, first });
+      return 16 * count * width * (stateDim + 2);
+    });
+  activate(work, isSelective ? ACT_SWISH : ACT_GELU_TANH, gate, heads, width, rows);
+  return heads;
+}
+
+/** Scans `rows` rows of channels; `first`: they begin a sequence. `third` are keys and queries, or what inputs are written times. */
+function scanChannels(
+  { memory, table }: Kernels,
+  { kind, stateDim }: ChannelsConfig,
+  channels: number,
+  { vectors }: PackedRecurrent,
+  shapeAt: number,
+  rows: number,
+  { mixed, step, third, out }: Readonly<Record<"mixed" | "step" | "third" | "out", Rows>>,
+  { from, to, first }: Transition & { readonly first: boolean },
+): void {
+  const isSelective = kind === "selective";
+  const shape = shapeAt as Pointer<ChannelScanShape>;
+  ChannelScanShape.store(memory.view(), shape, {
+    ...{ rows, channels, stateDim, stride: mixed.stride, stepStride: step.stride, keyStride: third.stride },
+    ...{ first: first ? 1 : 0, from: pointer.f32(from), rate: vectors.rate as F32Ptr, skip: vectors.skip },
+    k: isSelective ? third.at : NULL,
+    q: isSelective ? rowAt(third, 0, stateDim) : NULL,
+    write: isSelective ? NULL : third.at,
+  });
+  table.channel_scan_f32(out.at, pointer.f32(to), mixed.at, step.at, shape, 0, channels);
 }
 
 /** The gate and the norm of a scan's outputs, in place. */

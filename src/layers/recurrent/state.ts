@@ -27,12 +27,12 @@ export interface StateSizes extends Readonly<Record<StatePart, number>> {
   readonly work: number;
 }
 
-/** Brings a part that lies at `from` to `to`, over `count` rows of what moves it on, which lie at `rows`. */
+/** Brings a part that lies at `from` to `to`, over `count` rows of what moves it on, which lie at `rows`; `first`: they begin a sequence. */
 export type Replay = (
   part: StatePart,
   rows: number,
   count: number,
-  places: Transition & { readonly work: number },
+  places: Transition & { readonly work: number; readonly first: boolean },
 ) => void;
 
 /** Where a state lies: before a row, and behind it. */
@@ -236,6 +236,7 @@ export class RecurrentState implements LayerState {
         from: this.at(part, 1 - this.place),
         to: this.at(part, this.place),
         work: this.block + this.rows.work,
+        first: this.previous === 0,
       });
     }
   }

@@ -10,20 +10,46 @@ import { convChannels, type RecurrentConfig, scanSizes } from "./config.ts";
 
 /**
  * The matrices of a layer: "in" gives the rows B, C and x of a gated convolution, or what a scan reads; "step" and "gate" have another
- * one before them where they are of low rank; "write" gives what values are written times.
+ * one before them where they are of low rank; "write" gives what values are written times. "select" gives the features of steps, keys
+ * and queries of a selective scan of channels.
  */
-export const RECURRENT_MATRICES = ["in", "gateDown", "gate", "stepDown", "step", "write", "out"] as const;
+export const RECURRENT_MATRICES = ["in", "gateDown", "gate", "stepDown", "select", "step", "write", "out"] as const;
 export type RecurrentMatrix = (typeof RECURRENT_MATRICES)[number];
 
-/** The vectors of a layer. Rates are of heads, also where each component of a key has a step; constant decays are rates. */
-export const RECURRENT_VECTORS = ["conv", "convBias", "stepBias", "rate", "skip", "norm"] as const;
+/**
+ * The vectors of a layer. Rates are of heads, also where each component of a key has a step; constant decays are rates. Of channels,
+ * `rate` has the rates of each; `stepNorm`, `keyNorm` and `queryNorm` are gains.
+ */
+export const RECURRENT_VECTORS = [
+  "conv",
+  "convBias",
+  "stepBias",
+  "rate",
+  "skip",
+  "norm",
+  "stepNorm",
+  "keyNorm",
+  "queryNorm",
+] as const;
 export type RecurrentVector = (typeof RECURRENT_VECTORS)[number];
 
 /** Outputs and inputs of the matrices that a layer has. */
 export function recurrentSizes({
   dModel,
   scan,
+  channels: own,
 }: RecurrentConfig): Readonly<Partial<Record<RecurrentMatrix, LinearSize>>> {
+  if (own) {
+    const { width, stepRank, stateDim } = own;
+    const isSelective = own.kind === "selective";
+    return {
+      ...{ in: { n: width, k: dModel }, gate: { n: width, k: dModel } },
+      ...(isSelective && { select: { n: stepRank + 2 * stateDim, k: width } }),
+      step: { n: width, k: isSelective ? stepRank : width },
+      ...(!isSelective && { write: { n: width, k: width } }),
+      out: { n: dModel, k: width },
+    };
+  }
   if (!scan) return { in: { n: 3 * dModel, k: dModel }, out: { n: dModel, k: dModel } };
   const { channels, values, decays } = scanSizes(scan);
   const { gate, gateRank, stepRank, decay, write, numHeads } = scan;
@@ -42,11 +68,16 @@ export function recurrentSizes({
 export function recurrentVectors(
   config: RecurrentConfig,
 ): Readonly<Partial<Record<RecurrentVector, readonly number[]>>> {
-  const { dModel, taps, scan } = config;
+  const { dModel, taps, scan, channels: own } = config;
   const sizes = scan && scanSizes(scan);
-  const channels = sizes ? sizes.channels : dModel;
+  const channels = sizes ? sizes.channels : (own?.width ?? dModel);
   return {
     ...(taps > 0 && { conv: [channels, taps], convBias: [channels] }),
+    ...(own && {
+      rate: [own.width, own.stateDim],
+      ...(own.kind === "selective" && { skip: [own.width] }),
+      ...(own.eps !== undefined && { stepNorm: [own.stepRank], keyNorm: [own.stateDim], queryNorm: [own.stateDim] }),
+    }),
     ...(scan &&
       sizes && {
         ...(scan.decay !== "constant" && { stepBias: [sizes.decays] }),
@@ -90,18 +121,19 @@ function packedVectors(
   config: RecurrentConfig,
   given: RecurrentWeights["vectors"],
 ): [name: RecurrentVector | "unit", data: Float32Array][] {
-  const { taps, scan } = config;
+  const { scan } = config;
   const shapes = recurrentVectors(config);
   const channels = convChannels(config);
   const packed: [RecurrentVector | "unit", Float32Array][] = [];
   for (const [name, shape] of Object.entries(shapes) as [RecurrentVector, readonly number[]][]) {
     const own = given[name] ?? new Float32Array(shape.reduce((product, size) => product * size, 1));
-    if (name === "conv") {
-      // [channels, taps] as [taps, channels], with channels that are 0 up to a multiple of four.
-      const turned = new Float32Array(taps * channels);
-      for (const [i, value] of own.entries()) turned[(i % taps) * channels + Math.floor(i / taps)] = value;
+    if (name === "conv" || (name === "rate" && config.channels)) {
+      // [channels, taps] as [taps, channels], with channels that are 0 up to a multiple of four; states as taps.
+      const width = shape[1] as number;
+      const turned = new Float32Array(width * channels);
+      for (const [i, value] of own.entries()) turned[(i % width) * channels + Math.floor(i / width)] = value;
       packed.push([name, turned]);
-    } else if (name === "convBias") packed.push([name, padded(own, channels)]);
+    } else if (name === "convBias" || (name === "skip" && config.channels)) packed.push([name, padded(own, channels)]);
     else if (name === "rate" && scan?.decay === "channel")
       packed.push([
         name,

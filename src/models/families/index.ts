@@ -29,6 +29,7 @@ import * as granite from "./granite.ts";
 import * as helium from "./helium.ts";
 import * as hunyuan from "./hunyuan.ts";
 import * as internlm from "./internlm.ts";
+import * as jamba from "./jamba.ts";
 import * as lfm2 from "./lfm2.ts";
 import * as llama from "./llama.ts";
 import * as mamba from "./mamba.ts";
@@ -132,6 +133,7 @@ const decoderLists = (): (readonly Family[])[] => [
   helium.decoders(),
   hunyuan.decoders(),
   internlm.decoders(),
+  jamba.decoders(),
   minicpm3.decoders(),
   minimax.decoders(),
   mistral.decoders(),

@@ -59,8 +59,8 @@ export function ownTensors(
   const [sizes, vectors] = [recurrentSizes(config), recurrentVectors(config)];
   const tensors = (Object.entries(names) as [Name, string][]).map(([of, name]): RecurrentTensor => {
     const size = sizes[of as RecurrentMatrix];
-    const [n = 0, taps] = size ? [size.n] : (vectors[of as RecurrentVector] ?? []);
-    const row = taps === undefined ? [] : isGguf ? [taps] : [1, taps];
+    const [n = 0, width] = size ? [size.n] : (vectors[of as RecurrentVector] ?? []);
+    const row = width === undefined ? [] : of === "conv" && !isGguf ? [1, width] : [width];
     const shape = size ? [size.n, size.k] : [n, ...row];
     return {
       ...{ name, shape, parts: [{ of, rows: n, to: 0 }] },

@@ -321,7 +321,7 @@ describe("the logits of a GGUF are those of its safetensors form, to the bit or 
   const CONVERTED = [
     ...["apertus", "bitnet", "dots1", "ernie4_5-moe", "exaone4", "glm4moe", "hunyuan-dense", "internlm2", "minimax-m2"],
     ...["mistral3", "nemotron", "olmo", "qwen2vl", "qwen3vl", "qwen3vlmoe", "seed_oss", "starcoder", "falcon-h1"],
-    ...["granitehybrid", "lfm2", "lfm2moe", "mamba2", "nemotron_h", "qwen35", "qwen35moe", "qwen3next"],
+    ...["granitehybrid", "jamba", "lfm2", "lfm2moe", "mamba2", "nemotron_h", "qwen35", "qwen35moe", "qwen3next"],
   ];
 
   test("every architecture is among them, or its files are those of the converter", () => {
