@@ -15,10 +15,12 @@ import type { Case, Entry, Outcome } from "./case.ts";
 /** Models of later versions, by `model_type`, and cases that cannot be met; each with its reason. */
 const SKIPPED: Readonly<Record<string, string>> = {
   diffllama: "differential attention is not supported",
+  doge: "a term of each key's value in its scores is not supported",
   gemma3n_text: "streams of residuals (AltUp) are not supported",
   gemma4_text: "layers of different widths that share keys are not supported",
   llama4_text: "attention in chunks is not supported",
   minimax: "linear attention is not supported",
+  zamba2: "a block of attention and MLP that layers share, with adapters, is not supported",
 };
 
 const FALCON_ALIBI =

@@ -15,7 +15,7 @@ import { planModel } from "../../src/models/load/plan-model.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
 import { createRandom } from "../support/harness.ts";
 import { kernelsOf, threadedKernels } from "../support/layers.ts";
-import { HYBRIDS, tinyFolder } from "../support/tiny-models.ts";
+import { HYBRIDS, tinyFolder, tinyTensors } from "../support/tiny-models.ts";
 
 type Name = keyof typeof HYBRIDS;
 
@@ -328,6 +328,32 @@ test("threads change no bit", async () => {
   threaded.release();
 });
 
+test("gates of blocks are those of one matrix that has the blocks along its diagonal", async () => {
+  const config = { ...HYBRIDS.recurrent_gemma, block_types: ["recurrent"], num_hidden_layers: 1 };
+  const tensors = tinyTensors(config);
+  const whole = new Map(tensors);
+  for (const [name, { data, shape }] of tensors) {
+    const [blocks = 0, inputs = 0, outputs = 0] = shape;
+    if (/gate_bias$/.test(name)) whole.set(name, { data, shape: [1, 36] });
+    if (!/gate_weight$/.test(name)) continue;
+    const all = new Float32Array(36 * 36);
+    for (const [at, value] of data.entries()) {
+      const [b, i, o] = [Math.floor(at / (inputs * outputs)), Math.floor(at / outputs) % inputs, at % outputs];
+      all[(b * inputs + i) * 36 + b * outputs + o] = value;
+    }
+    expect(blocks).toBe(4);
+    whole.set(name, { data: all, shape: [1, 36, 36] });
+  }
+  const one = { ...config, num_attention_heads: 1, num_key_value_heads: 1 };
+  using blocks = await loadModel(kernels, tinyFolder(config, tensors));
+  using dense = await loadModel(kernels, tinyFolder(one, whole));
+  const of = (model: Model) => {
+    using session = createSession(model, { maxSeqLen: 40 });
+    return logitsOf(session, IDS.slice(0, 40), [40]);
+  };
+  expect(of(dense)).toEqual(of(blocks));
+});
+
 test.each<[Name, object, string]>([
   ["jamba", { attn_layer_offset: 3 }, "attn_layer_offset expected less than attn_layer_period, 3, got 3"],
   ["jamba", { expert_layer_period: 0 }, "expert_layer_period expected an integer >= 1, got 0"],
@@ -336,6 +362,19 @@ test.each<[Name, object, string]>([
   ["jamba", { mamba_dt_rank: "all" }, 'mamba_dt_rank expected an integer >= 1, got "all"'],
   ["jamba", { hidden_act: "gelu" }, 'hidden_act expected "silu", since others are unsupported, got "gelu"'],
   ["jamba", { num_experts_per_tok: 5 }, "num_experts_per_tok expected an integer from 1 to 4, got 5"],
+  ["recurrent_gemma", { lru_width: 42 }, "num_attention_heads expected a divisor of lru_width, 42, got 4"],
+  [
+    "recurrent_gemma",
+    { block_types: ["attention", "mamba"] },
+    'block_types expected a list of "recurrent" and "attention", got "mamba"',
+  ],
+  ["recurrent_gemma", { block_types: [] }, 'block_types expected a list of "recurrent" and "attention", got undefined'],
+  ["recurrent_gemma", { conv1d_width: 0 }, "conv1d_width expected an integer >= 1, got 0"],
+  [
+    "recurrent_gemma",
+    { hidden_activation: "gelu" },
+    'hidden_activation expected "gelu_pytorch_tanh", since others are unsupported, got "gelu"',
+  ],
 ])("%s with %o is refused by name", (name, more, message) => {
   expect(() => planModel({ ...HYBRIDS[name], ...more })).toThrow(`planModel: ${message}`);
 });

@@ -66,6 +66,10 @@ export const HYBRIDS = {
     ...{ hidden_size: 42, mamba_expand: 1, mamba_d_state: 5, mamba_d_conv: 3, mamba_dt_rank: 3, num_experts: 4 },
     ...{ expert_layer_period: 2, expert_layer_offset: 0, mamba_proj_bias: true },
   },
+  recurrent_gemma: {
+    ...{ model_type: "recurrent_gemma", ...SMALL, ...GROUPED, num_hidden_layers: 3, lru_width: 36, conv1d_width: 3 },
+    ...{ block_types: ["recurrent", "attention"], attention_window_size: 150 },
+  },
   mamba2: {
     ...{ model_type: "mamba2", hidden_size: 30, num_heads: 6, head_dim: 10, state_size: 9, n_groups: 3, expand: 2 },
     ...{ num_hidden_layers: 2, vocab_size: 67, use_bias: true, time_step_limit: [0.3, 0.9] },

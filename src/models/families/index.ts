@@ -50,6 +50,7 @@ import * as persimmon from "./persimmon.ts";
 import * as phi from "./phi.ts";
 import * as qwen from "./qwen.ts";
 import * as qwenNext from "./qwen-next.ts";
+import * as recurrentGemma from "./recurrent-gemma.ts";
 import * as seedOss from "./seed-oss.ts";
 import * as smollm3 from "./smollm3.ts";
 import * as stablelm from "./stablelm.ts";
@@ -147,6 +148,7 @@ const decoderLists = (): (readonly Family[])[] => [
   phi.decoders(),
   qwen.decoders(),
   qwenNext.decoders(),
+  recurrentGemma.decoders(),
   seedOss.decoders(),
   smollm3.decoders(),
   stablelm.decoders(),
@@ -182,6 +184,7 @@ const biasLists = (): Biases[] => [
   persimmon.biases,
   phi.biases,
   qwen.biases,
+  recurrentGemma.biases,
   seedOss.biases,
   stablelm.biases,
   starcoder2.biases,

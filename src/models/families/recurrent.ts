@@ -28,8 +28,11 @@ export interface RecurrentTensor {
   /** The name of its bias, which files may lack. */
   readonly bias?: string;
   readonly optional?: true;
-  /** Rates are stored as their logarithm, or negative. */
-  readonly form?: "log" | "negative";
+  /**
+   * Rates are stored as their logarithm, negative, or as what softplus makes an eighth of them; or a matrix is that of "blocks" along
+   * its diagonal, [blocks, inputs, outputs], with a bias [blocks, outputs].
+   */
+  readonly form?: "log" | "negative" | "softplus" | "blocks";
 }
 
 /** `rows` rows of a tensor, which are those of a matrix or a vector from row `to` on. */

@@ -15,7 +15,9 @@ export const UNSUPPORTED_MODELS: Unsupported = {
   "gated attention beside linear attention": "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text",
   "state-space layers instead of attention": "mamba mamba2 falcon_mamba rwkv xlstm",
   "state-space or recurrent layers between those of attention":
-    "jamba bamba zamba zamba2 falcon_h1 nemotron_h granitemoehybrid recurrent_gemma plamo2",
+    "jamba bamba falcon_h1 nemotron_h granitemoehybrid recurrent_gemma plamo2",
+  "a block of attention and MLP that layers share, with adapters, beside state-space layers": "zamba zamba2",
+  "a term of each key's value in its scores": "doge",
   "a norm of values, and keys that layers share":
     "gemma3n gemma3n_text gemma4 gemma4_text gemma4_unified gemma4_unified_text",
   "attention in chunks, with a temperature that depends on the position": "llama4 llama4_text",

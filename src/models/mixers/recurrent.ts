@@ -3,7 +3,7 @@
 import type { StoredTensor } from "../../base/tensor/dtypes.ts";
 import { toFloats } from "../../base/tensor/dtypes.ts";
 import { rowsOf } from "../../base/tensor/matrix.ts";
-import { exp } from "../../base/util/math.ts";
+import { exp, ln } from "../../base/util/math.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { expectActivations, formatOf } from "../../layers/linear/formats/formats.ts";
 import { checkRecurrent } from "../../layers/recurrent/config.ts";
@@ -61,10 +61,10 @@ export const RECURRENT_MEMORY: MixerMemory<RecurrentSpec> = {
 
 /** The tensors of a layer are those of its specification, in files of any form. */
 export const recurrentTensors = ({ tensors }: RecurrentSpec): readonly MixerTensor[] =>
-  tensors.map(({ name, shape, parts, bias, optional }) => ({
+  tensors.map(({ name, shape, parts, bias, optional, form }) => ({
     ...{ name, shape, optional: optional ?? false },
     roles: [...new Set(parts.map(({ of }) => `recurrent ${of}` as const))],
-    bias: bias === undefined ? undefined : ([bias, [shape[0] as number]] as const),
+    bias: bias === undefined ? undefined : ([bias, form === "blocks" ? [shape[0]!, shape[2]!] : [shape[0]!]] as const),
   }));
 
 export const RECURRENT_LOADER: MixerLoader<RecurrentSpec> = {
@@ -79,7 +79,8 @@ export const RECURRENT_LOADER: MixerLoader<RecurrentSpec> = {
       const bias = tensor.bias === undefined ? undefined : tensors.get(`${prefix}${tensor.bias}`);
       const shifts = bias && toFloats(bias, where);
       for (const { part, begin } of partsOf(tensor)) {
-        const rows = scaled(rowsOf(asRows(stored, part.of), begin, begin + part.rows), part.scale);
+        const own = tensor.form === "blocks" ? diagonalOf(stored) : asRows(stored, part.of);
+        const rows = scaled(rowsOf(own, begin, begin + part.rows), part.scale);
         found.set(part.of, [...(found.get(part.of) ?? []), { to: part.to, rows }]);
         if (!shifts) continue;
         const all = biases[part.of] ?? new Float32Array(isMatrix(part.of) ? (sizes[part.of]?.n ?? 0) : 0);
@@ -124,6 +125,20 @@ function asRows(tensor: StoredTensor, of: Name): StoredTensor {
   return { ...tensor, shape: [n, all / n] };
 }
 
+/** The matrix of blocks [inputs, outputs] along its diagonal, with zeros beside them. */
+function diagonalOf({ name, dtype, shape, bytes: from }: StoredTensor): StoredTensor {
+  const [blocks = 0, inputs = 0, outputs = 0] = shape;
+  const [k, width] = [blocks * inputs, from.length / (blocks * inputs * outputs)];
+  const bytes = new Uint8Array(blocks * outputs * k * width);
+  for (let b = 0; b < blocks; b++)
+    for (let i = 0; i < inputs; i++)
+      for (let o = 0; o < outputs; o++) {
+        const at = width * ((b * inputs + i) * outputs + o);
+        bytes.set(from.subarray(at, at + width), width * ((b * outputs + o) * k + b * inputs + i));
+      }
+  return { name, dtype, shape: [blocks * outputs, k], bytes };
+}
+
 /** A part of a vector times a factor. */
 function scaled(rows: StoredTensor, factor: number | undefined): StoredTensor {
   if (factor === undefined) return rows;
@@ -152,5 +167,6 @@ const bytesOf = (data: Float32Array): Uint8Array => new Uint8Array(data.buffer, 
 function formed(data: Float32Array, tensors: readonly RecurrentTensor[], name: RecurrentVector): Float32Array {
   const form = tensors.find(({ parts }) => parts.some(({ of }) => of === name))?.form;
   if (form === "log") return data.map((value) => exp(value));
+  if (form === "softplus") return data.map((value) => 8 * (Math.max(value, 0) + ln(1 + exp(-Math.abs(value)))));
   return form === "negative" ? data.map((value) => -value) : data;
 }
