@@ -368,7 +368,11 @@ test.each<[Name, object, string]>([
     { block_types: ["attention", "mamba"] },
     'block_types expected a list of "recurrent" and "attention", got "mamba"',
   ],
-  ["recurrent_gemma", { block_types: [] }, 'block_types expected a list of "recurrent" and "attention", got undefined'],
+  [
+    "recurrent_gemma",
+    { block_types: [] },
+    'block_types expected a list of "recurrent" and "attention", got "undefined"',
+  ],
   ["recurrent_gemma", { conv1d_width: 0 }, "conv1d_width expected an integer >= 1, got 0"],
   [
     "recurrent_gemma",

@@ -45,12 +45,13 @@ const scan: RecurrentRules = {
   },
 };
 
+const LAYERS: Readonly<Record<string, RecurrentRules | undefined>> = { recurrent: scan, attention: undefined };
+
 /** The rules of layers that do not attend: kinds of layers repeat. */
 function mixer(facts: Facts, layer: number): RecurrentRules | undefined {
   const words = facts.list("block_types") ?? ["recurrent", "recurrent", "attention"];
-  const word = words[layer % words.length];
-  if (word === "recurrent") return scan;
-  if (word === "attention") return undefined;
+  const word = String(words[layer % words.length]);
+  if (Object.hasOwn(LAYERS, word)) return LAYERS[word];
   throw facts.refusal("block_types", 'a list of "recurrent" and "attention"', word);
 }
 
