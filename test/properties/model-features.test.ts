@@ -14,7 +14,7 @@ import { resolveHead, sourcesOf } from "../../src/models/spec/tensors.ts";
 import { weightsOf } from "../../src/models/spec/weights.ts";
 import { kernelsOf } from "../support/layers.ts";
 import { sampled } from "../support/sampled.ts";
-import { TINY, TINY_FEATURES, type TinyFeature, tinyFolder, tinyTensors } from "../support/tiny-models.ts";
+import { HYBRIDS, TINY, TINY_FEATURES, type TinyFeature, tinyFolder, tinyTensors } from "../support/tiny-models.ts";
 
 let kernels: Kernels;
 beforeAll(async () => {
@@ -162,6 +162,20 @@ describe("what a config.json states is computed", () => {
     expect(norm(early.subarray(16 * 67), plain.subarray(16 * 67))).toBeGreaterThan(1e-3);
   });
 
+  test("branches and what they are added to have factors by the kind of layer", async () => {
+    const { linear_attn_alpha_factor: _, linear_attn_beta_factor: __, ...config } = HYBRIDS.minimax;
+    const tensors = tinyTensors(config);
+    const of = (factors: object) => logitsOf({ ...config, ...factors }, tensors);
+    const plain = await of({});
+    for (const kind of ["full", "linear"]) {
+      const [kept, added] = [{ [`${kind}_attn_alpha_factor`]: 2 }, { [`${kind}_attn_beta_factor`]: 2 }];
+      expect(norm(await of(kept), plain)).toBeGreaterThan(1e-2);
+      expect(norm(await of(added), plain)).toBeGreaterThan(1e-2);
+      // A norm follows, so that twice the sum is the same but for its epsilon.
+      expect(norm(await of({ ...kept, ...added }), plain)).toBeLessThan(1e-3);
+    }
+  });
+
   test("a text model beside towers has the logits of the text model alone", async () => {
     const { tie_word_embeddings: _, ...text } = TINY.llama;
     const own = tinyTensors({ ...text, tie_word_embeddings: true });
@@ -177,7 +191,23 @@ describe("what a config.json states is computed", () => {
     }
   });
 
-  test.each<[TinyFeature, object, string]>([
+  test.each<[TinyFeature | keyof typeof HYBRIDS, object, string]>([
+    [
+      "minimax",
+      { layer_types: ["conv"] },
+      'layer_types expected "full_attention" or "linear_attention" for each layer, got Array',
+    ],
+    ["minimax", { mlp_alpha_factor: 0 }, "mlp_alpha_factor expected a number from 1e-6 to 1e6, got 0"],
+    [
+      "minimax",
+      { hidden_act: "gelu" },
+      'hidden_act expected "silu" or "swish", since others are unsupported, got "gelu"',
+    ],
+    [
+      "minimax",
+      { num_attention_heads: 65_537, num_key_value_heads: 65_537 },
+      "num_attention_heads expected an integer from 1 to 65536, got 65537",
+    ],
     ["ministral3", { rope_parameters: null }, "rope_parameters expected an object, got undefined"],
     [
       "phimoe",
@@ -204,7 +234,7 @@ describe("what a config.json states is computed", () => {
       "quantization_config expected a field that this package knows, or none, got Object",
     ],
   ])("%s with %o is refused by name", (name, more, message) => {
-    expect(() => planModel({ ...TINY_FEATURES[name], ...more })).toThrow(`planModel: ${message}`);
+    expect(() => planModel({ ...{ ...TINY_FEATURES, ...HYBRIDS }[name], ...more })).toThrow(`planModel: ${message}`);
   });
 
   test("an eps of xIELU that would count is refused", async () => {

@@ -97,6 +97,11 @@ export const HYBRIDS = {
     ...{ layer_types: ["linear_attention", "full_attention"], shared_expert_intermediate_size: 12 },
     ...{ linear_value_head_dim: 5, linear_num_key_heads: 2, linear_num_value_heads: 4, head_dim: 8 },
   },
+  minimax: {
+    ...{ model_type: "minimax", ...SMALL, ...GROUPED, num_hidden_layers: 3, num_local_experts: 4 },
+    ...{ layer_types: ["linear_attention", "full_attention", "linear_attention"], head_dim: 10 },
+    ...{ linear_attn_alpha_factor: 1.5, linear_attn_beta_factor: 0.9, mlp_alpha_factor: 1.3, mlp_beta_factor: 0.7 },
+  },
   granitemoehybrid: {
     ...{
       model_type: "granitemoehybrid",

@@ -10,7 +10,15 @@ import { type LinearScratch, placeLinearScratch, type Rows } from "../../layers/
 import type { RotationPlaces, RunRows, Runs, StateCall } from "../../layers/mixer/mixer.ts";
 import { NULL, RouteShape } from "../../wasm/abi.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import { isGated, type MlpSpec, type ModelSpec, type MoeSpec, type NormRole, widthOfHeads } from "../spec/spec.ts";
+import {
+  type BranchFactors,
+  isGated,
+  type MlpSpec,
+  type ModelSpec,
+  type MoeSpec,
+  type NormRole,
+  widthOfHeads,
+} from "../spec/spec.ts";
 import {
   type ModelPlaces,
   modelPointer,
@@ -178,6 +186,9 @@ function finishHeads(
   };
 }
 
+/** The factors of branches that have none. */
+const PLAIN: BranchFactors["mlp"] = { added: 1, kept: 1 };
+
 /** Runs a layer: attention and MLP, each of which is added to the residual, with the layer's norms. */
 export function* runBlock<Call>(
   work: RowWork,
@@ -190,7 +201,7 @@ export function* runBlock<Call>(
   attendCross?: (rows: { readonly x: Rows; readonly out: Rows }) => Steps,
 ): Steps {
   const { residual, normed, branch } = rows;
-  const { norms, parallel, addsToNormed, scale, mlpScale = 1, temperature, attentionGate, mlp, moe } = block;
+  const { norms, parallel, addsToNormed, scale, mlpScale = 1, factors, temperature, attentionGate, mlp, moe } = block;
   const { tap, maps, measure } = work;
   const width = block.attention.config.dModel;
   /** Applies a norm where the layer has it; else what it would have written is what it would have read. */
@@ -200,8 +211,10 @@ export function* runBlock<Call>(
     normRows(work, own, to, from, width, count);
     return to;
   };
-  const add = (read: Rows, after: NormRole, factor = scale) => {
-    addRows(work, residual, addsToNormed ? read : residual, branch, factor, count);
+  const add = (read: Rows, after: NormRole, factor = scale, { added, kept } = PLAIN) => {
+    const to = addsToNormed ? read : residual;
+    if (kept !== 1) work.kernels.table.cap_logits_f32(to.at, width, to.stride, kept, 0, 0, count);
+    addRows(work, residual, to, branch, factor * added, count);
     norm(after, residual, residual);
   };
 
@@ -217,7 +230,7 @@ export function* runBlock<Call>(
   tap?.("attnOut", branch);
   // In parallel layers the MLP reads what was before attention: by a norm of its own, or what attention read.
   if (parallel && norms.mlpPre) read = norm("mlpPre", normed, residual);
-  add(read, "attentionAfter");
+  add(read, "attentionAfter", scale, factors?.attention);
   if (attendCross) {
     read = norm("crossPre", normed, residual);
     yield* attendCross({ x: read, out: branch });
@@ -232,7 +245,7 @@ export function* runBlock<Call>(
     undo?.();
     norm("mlpPost", branch, branch);
     tap?.("mlpOut", branch);
-    add(read, "mlpAfter", scale * mlpScale);
+    add(read, "mlpAfter", scale * mlpScale, factors?.mlp);
   }
   const { outScale } = block;
   if (outScale !== 1) work.kernels.table.cap_logits_f32(residual.at, width, residual.stride, outScale, 0, 0, count);

@@ -13,6 +13,7 @@ import { Layout, type LinearMemory } from "../../wasm/memory.ts";
 import { keyOf, type Weight } from "../mixers/weight.ts";
 import {
   type ActivationSpec,
+  type BranchFactors,
   headsOf,
   type MlpSpec,
   type ModelSpec,
@@ -276,6 +277,7 @@ export interface PackedBlock {
   readonly addsToNormed: boolean;
   readonly scale: number;
   readonly mlpScale?: number | undefined;
+  readonly factors?: BranchFactors | undefined;
 }
 
 /** The weights of a block of memory, by `keyOf`. */

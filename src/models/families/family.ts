@@ -3,6 +3,7 @@
 import type { XIELU } from "../mixers/weight.ts";
 import type {
   ActivationSpec,
+  BranchFactors,
   EmbedSpec,
   HeadSpec,
   HeadsMore,
@@ -205,6 +206,8 @@ export interface Family extends TensorForm {
   readonly scale?: (facts: Facts) => number;
   /** What the outputs of MLPs are multiplied by besides. Default 1. */
   readonly mlpScale?: (facts: Facts) => number;
+  /** What branches and what they are added to are multiplied by, where that is not the same in all layers. Default 1 each. */
+  readonly factors?: (facts: Facts, layer: number) => BranchFactors;
   /** What the gates of MLPs are multiplied by in their sigmoid: of SiLU, `mlpScale` has the same factor. Default 1. */
   readonly gateScale?: (facts: Facts) => number;
   readonly embed?: (facts: Facts, dModel: number, norm: NormSpec) => Partial<EmbedSpec>;

@@ -43,7 +43,8 @@ function router4(file: Fields): RouterSpec {
   return { ...sigmoidRouter(file, { scale: 1, groups: 1, keepGroups: 1 }), score: "softmax", correction: false };
 }
 
-const readExperts: ReadExperts = (file, _layer, mlp) => {
+/** Experts as in Mixtral. */
+export const readMixtral: ReadExperts = (file, _layer, mlp) => {
   const experts = countExperts(file, ["num_local_experts", "num_experts"], 8);
   const expert = mlp(file.count("intermediate_size"));
   return { kind: "moe", experts, topK: file.count("num_experts_per_tok", 2, experts), expert, router: SOFTMAX };
@@ -84,5 +85,5 @@ export const decoders = (): Family[] => [
       sharedMlp: GATED_MLP,
     },
   },
-  { attention: mixtral, moe: readExperts, moeNames: MIXTRAL_EXPERTS },
+  { attention: mixtral, moe: readMixtral, moeNames: MIXTRAL_EXPERTS },
 ];

@@ -25,7 +25,6 @@ export const layers: readonly AttentionRules[] = [
   },
   { types: "exaone", gguf: {}, names: { layers: ["num_layers", "num_hidden_layers"] } },
   { types: "flex_olmo", qkNorm: { kind: "full" }, rope: { theta: 500_000 } },
-  { types: "minimax", rope: { theta: 1_000_000 }, only: { sliding_window: [] } },
   { types: "openai-gpt", names: GPT2_FIELDS, rope: false },
   { types: "orion", gguf: { names: "codeshell orion pangu-embedded" } },
 

@@ -446,11 +446,11 @@ export async function packLayer(packing: Packing, places: BlockPlaces, layer: nu
   const cross = sources.cross && (await loadMixer(packing, sources.cross));
   if (cross) owned.push(cross);
   const packed = await packBlock(packing, places, sources.rest);
-  const { mlp, norms, parallel, addsToNormed, scale, mlpScale, temperature } = block;
+  const { mlp, norms, parallel, addsToNormed, scale, mlpScale, factors, temperature } = block;
   const packedNorms = Object.entries(norms).map(([role, spec]) => [role, packedNorm(packed, role as NormRole, spec)]);
   return {
-    ...{ packed, attention, cross, parallel, addsToNormed, scale, mlpScale, norms: Object.fromEntries(packedNorms) },
-    temperature,
+    ...{ packed, attention, cross, parallel, addsToNormed, scale, mlpScale, factors, temperature },
+    norms: Object.fromEntries(packedNorms),
     outScale: block.scaled
       ? (packing.kernels.memory.f32(packed.vectors.get("layerScale")?.at ?? 0, 1)[0] as number)
       : 1,

@@ -197,6 +197,7 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
       addsToNormed,
       scale,
       ...(mlpScale && { mlpScale }),
+      ...(family.factors && { factors: family.factors(file, layer) }),
       ...(names.layerScale && { scaled: true as const }),
     };
   });

@@ -148,6 +148,9 @@ export interface Temperature {
   readonly length: number;
 }
 
+/** What a branch's output is multiplied by besides, and before it what that is added to. */
+export type BranchFactors = Readonly<Record<"attention" | "mlp", { readonly added: number; readonly kept: number }>>;
+
 /** A decoder layer. Its mixer may be another one than that of its neighbours. */
 export interface BlockSpec {
   readonly mixer: MixerSpec;
@@ -167,6 +170,7 @@ export interface BlockSpec {
   /** What the outputs of branches are multiplied by, and those of the MLP besides. */
   readonly scale: number;
   readonly mlpScale?: number;
+  readonly factors?: BranchFactors | undefined;
   /** The layer's output is multiplied by a stored number. */
   readonly scaled?: true;
 }

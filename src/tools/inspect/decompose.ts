@@ -127,20 +127,34 @@ function blockParts(
   heads: readonly Part[],
 ): Part[] {
   const { kernels, dModel, weights } = run.model;
-  const { norms, parallel, addsToNormed, scale, mlp, moe } = weights.blocks[layer] as PackedBlock;
-  const scaled = (parts: readonly Part[]) => mapParts(parts, (row) => row.map((value) => scale * value));
+  const {
+    norms,
+    parallel,
+    addsToNormed,
+    scale,
+    mlpScale = 1,
+    factors,
+    mlp,
+    moe,
+  } = weights.blocks[layer] as PackedBlock;
+  const times = (factor: number, parts: readonly Part[]) => mapParts(parts, (row) => row.map((x) => factor * x));
+  const sum = (to: readonly Part[], branch: readonly Part[], factor: number, of: "attention" | "mlp") => {
+    const { added, kept } = factors?.[of] ?? { added: 1, kept: 1 };
+    return [...times(kept, to), ...times(factor * added, branch)];
+  };
   const norm = (role: NormRole, parts: readonly Part[], at: "attnOut" | "residMid" | "residPost") => {
     const own = norms[role];
     return own ? normParts(readNorm(kernels, own, dModel), parts, { kind: "bias", at, layer }) : parts;
   };
   const start = addRounding(before, rowAt(run, "residPre", layer, token));
   const read = addsToNormed ? norm("attentionPre", start, "residMid") : start;
-  const middle = norm("attentionAfter", [...read, ...scaled(norm("attentionPost", heads, "attnOut"))], "residMid");
+  const added = sum(read, norm("attentionPost", heads, "attnOut"), scale, "attention");
+  const middle = norm("attentionAfter", added, "residMid");
   if (!mlp && !moe) return [...middle];
   const onto = addsToNormed && !parallel ? norm("mlpPre", middle, "residPost") : middle;
   const row = Float64Array.from(rowAt(run, "mlpOut", layer, token));
-  const last = norm("mlpAfter", [...onto, ...scaled([{ component: { kind: "mlp", layer }, row }])], "residPost");
-  return [...last];
+  const last = sum(onto, [{ component: { kind: "mlp", layer }, row }], scale * mlpScale, "mlp");
+  return [...norm("mlpAfter", last, "residPost")];
 }
 
 /** The parts of what the attention of a layer reads, from those of the residual before it. */

@@ -47,6 +47,14 @@ const CONFIGS: Readonly<Record<string, object>> = {
     ...{ model_type: "granite", ...SMALL, ...HEADS, num_key_value_heads: 1, residual_multiplier: 0.3 },
     ...{ embedding_multiplier: 4, attention_multiplier: 0.2, logits_scaling: 3 },
   },
+  minimax: {
+    ...{ model_type: "minimax", ...SMALL, ...HEADS, num_key_value_heads: 5, num_local_experts: 3 },
+    ...{
+      layer_types: Array.from({ length: 3 }, () => "full_attention"),
+      full_attn_alpha_factor: 1.5,
+      mlp_beta_factor: 0.7,
+    },
+  },
   olmo2: { model_type: "olmo2", ...SMALL, ...HEADS, num_key_value_heads: 5 },
   opt: {
     ...{

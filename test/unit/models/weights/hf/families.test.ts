@@ -106,6 +106,7 @@ const CASES: readonly (readonly [type: string, json: object, layer: number, want
   ["lfm2_moe", { ...sizes, full_attn_idxs: [1], norm_eps: 1e-4 }, 1, { ...causal, ...perHead(1e-4), ...rope(1e6) }],
   ["minicpm", { ...sizes, scale_emb: 12, scale_depth: 1.4 }, 0, { ...causal, ...rope() }],
   ["minimax", { ...sizes, layer_types: ["full_attention"] }, 0, { ...causal, ...rope(1e6) }],
+  ["minimax", { ...sizes, sliding_window: 6 }, 0, { ...causal, ...left(6), ...rope(1e6) }],
   [
     "minimax_m2",
     { ...sizes, head_dim: 16, rotary_dim: 8, use_qk_norm: true, attn_type_list: [1, 1] },
