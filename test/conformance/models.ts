@@ -18,7 +18,6 @@ const SKIPPED: Readonly<Record<string, string>> = {
   doge: "a term of each key's value in its scores is not supported",
   gemma3n_text: "streams of residuals (AltUp) are not supported",
   gemma4_text: "layers of different widths that share keys are not supported",
-  llama4_text: "attention in chunks is not supported",
   zamba2: "a block of attention and MLP that layers share, with adapters, is not supported",
 };
 

@@ -1,9 +1,11 @@
 // What only some families compute: the same bits at once, in chunks, token by token and among others, and memory as planned.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Tensor } from "../../src/base/tensor/tensor.ts";
 import type { Kernels } from "../../src/entries/core.ts";
 import { forward } from "../../src/models/decoder/forward.ts";
 import { createSession } from "../../src/models/decoder/session.ts";
+import { exportSession, importSession } from "../../src/models/decoder/session-pages.ts";
 import { generate } from "../../src/models/generate/generate.ts";
 import { generateMany } from "../../src/models/generate/generate-many.ts";
 import { loadModel } from "../../src/models/load/load-model.ts";
@@ -12,7 +14,9 @@ import { keyOf } from "../../src/models/mixers/weight.ts";
 import { readDecoder } from "../../src/models/spec/read-spec.ts";
 import { resolveHead, sourcesOf } from "../../src/models/spec/tensors.ts";
 import { weightsOf } from "../../src/models/spec/weights.ts";
-import { kernelsOf } from "../support/layers.ts";
+import { explainScore } from "../../src/tools/inspect/decompose.ts";
+import { captureRun, forwardWith } from "../../src/tools/inspect/forward-with.ts";
+import { kernelsOf, threadedKernels } from "../support/layers.ts";
 import { sampled } from "../support/sampled.ts";
 import { HYBRIDS, TINY, TINY_FEATURES, type TinyFeature, tinyFolder, tinyTensors } from "../support/tiny-models.ts";
 
@@ -176,6 +180,99 @@ describe("what a config.json states is computed", () => {
     }
   });
 
+  test.each([9, 128, 130])("a query attends keys of its own chunk of %i tokens alone", async (attention_chunk_size) => {
+    const config = { ...TINY_FEATURES.llama4_chunks, attention_chunk_size, max_position_embeddings: 2048 };
+    const logits = async (own: Kernels, tokens: readonly number[], lengths: readonly number[]) => {
+      using model = await loadModel(own, tinyFolder(config));
+      using session = createSession(model, { maxSeqLen: 1500 });
+      let from = 0;
+      const rows = lengths.map((length) => {
+        from += length;
+        return forward(session, tokens.slice(from - length, from), { rows: "all" }).logits;
+      });
+      using restored = createSession(model, { maxSeqLen: 1500 });
+      importSession(restored, exportSession(session), session.tokens);
+      expect(forward(restored, [3]).logits).toEqual(forward(session, [3]).logits);
+      return rows.flatMap((each) => [...each]);
+    };
+    const count = 3 * attention_chunk_size + 290;
+    const all = await logits(kernels, ids(count), [count]);
+    const pieces = [attention_chunk_size - 1, 1, 1, attention_chunk_size, 9];
+    const rest = count - pieces.reduce((sum, piece) => sum + piece);
+    expect(await logits(kernels, ids(count), [...pieces, rest - 20, ...Array.from({ length: 20 }, () => 1)])).toEqual(
+      all,
+    );
+    const threaded = await threadedKernels("simd", 2);
+    expect(await logits(threaded, ids(count), [count])).toEqual(all);
+    threaded.release();
+    // Other tokens in earlier chunks, and another one at the end of the last of these.
+    const begin = 2 * attention_chunk_size;
+    const others = [...ids(begin, 6), ...ids(count).slice(begin)];
+    expect((await logits(kernels, others, [count])).slice(begin * 67)).toEqual(all.slice(begin * 67));
+    others[begin] = 1;
+    const changed = await logits(kernels, others, [count]);
+    const row = begin + attention_chunk_size - 1;
+    expect(changed.slice(row * 67, (row + 1) * 67)).not.toEqual(all.slice(row * 67, (row + 1) * 67));
+    expect(changed.slice((row + 1) * 67)).toEqual(all.slice((row + 1) * 67));
+  });
+
+  test("weights that are read are those of the chunk, and reading changes no bit", async () => {
+    for (const attention_chunk_size of [9, 128]) {
+      using model = await loadModel(kernels, tinyFolder({ ...TINY_FEATURES.llama4_chunks, attention_chunk_size }));
+      using session = createSession(model, { maxSeqLen: 200 });
+      const plain = forward(session, ids(150), { rows: "all" }).logits;
+      session.truncate(0);
+      const { logits, patterns } = forwardWith(session, ids(150), { rows: "all", patterns: [1] });
+      expect(logits).toEqual(plain);
+      const { data } = patterns[0] as Tensor;
+      for (const query of [8, 9, 100, 127, 128, 149]) {
+        const row = [...data.subarray(query * 150, (query + 1) * 150)];
+        const first = query - (query % attention_chunk_size);
+        expect(row.map((weight) => weight > 0)).toEqual(row.map((_, key) => key >= first && key <= query));
+        expect(row.reduce((sum, weight) => sum + weight)).toBeCloseTo(1, 5);
+      }
+      using run = captureRun(createSession(model, { maxSeqLen: 200 }), ids(150));
+      const explain = (key: number) => explainScore(run, { layer: 1, head: 0, query: 130, key });
+      const first = 130 - (130 % attention_chunk_size);
+      expect(Number.isFinite(explain(first).score)).toBe(true);
+      expect(() => explain(first - 1)).toThrow(`place.key expected an integer from ${first} to 130`);
+    }
+  });
+
+  test("experts read rows times the sigmoid of their logit, and their outputs are added as they are", async () => {
+    const config = { ...TINY_FEATURES.llama4_text, num_local_experts: 1, num_experts_per_tok: 1 };
+    const at = "model.layers.1.feed_forward.";
+    const tensors = new Map([...tinyTensors(config)].filter(([name]) => !/feed_forward.*bias/.test(name)));
+    const put = (name: string, { data, shape }: Tensor, factor: number) =>
+      tensors.set(at + name, { data: data.map((x) => factor * x), shape });
+    const own = (name: string) => tensors.get(at + name) as Tensor;
+    const [both, down, shared] = [
+      own("experts.gate_up_proj"),
+      own("experts.down_proj"),
+      own("shared_expert.down_proj.weight"),
+    ];
+    // A logit of 0 halves rows, which doubled matrices make up for.
+    put("router.weight", own("router.weight"), 0);
+    put("experts.gate_up_proj", both, 2);
+    put("shared_expert.down_proj.weight", shared, 0);
+    const chosen = await logitsOf(config, tensors);
+    // The same expert as the one that every token takes.
+    const outputs = ({ data, shape: [, inputs = 0, all = 0] }: Tensor, from: number, rows: number): Tensor => ({
+      data: Float32Array.from(
+        { length: rows * inputs },
+        (_, i) => data[(i % inputs) * all + from + Math.floor(i / inputs)]!,
+      ),
+      shape: [rows, inputs],
+    });
+    put("experts.down_proj", down, 0);
+    put("shared_expert.gate_proj.weight", outputs(both, 0, 52), 1);
+    put("shared_expert.up_proj.weight", outputs(both, 52, 52), 1);
+    put("shared_expert.down_proj.weight", outputs(down, 0, 40), 1);
+    expect(norm(await logitsOf(config, tensors), chosen)).toBeLessThan(1e-5);
+    put("shared_expert.down_proj.weight", shared, 0);
+    expect(norm(await logitsOf(config, tensors), chosen)).toBeGreaterThan(1e-2);
+  });
+
   test("a text model beside towers has the logits of the text model alone", async () => {
     const { tie_word_embeddings: _, ...text } = TINY.llama;
     const own = tinyTensors({ ...text, tie_word_embeddings: true });
@@ -214,6 +311,17 @@ describe("what a config.json states is computed", () => {
       { num_local_experts: 1, num_experts_per_tok: 2 },
       "num_local_experts expected at least the 2 of a token, got 1",
     ],
+    [
+      "llama4_text",
+      { layer_types: ["sliding_attention", "full_attention"] },
+      'layer_types of layer 0 expected "chunked_attention" or "full_attention", got "sliding_attention"',
+    ],
+    ["llama4_text", { attention_chunk_size: 0 }, "attention_chunk_size expected an integer >= 1, got 0"],
+    ["llama4_text", { no_rope_layers: [2, 0] }, "no_rope_layers of layer 0 expected 0 or 1, got 2"],
+    ["llama4_text", { attn_temperature_tuning: "on" }, 'attn_temperature_tuning expected true or false, got "on"'],
+    ["llama4_text", { floor_scale: 0 }, "floor_scale expected an integer >= 1, got 0"],
+    ["llama4_text", { num_experts_per_tok: 5 }, "num_experts_per_tok expected an integer from 1 to 4, got 5"],
+    ["llama4_text", { interleave_moe_layer_step: 0 }, "interleave_moe_layer_step expected an integer >= 1, got 0"],
     ["phimoe", { num_experts_per_tok: 3 }, "num_experts_per_tok expected 2, since others are unsupported, got 3"],
     ["olmo", { clip_qkv: -1 }, "clip_qkv expected a number from 1e-6 to 1e6, got -1"],
     ["afmoe", { score_func: "softmax" }, 'score_func expected "sigmoid", since others are unsupported, got "softmax"'],

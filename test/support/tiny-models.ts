@@ -141,6 +141,15 @@ export const TINY_FEATURES = {
     ...{ model_type: "hunyuan_v1_moe", ...SMALL, ...GROUPED, num_experts: 4, moe_topk: [2, 1] },
     rope_scaling: { type: "dynamic", alpha: 100 },
   },
+  llama4_text: {
+    ...{ model_type: "llama4_text", ...SMALL, ...GROUPED, num_local_experts: 4, intermediate_size_mlp: 44 },
+    ...{ num_experts_per_tok: 2, interleave_moe_layer_step: 2, attention_chunk_size: 9, no_rope_layers: [1, 0] },
+    ...{ floor_scale: 16, attn_scale: 0.3 },
+  },
+  llama4_chunks: {
+    ...{ model_type: "llama4_text", ...SMALL, ...GROUPED, moe_layers: [], intermediate_size_mlp: 44 },
+    ...{ attention_chunk_size: 128, no_rope_layers: [1, 1] },
+  },
   ministral3: {
     ...{ model_type: "ministral3", ...SMALL, ...GROUPED, vocab_size: 67 },
     rope_parameters: {

@@ -31,13 +31,12 @@ import {
   placeLayer,
   projectRows,
   runAttention,
-  segmentsOf,
   stridesOf,
   widthOf,
 } from "./heads.ts";
 import { seesLater } from "./mask.ts";
 import { fillTables } from "./rope.ts";
-import { type SegmentNeeds, scoreColumns, segmentFlops, segmentNeeds, workFloats } from "./segment.ts";
+import { type SegmentNeeds, scoreColumns, segmentFlops, segmentNeeds, segmentsOf, workFloats } from "./segment.ts";
 import { type LayerFormats, PROJECTIONS } from "./weights.ts";
 
 /** Whether a call's queries and keys come from the same rows, with the same RoPE positions. */

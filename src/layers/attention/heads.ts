@@ -2,24 +2,25 @@
 // caller provides the rows of a chunk, the calls they belong to, and the place of the outputs.
 
 import { PAGE } from "../../../assembly/layout.ts";
-import { CHUNK_ROWS, type RowRun, rowsIn, tokenRunsOf } from "../../base/util/rows.ts";
+import { CHUNK_ROWS, rowsIn, tokenRunsOf } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { type F32Ptr, NormShape, NULL, type NullPtr, type Pointer, RopeShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
-import type { CallTokens, Mixer, MixerLayer, RotationPlaces, RunRows, Runs, Tap, WarmQueries } from "../mixer/mixer.ts";
-import { agePages, appendRows, pageTable, placeRows, storeRows } from "../state/table.ts";
+import type { Mixer, MixerLayer, RotationPlaces, RunRows, Runs, Tap, WarmQueries } from "../mixer/mixer.ts";
+import { agePages, appendRows, type Pages, pageTable, placeRows, storeRows } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
 import { type KvState, onPages } from "./kv-state.ts";
-import { maskElements, type Placement } from "./mask.ts";
 import { fillTables, type RopeWithDim, rotateHeads } from "./rope.ts";
 import {
   attendSegment,
   type CallShape,
   callShape,
+  inChunks,
   type Measure,
+  type PlacedSegment,
   placeSegment,
   readScores,
   type ScoreStage,
@@ -28,6 +29,7 @@ import {
   type SegmentPlaces,
   scoreColumns,
   segmentFlops,
+  segmentsOf,
   storeShape,
   workFloats,
 } from "./segment.ts";
@@ -49,6 +51,8 @@ export interface HeadRules {
   readonly normsLast?: true | undefined;
   /** RoPE rotates the other way. */
   readonly backwards?: true | undefined;
+  /** Queries attend keys of their own chunk alone, of as many tokens as the window. */
+  readonly chunked?: true | undefined;
   /** Normalises rows of values. */
   readonly normValues?: ((v: F32Ptr, stride: number, rows: number) => void) | undefined;
 }
@@ -72,10 +76,16 @@ export function normValuesOf(
 /** The rules of a layer's heads, whose projections are limited to `limit`, if they are. */
 export function headRules(
   { table }: Kernels,
-  { limit, normsLast, backwards, normValues }: Omit<HeadRules, "limit"> & { readonly limit?: number | undefined },
+  {
+    limit,
+    normsLast,
+    backwards,
+    chunked,
+    normValues,
+  }: Omit<HeadRules, "limit"> & { readonly limit?: number | undefined },
 ): HeadRules {
   return {
-    ...{ normsLast, backwards, normValues },
+    ...{ normsLast, backwards, chunked, normValues },
     limit: limit === undefined ? undefined : (x, n, stride, rows) => table.limit_f32(x, n, stride, limit, 0, rows),
   };
 }
@@ -391,18 +401,16 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   for (const run of runs) {
     const { tokens, pages, inStep } = run.of;
     const { where, masks, target } = tokens;
-    const own = { kernels, base, places: places.segment, call: shape, masks, target };
-    for (const { at, ...placed } of segmentsOf(tokens, run, inStep, stepFlops)) {
-      if (inStep) agePages(where, kernels, pages, placed.batchRow, pageOf(placed.position));
-      const segment = {
-        ...placed,
-        q: pointer.f32(base + places.q + 4 * at * stride.qkv),
-        out: pointer.f32(base + places.heads + 4 * at * stride.heads),
-        pages: pageTable(pages, placed.batchRow),
-        layout: pages.layout,
-      };
-      yield* attendSegment(own, segment, stepFlops, measure);
-      if (maps) readScores(own, segment, stage, maps);
+    const isRead = maps !== undefined || measure !== undefined;
+    for (const whole of segmentsOf(tokens, run, inStep, stepFlops)) {
+      if (inStep) agePages(where, kernels, pages, whole.batchRow, pageOf(whole.position));
+      for (const { left, before, ...placed } of inChunks(whole, shape.left, chunkOf(attention), isRead)) {
+        const call = left === shape.left ? shape : { ...shape, left };
+        const own = { kernels, base, places: places.segment, call, masks, target };
+        const segment = segmentIn(work, pages, placed, before);
+        yield* attendSegment(own, segment, stepFlops, measure);
+        if (maps) readScores(own, segment, stage, maps);
+      }
     }
   }
   const heads = { at: pointer.f32(base + places.heads), stride: stride.heads };
@@ -412,6 +420,17 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   if (!o) return;
   const input = prepareInput(kernels, [o], heads, rows, layer.mode, places.linear, base);
   yield* project(kernels, o, out, input, rows, stepFlops);
+}
+
+/** A segment in the rows of a chunk, whose keys are on the pages behind the first `before`. */
+function segmentIn({ places, base }: LayerWork, pages: Pages, { at, ...placed }: PlacedSegment, before = 0): Segment {
+  return {
+    ...placed,
+    q: pointer.f32(base + places.q + 4 * at * places.stride.qkv),
+    out: pointer.f32(base + places.heads + 4 * at * places.stride.heads),
+    pages: pageTable(pages, placed.batchRow, before),
+    layout: pages.layout,
+  };
 }
 
 /** Normalises and rotates the queries or keys of projected rows, in place. */
@@ -438,32 +457,13 @@ export function normAndRotate(work: HeadWork, part: "q" | "k", rows: number): vo
 
 const pageOf = (position: number) => Math.floor(position / PAGE);
 
-/** The most mask elements that are written in one step, if steps are bounded. */
-const STEP_MASK_ELEMENTS = 2 ** 21;
+/** Tokens of a chunk of which queries attend their own alone; Infinity without chunks. */
+const chunkOf = ({ rules, config }: HeadsLayer): number =>
+  rules?.chunked ? config.window.left + 1 : Number.POSITIVE_INFINITY;
 
-/** A segment whose first token is row `at` of the chunk. */
-type PlacedSegment = Omit<Segment, "q" | "out" | "pages" | "layout"> & { readonly at: number };
-
-/**
- * Cuts a run of queries into segments: at batch rows; with masks, so that a step writes a bounded number of elements;
- * and where keys age `inStep`, at page boundaries.
- */
-export function* segmentsOf(
-  { placements, qLen, masks, target }: CallTokens,
-  run: RowRun<unknown>,
-  inStep: boolean,
-  stepFlops: number,
-): Generator<PlacedSegment, void, void> {
-  const most = stepFlops === Infinity ? qLen : Math.ceil(STEP_MASK_ELEMENTS / maskElements(masks, target, 1));
-  for (const { batchRow, from, to, at } of tokenRunsOf(run, qLen)) {
-    const { position, kvLen } = placements[batchRow] as Placement;
-    for (let begin = 0, end = 0; begin < to - from; begin = end) {
-      const first = position + from + begin;
-      end = Math.min(to - from, begin + (masks.perRow ? most : qLen));
-      if (inStep) end = Math.min(end, begin + PAGE - (first % PAGE));
-      yield { ...{ batchRow, kvLen, begin: from + begin, end: from + end }, position: first, at: at + begin };
-    }
-  }
+/** The first key that the query at `position` of a layer may attend. */
+export function firstKeyOf(layer: MixerLayer, position: number): number {
+  return Math.max(0, position - layer.config.window.left, position - (position % chunkOf(asHeads(layer))));
 }
 
 // Where queries attend later keys or those of other rows: keys are appended first, and queries follow.
@@ -541,14 +541,8 @@ function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, 
     const { tokens, pages } = run.of;
     const { masks, target } = tokens;
     const own = { kernels, base, places: places.segment, call: shape, masks, target };
-    for (const { at, ...placed } of segmentsOf(tokens, run, false, stepFlops)) {
-      const segment = {
-        ...placed,
-        q: pointer.f32(base + places.q + 4 * at * places.stride.qkv),
-        out: pointer.f32(base + places.heads + 4 * at * places.stride.heads),
-        pages: pageTable(pages, placed.batchRow),
-        layout: pages.layout,
-      };
+    for (const placed of segmentsOf(tokens, run, false, stepFlops)) {
+      const segment = segmentIn(work, pages, placed);
       const bias = { at: pointer.f32(table + 4 * (zero - segment.position)), headStride: stride, rowStride: -1 };
       const stored = storeShape(own, segment, segment.kvLen, false, bias);
       const { q, out: heads, pages: keys } = segment;
@@ -567,7 +561,8 @@ function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, 
 
 /** Layers of softmax heads in models. */
 export const HEADS: Mixer<HeadsLayer, KvState> = {
-  callsOnlyKernels: () => true,
+  // Later chunks have other pages.
+  callsOnlyKernels: (layer, position) => position < chunkOf(layer),
   linears: ({ layer }) => Object.values(layer.linears).filter((each) => each !== undefined),
   rope: ({ config }) => config.rope,
   chunkRows: (_, rows) => rows,

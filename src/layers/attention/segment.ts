@@ -1,5 +1,6 @@
-import { QUERY_HEAD, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../../assembly/layout.ts";
+import { PAGE, QUERY_HEAD, ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../../assembly/layout.ts";
 import { LARGEST_INT } from "../../base/util/arguments.ts";
+import { type RowRun, tokenRunsOf } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { AttentionShape, type F32Ptr, NULL, type PagesPtr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
@@ -7,7 +8,7 @@ import { type Layout, pointer } from "../../wasm/memory.ts";
 import { wholePanels } from "../linear/formats/format.ts";
 import { formatScratch, type PageLayout } from "../state/pages.ts";
 import type { CheckedRules } from "./config.ts";
-import { type CheckedMasks, type MaskTarget, maskElements, writeBias, writeKeep } from "./mask.ts";
+import { type CheckedMasks, type MaskTarget, maskElements, type Placement, writeBias, writeKeep } from "./mask.ts";
 
 /** The part of an AttentionShape that all segments of a call share: rules and strides. */
 export type CallShape = Pick<
@@ -65,6 +66,70 @@ export interface Segment {
   readonly out: F32Ptr;
   readonly pages: PagesPtr;
   readonly layout: PageLayout;
+}
+
+/** A segment whose first token is row `at` of the rows that are computed together. */
+export type PlacedSegment = Omit<Segment, "q" | "out" | "pages" | "layout"> & { readonly at: number };
+
+/** The most mask elements that are written in one step, if steps are bounded. */
+const STEP_MASK_ELEMENTS = 2 ** 21;
+
+/** The queries of a call, and which keys they may attend. */
+interface QueryTokens {
+  readonly placements: readonly Placement[];
+  readonly qLen: number;
+  readonly masks: CheckedMasks;
+  readonly target: MaskTarget;
+}
+
+/**
+ * Cuts a run of queries into segments: at batch rows; with masks, so that a step writes a bounded number of elements;
+ * and where keys age `inStep`, at page boundaries.
+ */
+export function* segmentsOf(
+  { placements, qLen, masks, target }: QueryTokens,
+  run: RowRun<unknown>,
+  inStep: boolean,
+  stepFlops: number,
+): Generator<PlacedSegment, void, void> {
+  const most = stepFlops === Infinity ? qLen : Math.ceil(STEP_MASK_ELEMENTS / maskElements(masks, target, 1));
+  for (const { batchRow, from, to, at } of tokenRunsOf(run, qLen)) {
+    const { position, kvLen } = placements[batchRow] as Placement;
+    for (let begin = 0, end = 0; begin < to - from; begin = end) {
+      const first = position + from + begin;
+      end = Math.min(to - from, begin + (masks.perRow ? most : qLen));
+      if (inStep) end = Math.min(end, begin + PAGE - (first % PAGE));
+      yield { ...{ batchRow, kvLen, begin: from + begin, end: from + end }, position: first, at: at + begin };
+    }
+  }
+}
+
+/**
+ * Cuts a segment whose queries attend keys of their own `chunk` of tokens alone, of a sequence whose queries see `left` keys before
+ * theirs. A chunk that begins with a page is attended like a sequence of its own, `before` pages behind the first one. In others, and
+ * where keys are read by their positions (`isRead`), each query has a `left` of its own.
+ */
+export function* inChunks(
+  whole: PlacedSegment,
+  left: number,
+  chunk: number,
+  isRead: boolean,
+): Generator<PlacedSegment & { readonly left: number; readonly before: number }, void, void> {
+  const { begin, end, position, kvLen, at } = whole;
+  if (position + end - begin <= chunk) {
+    yield { ...whole, left, before: 0 };
+    return;
+  }
+  for (let from = begin, to = begin; from < end; from = to) {
+    const own = position + from - begin;
+    const first = own - (own % chunk);
+    const isPaged = first % PAGE === 0 && (first === 0 || !isRead);
+    to = isPaged ? Math.min(end, from + first + chunk - own) : from + 1;
+    const placed = { ...whole, begin: from, end: to, at: at + from - begin };
+    yield isPaged
+      ? { ...placed, position: own - first, kvLen: kvLen - first, left, before: first / PAGE }
+      : { ...placed, position: own, left: own - first, before: 0 };
+  }
 }
 
 /** Offsets of a segment's parts in the scratch of the call. */

@@ -18,7 +18,6 @@ import type { Steps } from "../../base/util/steps.ts";
 import { expectKernels, freeing, type Kernels } from "../../wasm/kernels.ts";
 import { aligned, type Layout, type MemoryPlan, pointer } from "../../wasm/memory.ts";
 import type { Attention } from "../attention/attention.ts";
-import { segmentsOf } from "../attention/heads.ts";
 import { type KvState, onPages } from "../attention/kv-state.ts";
 import {
   type CheckedMasks,
@@ -29,7 +28,7 @@ import {
   seesLater,
 } from "../attention/mask.ts";
 import { createRotary } from "../attention/rope.ts";
-import { type SegmentNeeds, segmentFlops, segmentNeeds, workFloats } from "../attention/segment.ts";
+import { type SegmentNeeds, segmentFlops, segmentNeeds, segmentsOf, workFloats } from "../attention/segment.ts";
 import { wholePanels } from "../linear/formats/format.ts";
 import { eachOf, expectFormatLoaded, expectFormats } from "../linear/formats/formats.ts";
 import { linearFlops, type Rows } from "../linear/products.ts";

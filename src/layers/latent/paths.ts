@@ -5,7 +5,6 @@ import { CHUNK_ROWS, chunksOf, type RowRun, rowsIn, type TokenRun, tokenRunsOf }
 import type { Steps } from "../../base/util/steps.ts";
 import { NULL, RopeShape } from "../../wasm/abi.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import { segmentsOf } from "../attention/heads.ts";
 import type { Placement } from "../attention/mask.ts";
 import { fillTables, rotateHeads } from "../attention/rope.ts";
 import {
@@ -19,6 +18,7 @@ import {
   type Segment,
   type SegmentNeeds,
   type SegmentPlaces,
+  segmentsOf,
 } from "../attention/segment.ts";
 import { type PackedLinear, wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";

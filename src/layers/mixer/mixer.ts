@@ -41,8 +41,11 @@ export interface BlockLayer extends MixerLayer {
  * record.
  */
 export interface Mixer<Layer extends MixerLayer = MixerLayer, State extends LayerState = LayerState> {
-  /** Whether a token takes calls of kernels alone, and its position is in them: then the calls can be recorded and repeated. */
-  callsOnlyKernels(layer: Layer): boolean;
+  /**
+   * Whether the token at `position`, and earlier ones, take calls of kernels alone, and positions are in them: then the calls can be
+   * recorded and repeated.
+   */
+  callsOnlyKernels(layer: Layer, position: number): boolean;
   /** The packed matrices of a layer, in the order in which they are multiplied. */
   linears(layer: Layer): readonly PackedLinear[];
   /** The rotations of a layer whose tables other layers can share; undefined if it has none, or fills tables of its own. */

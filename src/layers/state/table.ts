@@ -248,9 +248,9 @@ export function emptyPages(
   };
 }
 
-/** The page table of one sequence. */
-export function pageTable({ at, pagesPerRow }: Pages, batchRow: number): PagesPtr {
-  return pointer.pages(at + batchRow * tableBytes(pagesPerRow));
+/** The page table of one sequence, from page `first` on. */
+export function pageTable({ at, pagesPerRow }: Pages, batchRow: number, first = 0): PagesPtr {
+  return pointer.pages(at + batchRow * tableBytes(pagesPerRow) + 4 * first);
 }
 
 /** The same as numbers. */

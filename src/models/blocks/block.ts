@@ -353,12 +353,18 @@ function* runMoe(
 ): Steps {
   const { kernels, base } = work;
   const { memory, table } = kernels;
-  const { topK, experts, narrow } = moe;
+  const { topK, experts, narrow, weighsInputs } = moe;
   yield* runShared(work, moe, places, inner, to, from, rows);
   const logits = { at: pointer.f32(base + places.logits), stride: PANEL * moe.gate.panels };
   yield* projectRows(work, [moe.gate], logits, from, rows);
+  // The choice replaces them.
+  const kept = weighsInputs && memory.f32(logits.at, rows * logits.stride).slice();
   chooseExperts(work, moe, places, logits, rows);
-  const slotsOf = bySlots(memory.u32(base + places.ids, rows * topK), experts.length);
+  const ids = memory.u32(base + places.ids, rows * topK);
+  const slotsOf = bySlots(ids, experts.length);
+  const shares =
+    kept && Array.from(ids, (e, slot) => sigmoid(kept[Math.floor(slot / topK) * logits.stride + e] as number));
+  if (shares) memory.f32(base + places.weights, rows * topK).fill(1);
   const slotsAt = modelPointer.i32(base + places.slots);
   const stride = narrow ? PANEL * narrow.in.panels : from.stride;
   const at = (place: number): Rows => ({ at: pointer.f32(base + place), stride });
@@ -371,6 +377,10 @@ function* runMoe(
   for (const [e, slots] of slotsOf) {
     memory.u32(slotsAt, slots.length).set(slots);
     table.gather_rows_f32(gathered.at, taken.at, slotsAt, topK, stride, 0, slots.length);
+    for (const [i, slot] of shares ? slots.entries() : []) {
+      const row = pointer.f32(gathered.at + 4 * i * gathered.stride);
+      table.cap_logits_f32(row, gathered.stride, gathered.stride, shares?.[slot] ?? 1, 0, 0, 1);
+    }
     yield* runMlp(work, experts[e] as PackedMlp, inner, outputs, gathered, slots.length);
     const weights = pointer.f32(base + places.weights);
     table.scatter_rows_f32(sums.at, outputs.at, weights, slotsAt, topK, stride, 0, slots.length);

@@ -235,6 +235,7 @@ export interface PackedMlp {
 export interface PackedMoe {
   readonly topK: number;
   readonly router: RouterSpec;
+  readonly weighsInputs: true | undefined;
   readonly gate: PackedLinear;
   readonly correction: F32Ptr | NullPtr;
   readonly experts: readonly PackedMlp[];

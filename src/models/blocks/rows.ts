@@ -135,12 +135,12 @@ export function gateHeads(
 /** What multiplies queries of `width` floats by factors that grow with their positions. */
 export function warmQueries(
   { kernels: { table } }: Pick<RowWork, "kernels">,
-  { beta, length }: Temperature,
+  { beta, length, ahead = 0 }: Temperature,
   width: number,
 ): WarmQueries {
   return ({ at, stride }, { of, begin, end }) => {
     for (let token = begin; token < end; token++) {
-      const times = Math.floor((of.tokens.positions[token] as number) / length);
+      const times = Math.floor(((of.tokens.positions[token] as number) + ahead) / length);
       const q = pointer.f32(at + 4 * (token - begin) * stride);
       if (times > 0) table.add_scaled_f32(q, q, q, width, beta * ln(1 + times), 0, 1);
     }

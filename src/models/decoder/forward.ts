@@ -365,13 +365,13 @@ function callsOf(
   if (plan.rows > 1 || ids.length > 1 || model.encoder || tap || maps || measures) return undefined;
   if (!session.states.every((state) => state.settle(past))) return undefined;
   const { kernels, base, stepFlops } = work;
+  const isHosted = ({ moe, temperature, gatesHeads, attention }: PackedBlock) =>
+    moe || temperature || gatesHeads || !attention.mixer.callsOnlyKernels(attention, past);
+  if (model.weights.blocks.some(isHosted)) return undefined;
   const last = LAST.get(session);
   const known = last?.plan === plan && last.base === base && last.stepFlops === stepFlops ? last.calls : undefined;
   const turn = session.states.reduce((most, each) => Math.max(most, each.turn ?? 0), 0);
   if (known?.[turn]) return known[turn];
-  const isHosted = ({ moe, temperature, gatesHeads, attention }: PackedBlock) =>
-    moe || temperature || gatesHeads || !attention.mixer.callsOnlyKernels(attention);
-  if (model.weights.blocks.some(isHosted)) return undefined;
   const stepsAt = (position: number) => {
     const call = { ...of.call, past: position };
     return runLayers(work, model, plan, [{ of: prepareCall(call, 0), begin: 0, end: 1, at: 0 }], rows, {});

@@ -33,6 +33,8 @@ export interface WindowRules {
   readonly slides?: (layer: number, file: Fields) => boolean;
   /** The field of the tokens. Default "sliding_window". */
   readonly field?: string;
+  /** What `layer_types` calls layers with the window. Default "sliding_attention". */
+  readonly word?: string;
   /** Half of the tokens are before and half after the query. */
   readonly bothSides?: true;
 }

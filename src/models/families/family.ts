@@ -35,9 +35,10 @@ export interface MoeNames {
   readonly correctionRow?: true;
   /**
    * The prefix of an expert's MLP, and its names; or "stacked": tensors [experts, outputs, inputs] of the same names; or
-   * "interleaved": one tensor [experts, inputs, outputs] each of gates and factors in turns, and of the last projections.
+   * "transposed": the same as [experts, inputs, outputs]; or "interleaved": one tensor of that shape each of gates and factors in
+   * turns, and of the last projections.
    */
-  readonly expert: ((expert: number) => string) | "stacked" | "interleaved";
+  readonly expert: ((expert: number) => string) | "stacked" | "transposed" | "interleaved";
   /** Stacked tensors have no ".weight" behind their names. */
   readonly unsuffixed?: true;
   readonly mlp: MlpNames;
@@ -183,8 +184,8 @@ export interface Family extends TensorForm {
     /** What files without it may have instead. */
     readonly otherField?: string;
   };
-  /** How queries grow with their positions, if they do. */
-  readonly temperature?: (file: Fields) => Temperature | undefined;
+  /** How queries of a layer grow with their positions, if they do. */
+  readonly temperature?: (file: Fields, layer: number) => Temperature | undefined;
   /** What is computed of heads besides their attention, if anything. */
   readonly heads?: (facts: Facts, layer: number) => HeadsMore | undefined;
   /** The field of the activation, and the word that stands for an absent one. Default "hidden_act", "silu". */

@@ -32,6 +32,7 @@ import * as internlm from "./internlm.ts";
 import * as jamba from "./jamba.ts";
 import * as lfm2 from "./lfm2.ts";
 import * as llama from "./llama.ts";
+import * as llama4 from "./llama4.ts";
 import * as mamba from "./mamba.ts";
 import * as minicpm3 from "./minicpm3.ts";
 import * as minimax from "./minimax.ts";
@@ -129,6 +130,7 @@ const decoderLists = (): (readonly Family[])[] => [
   granite.decoders(),
   lfm2.decoders(),
   llama.decoders(),
+  llama4.decoders(),
   mamba.decoders(),
   nemotronH.decoders(),
   helium.decoders(),

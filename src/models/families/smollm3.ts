@@ -14,7 +14,8 @@ const attention: AttentionRules = {
 
 export const layers: readonly AttentionRules[] = [attention];
 
-function rotates(layer: number, facts: Facts): boolean {
+/** Whether a layer rotates. */
+export function rotates(layer: number, facts: Facts): boolean {
   const list = facts.list("no_rope_layers");
   const interval = facts.count("no_rope_layer_interval", 4);
   const own = list?.[layer];

@@ -152,10 +152,11 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
   const maxSeqLen = longest ?? stated;
   const norm = readNorm(file, family);
   const { attention: rules } = family;
-  const temperature = family.temperature?.(file);
   const order = family.order?.(file);
   const pairs = family.pairs?.(file);
   const count = pairs?.length ?? (order ? Math.max(...order) + 1 : layerCount(file, family.layers));
+  // First, since they read fields that others refuse.
+  const temperatures = Array.from({ length: count }, (_, layer) => family.temperature?.(file, layer));
   const mixers = Array.from({ length: count }, (_, block) => {
     const layer = pairs?.[block]?.[0] ?? block;
     const own = family.mixer?.(file, layer) ?? rules;
@@ -186,6 +187,7 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
       cross: { kind: "heads" as const, config: readHfLayer(file, rules as AttentionRules, layer, { part: "cross" }) },
     };
     const layers = pairs && { layers: [first, second ?? first] as const };
+    const temperature = temperatures[layer];
     return {
       mixer,
       ...layers,

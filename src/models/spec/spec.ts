@@ -66,6 +66,8 @@ export interface MoeSpec {
   /** An MLP that every token takes; `gated` if a sigmoid of one more projection scales it. */
   readonly shared?: { readonly mlp: MlpSpec; readonly gated: boolean };
   readonly router: RouterSpec;
+  /** The router chooses alone: experts read rows times the sigmoid of their logit, and their outputs are added as they are. */
+  readonly weighsInputs?: true;
 }
 
 /** How scores become a choice: see `route_f32`. */
@@ -109,6 +111,8 @@ export interface HeadsMore {
   readonly valueNorm?: { readonly eps: number };
   /** Values are the projected keys, before their norm. */
   readonly valuesAreKeys?: true;
+  /** Tokens are in chunks, of as many as the window has, and a query attends keys of its own chunk alone. */
+  readonly chunked?: true;
   /** The outputs of heads are multiplied by the sigmoid of one more projection of what attention reads: each, or all of a head. */
   readonly gated?: true | "per-head";
 }
@@ -142,10 +146,12 @@ export function headsOf(mixer: MixerSpec): number {
   return "numHeads" in mixer.config ? mixer.config.numHeads : 0;
 }
 
-/** Queries are multiplied by 1 + beta·ln(1 + floor(position / length)). */
+/** Queries are multiplied by 1 + beta·ln(1 + floor((position + ahead) / length)). */
 export interface Temperature {
   readonly beta: number;
   readonly length: number;
+  /** Default 0. */
+  readonly ahead?: number;
 }
 
 /** What a branch's output is multiplied by besides, and before it what that is added to. */

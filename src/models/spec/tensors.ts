@@ -180,8 +180,9 @@ function layerPlace({ spec, names, family }: Decoder, at: string, weight: Weight
   const biases = bias && { name: bias.name, shape: all(bias.shape) };
   const plain = name.replace(/\.weight$/, "");
   // Stacked tensors without a suffix have no biases.
-  if (form === "stacked" && moe.unsuffixed) return { name: plain, shape: all(shape), form };
-  if (form === "stacked") return { name, shape: all(shape), bias: biases, form };
+  const of = form === "transposed" ? "in-out" : "out-in";
+  if (form !== "interleaved" && moe.unsuffixed) return { name: plain, shape: all(shape), form: "stacked", layout: of };
+  if (form !== "interleaved") return { name, shape: all(shape), bias: biases, form: "stacked", layout: of };
   return { name: plain, shape: all(shape), bias: biases && { ...biases, name: `${plain}_bias`, required: true }, form };
 }
 

@@ -121,9 +121,10 @@ export function readWindow(file: Fields, layer: number, rules: WindowRules | und
   const types = file.raw("layer_types");
   const type = Array.isArray(types) ? (types as readonly unknown[])[layer] : undefined;
   const full = type === "full_attention" || type === "attention";
-  if (types !== undefined && !full && !(type === "sliding_attention" && rules !== undefined)) {
+  const word = rules?.word ?? "sliding_attention";
+  if (types !== undefined && !full && !(type === word && rules !== undefined)) {
     const known = typeof type === "string" && Object.hasOwn(LAYER_KINDS, type) ? LAYER_KINDS[type] : undefined;
-    const rule = `${rules === undefined ? "" : '"sliding_attention" or '}"full_attention"`;
+    const rule = `${rules === undefined ? "" : `"${word}" or `}"full_attention"`;
     throw file.refusal(
       `layer_types of layer ${layer}`,
       known === undefined ? rule : `${rule}, since ${known} unsupported`,
@@ -133,7 +134,7 @@ export function readWindow(file: Fields, layer: number, rules: WindowRules | und
   if (rules === undefined) return undefined;
   const { tokens, optIn, field = "sliding_window" } = rules;
   if (optIn && !file.flag("use_sliding_window", false)) return undefined;
-  if (!(type === undefined ? slides(file, layer, rules) : type === "sliding_attention")) return undefined;
+  if (!(type === undefined ? slides(file, layer, rules) : type === word)) return undefined;
   if (file.has(field)) return file.raw(field) === undefined ? undefined : file.count(field);
   return tokens;
 }

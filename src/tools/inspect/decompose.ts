@@ -3,6 +3,7 @@
 import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { exp } from "../../base/util/math.ts";
+import { firstKeyOf } from "../../layers/attention/heads.ts";
 import type { LoadedModel, PackedBlock } from "../../models/blocks/model.ts";
 import type { NormRole } from "../../models/spec/spec.ts";
 import { type CapturedRun, expectRun, expectToken, rowAt } from "./forward-with.ts";
@@ -251,12 +252,13 @@ export function explainScore(run: CapturedRun, place: ScorePlace): ScoreExplanat
   expectRun(where, run);
   const { blocks } = run.model.weights;
   const layer = expectInt(where, "place.layer", given.layer, 0, blocks.length - 1);
-  const { config } = (blocks[layer] as PackedBlock).attention;
+  const { attention } = blocks[layer] as PackedBlock;
+  const { config } = attention;
   const head = expectInt(where, "place.head", given.head, 0, config.numHeads - 1);
   const query = expectToken(where, "place.query", given.query, run);
-  const { left, right } = config.window;
-  const last = Math.min(run.ids.length - 1, config.causal ? query : query + right);
-  const expectKey = (name: string, token: unknown) => expectInt(where, name, token, Math.max(0, query - left), last);
+  const last = Math.min(run.ids.length - 1, config.causal ? query : query + config.window.right);
+  const first = Math.max(0, firstKeyOf(attention, run.past + query) - run.past);
+  const expectKey = (name: string, token: unknown) => expectInt(where, name, token, first, last);
   const seen = [expectKey("place.key", given.key)];
   if (given.minus !== undefined) seen.push(expectKey("place.minus", given.minus));
 

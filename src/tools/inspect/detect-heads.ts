@@ -4,6 +4,7 @@ import { createFloats, expectTensor, type Tensor } from "../../base/tensor/tenso
 import { expectFinite, expectFlag, expectInt, expectRecord, readFields, readList } from "../../base/util/arguments.ts";
 import { underName } from "../../base/util/errors.ts";
 import { chunksOf } from "../../base/util/rows.ts";
+import { firstKeyOf } from "../../layers/attention/heads.ts";
 import { expectModel, type Model, type PackedBlock } from "../../models/blocks/model.ts";
 import { readIds, type TokenIds } from "../../models/decoder/forward.ts";
 import { makeSession, type Session } from "../../models/decoder/session.ts";
@@ -158,8 +159,8 @@ interface HeadSums {
 
 /** Sums of a layer's heads, and of a head without preference there. */
 interface LayerSums {
-  /** Keys that a token sees besides its own. */
-  readonly window: number;
+  /** The first key that a token sees. */
+  firstKey(query: number): number;
   readonly heads: readonly HeadSums[];
   readonly even: HeadSums;
 }
@@ -174,9 +175,9 @@ interface Referred {
 function createLayerSums({ weights }: Model, kinds: number, maxOffset: number): LayerSums[] {
   const zeros = (length: number) => Array.from({ length }, (): ScoreSum => ({ matched: 0, of: 0 }));
   const create = () => ({ kinds: zeros(kinds), offsets: zeros(maxOffset + 1) });
-  return weights.blocks.map(({ attention: { config } }) => ({
-    window: config.window.left,
-    heads: Array.from({ length: config.numHeads }, create),
+  return weights.blocks.map(({ attention }) => ({
+    firstKey: (query) => firstKeyOf(attention, query),
+    heads: Array.from({ length: attention.config.numHeads }, create),
     even: create(),
   }));
 }
@@ -221,11 +222,11 @@ function addText(
     const pass = forwardWith(session, ids.slice(begin, end), { patterns, capture, top: 1 });
     for (let i = begin; i < end; i++) {
       for (const [kind, look] of looks.entries()) look(i, wanted[kind] as Float32Array);
-      for (const [layer, { heads, even: sums, window }] of layers.entries()) {
+      for (const [layer, { heads, even: sums, firstKey }] of layers.entries()) {
         const { data } = pass.patterns[layer] as Tensor;
         for (const [head, own] of heads.entries())
           addRow(own, wanted, i, data, (head * (end - begin) + i - begin) * end);
-        const first = Math.max(0, i - window);
+        const first = firstKey(i);
         even.fill(0).fill(1 / (i - first + 1), first, i + 1);
         addRow(sums, wanted, i, even, 0);
       }
