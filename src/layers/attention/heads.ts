@@ -51,8 +51,8 @@ export interface HeadRules {
   readonly normsLast?: true | undefined;
   /** RoPE rotates the other way. */
   readonly backwards?: true | undefined;
-  /** Queries attend keys of their own chunk alone, of as many tokens as the window. */
-  readonly chunked?: true | undefined;
+  /** Tokens of a chunk, of which queries attend their own alone, and what cuts segments for that. */
+  readonly chunks?: { readonly size: number; readonly cut: typeof inChunks } | undefined;
   /** Normalises rows of values. */
   readonly normValues?: ((v: F32Ptr, stride: number, rows: number) => void) | undefined;
 }
@@ -73,19 +73,18 @@ export function normValuesOf(
   };
 }
 
-/** The rules of a layer's heads, whose projections are limited to `limit`, if they are. */
+/** The rules of a layer's heads, whose projections are limited to `limit`, and whose tokens are in chunks of `chunk`, if they are. */
 export function headRules(
   { table }: Kernels,
-  {
-    limit,
-    normsLast,
-    backwards,
-    chunked,
-    normValues,
-  }: Omit<HeadRules, "limit"> & { readonly limit?: number | undefined },
+  given: Omit<HeadRules, "limit" | "chunks"> & {
+    readonly limit?: number | undefined;
+    readonly chunk: number | undefined;
+  },
 ): HeadRules {
+  const { limit, chunk, normsLast, backwards, normValues } = given;
   return {
-    ...{ normsLast, backwards, chunked, normValues },
+    ...{ normsLast, backwards, normValues },
+    chunks: chunk === undefined ? undefined : { size: chunk, cut: inChunks },
     limit: limit === undefined ? undefined : (x, n, stride, rows) => table.limit_f32(x, n, stride, limit, 0, rows),
   };
 }
@@ -392,7 +391,8 @@ function storeKeys(work: LayerWork, runs: Runs): void {
 /** Normalises and rotates the queries, attends, and projects the heads' outputs to `out`. */
 function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   const { attention, places, base, stepFlops, shape, maps, stage = 3, measure } = work;
-  const { kernels, layer } = attention;
+  const { kernels, layer, rules } = attention;
+  const chunks = rules?.chunks;
   const { stride } = places;
   const rows = rowsIn(runs);
   normAndRotate(work, "q", rows);
@@ -404,7 +404,8 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
     const isRead = maps !== undefined || measure !== undefined;
     for (const whole of segmentsOf(tokens, run, inStep, stepFlops)) {
       if (inStep) agePages(where, kernels, pages, whole.batchRow, pageOf(whole.position));
-      for (const { left, before, ...placed } of inChunks(whole, shape.left, chunkOf(attention), isRead)) {
+      const parts = chunks?.cut(whole, shape.left, chunks.size, isRead) ?? [{ ...whole, left: shape.left, before: 0 }];
+      for (const { left, before, ...placed } of parts) {
         const call = left === shape.left ? shape : { ...shape, left };
         const own = { kernels, base, places: places.segment, call, masks, target };
         const segment = segmentIn(work, pages, placed, before);
@@ -457,13 +458,10 @@ export function normAndRotate(work: HeadWork, part: "q" | "k", rows: number): vo
 
 const pageOf = (position: number) => Math.floor(position / PAGE);
 
-/** Tokens of a chunk of which queries attend their own alone; Infinity without chunks. */
-const chunkOf = ({ rules, config }: HeadsLayer): number =>
-  rules?.chunked ? config.window.left + 1 : Number.POSITIVE_INFINITY;
-
 /** The first key that the query at `position` of a layer may attend. */
 export function firstKeyOf(layer: MixerLayer, position: number): number {
-  return Math.max(0, position - layer.config.window.left, position - (position % chunkOf(asHeads(layer))));
+  const { size = Number.POSITIVE_INFINITY } = asHeads(layer).rules?.chunks ?? {};
+  return Math.max(0, position - layer.config.window.left, position - (position % size));
 }
 
 // Where queries attend later keys or those of other rows: keys are appended first, and queries follow.
@@ -562,7 +560,7 @@ function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, 
 /** Layers of softmax heads in models. */
 export const HEADS: Mixer<HeadsLayer, KvState> = {
   // Later chunks have other pages.
-  callsOnlyKernels: (layer, position) => position < chunkOf(layer),
+  callsOnlyKernels: ({ rules }, position) => !rules?.chunks || position < rules.chunks.size,
   linears: ({ layer }) => Object.values(layer.linears).filter((each) => each !== undefined),
   rope: ({ config }) => config.rope,
   chunkRows: (_, rows) => rows,

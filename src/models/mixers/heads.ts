@@ -109,14 +109,9 @@ export const HEADS_LOADER: MixerLoader<HeadsSpec> = {
     const normValues =
       more?.valueNorm && normValuesOf(kernels, checked, more.valueNorm.eps, ownBlock(aligned(4 * checked.valueDim)));
     const { rounded } = packing;
-    return packBlockHeads(
-      where,
-      kernels,
-      checked,
-      { ...given, rounded },
-      norm,
-      more && headRules(kernels, { ...more, normValues }),
-    );
+    const chunk = more?.chunked && Number.isFinite(checked.window.left) ? checked.window.left + 1 : undefined;
+    const rules = more && headRules(kernels, { ...more, normValues, chunk });
+    return packBlockHeads(where, kernels, checked, { ...given, rounded }, norm, rules);
   },
 };
 
