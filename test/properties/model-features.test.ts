@@ -6,6 +6,7 @@ import type { Kernels } from "../../src/entries/core.ts";
 import { forward } from "../../src/models/decoder/forward.ts";
 import { createSession } from "../../src/models/decoder/session.ts";
 import { exportSession, importSession } from "../../src/models/decoder/session-pages.ts";
+import { loadEncoder } from "../../src/models/encoder/load.ts";
 import { generate } from "../../src/models/generate/generate.ts";
 import { generateMany } from "../../src/models/generate/generate-many.ts";
 import { loadModel } from "../../src/models/load/load-model.ts";
@@ -27,6 +28,7 @@ beforeAll(async () => {
 afterAll(() => kernels.release());
 
 const ids = (count: number, first = 5) => Array.from({ length: count }, (_, i) => (i * 29 + first) % 67);
+const KINDS = TINY_FEATURES.gemma4_text.layer_types;
 const NAMES = Object.keys(TINY_FEATURES) as TinyFeature[];
 
 describe.each(NAMES)("%s", (name) => {
@@ -329,8 +331,31 @@ describe("what a config.json states is computed", () => {
     [
       "gemma4_unified_text",
       { num_kv_shared_layers: 1 },
-      "num_kv_shared_layers expected 0, since others are unsupported, got 1",
+      "num_kv_shared_layers expected a layer of each kind before those that share its keys, of 2, got 1",
     ],
+    ["gemma4_text", { num_kv_shared_layers: 9 }, "num_kv_shared_layers expected a layer of each kind before those"],
+    ["gemma4_text", { num_kv_shared_layers: -1 }, "num_kv_shared_layers expected an integer >= 0, got -1"],
+    ["gemma4_text", { layer_types: KINDS.slice(0, 3) }, "layer_types"],
+    [
+      "gemma4_text",
+      { per_layer_config: { 1: { head_dim: 16 }, 4: { head_dim: 8 } } },
+      "keys of layer 4 expected those of layer 1, 2 heads of 16 floats and no window, got 2 heads of 8 floats",
+    ],
+    ["gemma4_text", { hidden_size_per_layer_input: 1.5 }, "hidden_size_per_layer_input expected an integer >= 0"],
+    ["gemma4_text", { vocab_size_per_layer_input: 0 }, "vocab_size_per_layer_input expected an integer >= 1, got 0"],
+    ["gemma3n_text", { altup_num_inputs: 17 }, "altup_num_inputs expected an integer from 1 to 16, got 17"],
+    ["gemma3n_text", { altup_num_inputs: 1 }, "altup_num_inputs expected an integer from 2 to 16, got 1"],
+    ["gemma3n_text", { altup_active_idx: 3 }, "altup_active_idx expected one of the 3 inputs, got 3"],
+    ["gemma3n_text", { laurel_rank: 0 }, "laurel_rank expected an integer >= 1, got 0"],
+    [
+      "gemma3n_text",
+      { activation_sparsity_pattern: [0, 0, 0, 0, 1] },
+      "activation_sparsity_pattern expected a share from 0 to less than 1 for each layer, got 1",
+    ],
+    ["gemma3n_text", { intermediate_size: [52, 44] }, "intermediate_size expected an integer >= 1 for each layer"],
+    ["gemma4_moe", { top_k_experts: 6 }, "top_k_experts expected an integer from 1 to 5, got 6"],
+    ["gemma4_moe", { num_experts: null }, "num_experts expected an integer >= 1, got undefined"],
+    ["gemma4_text", { use_double_wide_mlp: 2 }, "use_double_wide_mlp expected true or false, got 2"],
     [
       "gemma4_unified_text",
       { hidden_size_per_layer_input: 8 },
@@ -343,6 +368,11 @@ describe("what a config.json states is computed", () => {
     ],
   ])("%s with %o is refused by name", (name, more, message) => {
     expect(() => planModel({ ...{ ...TINY_FEATURES, ...HYBRIDS }[name], ...more })).toThrow(`planModel: ${message}`);
+  });
+
+  test("layers that attend the keys of others are refused where sequences are run as a whole", async () => {
+    const folder = tinyFolder(TINY_FEATURES.gemma4_text);
+    await expect(loadEncoder(kernels, folder)).rejects.toThrow("loadEncoder: ");
   });
 
   test("an eps of xIELU that would count is refused", async () => {

@@ -219,6 +219,97 @@ const gemma = (config: Config): Keys => ({
   attn_logit_softcapping: f32(count(config, "attn_logit_softcapping")),
   final_logit_softcapping: f32(count(config, "final_logit_softcapping")),
 });
+
+/** Names of what Gemma 4 has besides. */
+const GEMMA4_NAMES = {
+  ...{ ...NORM_AFTER, layer_scalar: "layer_output_scale.weight", embed_tokens_per_layer: "per_layer_token_embd" },
+  ...{ per_layer_model_projection: "per_layer_model_proj", per_layer_projection_norm: "per_layer_proj_norm" },
+  ...{ per_layer_input_gate: "inp_gate", per_layer_projection: "proj", post_per_layer_input_norm: "post_norm" },
+  ...{ "router.proj": "ffn_gate_inp", "router.scale": "ffn_gate_inp.scale" },
+  ...{ per_expert_scale: "ffn_down_exps.scale", pre_feedforward_layernorm_2: "pre_ffw_norm_2" },
+  ...{ post_feedforward_layernorm_1: "post_ffw_norm_1", post_feedforward_layernorm_2: "post_ffw_norm_2" },
+};
+
+/** Names of what Gemma 3n has besides. */
+const GEMMA3N_NAMES = {
+  ...{ ...GEMMA4_NAMES, modality_router: "altup_router", router_norm: "altup_router_norm" },
+  ...{ prediction_coefs: "altup_predict_coef", correction_coefs: "altup_correct_coef" },
+  ...{ correct_output_scale: "altup_correct_scale.weight", linear_left: "laurel_l", linear_right: "laurel_r" },
+  post_laurel_norm: "laurel_post_norm",
+};
+
+const slidesOf = (config: Config): readonly boolean[] =>
+  (config.layer_types as readonly string[]).map((type) => type === "sliding_attention");
+
+const gemma3n = (config: Config): Keys => ({
+  ...{
+    ...window(config),
+    final_logit_softcapping: f32(30),
+    "attention.sliding_window_pattern": list(7, slidesOf(config)),
+  },
+  ...{ "rope.freq_base_swa": f32(10_000), "attention.shared_kv_layers": u32(count(config, "num_kv_shared_layers")) },
+  feed_forward_length: list(4, config.intermediate_size as readonly number[]),
+  ...{
+    "altup.num_inputs": u32(count(config, "altup_num_inputs")),
+    "altup.active_idx": u32(count(config, "altup_active_idx")),
+  },
+  embedding_length_per_layer_input: u32(count(config, "hidden_size_per_layer_input")),
+  activation_sparsity_scale: list(6, Array<number>(layersOf(config)).fill(Number.NEGATIVE_INFINITY)),
+});
+
+/** Matrices of the streams besides the first are one tensor. */
+function stackStreams(tensors: Tensors): void {
+  for (const part of ["proj", "unembd_proj"]) {
+    const own = [...tensors].filter(([name]) => new RegExp(`^altup_${part}\\.\\d`).test(name));
+    const data = Float32Array.from(own.flatMap(([, tensor]) => [...tensor.data]));
+    tensors.set(`altup_${part}.weight`, { data, shape: [own.length, ...(own[0]?.[1].shape ?? [])] });
+    for (const [name] of own) tensors.delete(name);
+  }
+}
+
+/** Sizes of full layers, and with "_swa" of those with a window; a list where layers differ. */
+function gemma4(config: Config): Keys {
+  const [layers, shared] = [layersOf(config), count(config, "num_kv_shared_layers")];
+  const [dim, fullDim] = [headDimOf(config), count(config, "global_head_dim")];
+  const widths = range(0, layers).map(
+    (layer) => (config.use_double_wide_mlp && layer >= layers - shared ? 2 : 1) * count(config, "intermediate_size"),
+  );
+  const { full_attention: full, sliding_attention: sliding } = config.rope_parameters as Record<string, Config>;
+  return {
+    ...{ ...window(config), final_logit_softcapping: f32(count(config, "final_logit_softcapping")) },
+    "attention.sliding_window_pattern": list(7, slidesOf(config)),
+    ...{ "attention.key_length": u32(fullDim), "attention.value_length": u32(fullDim) },
+    ...{ "attention.key_length_swa": u32(dim), "attention.value_length_swa": u32(dim) },
+    ...{ "rope.dimension_count": u32(fullDim), "rope.dimension_count_swa": u32(dim) },
+    "rope.freq_base": f32(count(full as Config, "rope_theta")),
+    "rope.freq_base_swa": f32(count(sliding as Config, "rope_theta")),
+    ...{ "attention.shared_kv_layers": u32(shared), feed_forward_length: list(4, widths) },
+    embedding_length_per_layer_input: u32(count(config, "hidden_size_per_layer_input")),
+    "attention.head_count_kv": list(
+      4,
+      (config.layer_types as readonly string[]).map(
+        (type) => (type === "full_attention" && number(config, "num_global_key_value_heads")) || kvHeadsOf(config),
+      ),
+    ),
+    ...(config.top_k_experts ? { expert_used_count: u32(count(config, "top_k_experts")) } : {}),
+  };
+}
+
+/** Names of experts, and divisors of the frequencies of full layers, of which the last ones do not rotate. */
+function changeGemma4(tensors: Tensors, config: Config): void {
+  for (const [name, tensor] of [...tensors]) {
+    const [, at, part] = /^(blk\.\d+\.)experts\.(gate_up|down)_proj$/.exec(name) ?? [];
+    if (part === undefined) continue;
+    tensors.delete(name);
+    tensors.set(`${at}ffn_${part}_exps.weight`, tensor);
+  }
+  const pairs = count(config, "global_head_dim") / 2;
+  const { full_attention: full } = config.rope_parameters as Record<string, Config>;
+  const turning = Math.floor(count(full as Config, "partial_rotary_factor") * pairs);
+  const data = Float32Array.from(range(0, pairs), (pair) => (pair < turning ? 1 : 1e30));
+  tensors.set("rope_freqs.weight", { data, shape: [pairs] });
+}
+
 const cohere = (config: Config): Keys => ({ logit_scale: f32(count(config, "logit_scale")) });
 const granite = (config: Config): Keys => ({
   "attention.scale": f32(count(config, "attention_multiplier")),
@@ -281,6 +372,8 @@ const FORMS: Readonly<Record<string, Form>> = {
   gemma: { architecture: "gemma", change: addOne },
   gemma2: { architecture: "gemma2", keys: gemma, change: addOne, names: NORM_AFTER },
   gemma3_text: { architecture: "gemma3", keys: window, change: addOne, names: NORM_AFTER },
+  gemma3n_text: { architecture: "gemma3n", keys: gemma3n, change: stackStreams, names: GEMMA3N_NAMES },
+  gemma4_text: { architecture: "gemma4", keys: gemma4, change: changeGemma4, names: GEMMA4_NAMES },
   glm: { biases: QKV, architecture: "chatglm" },
   glm4: { biases: QKV, architecture: "glm4" },
   gpt2: { biases: ALL, architecture: "gpt2", change: transposeAll, norm: "layer" },
@@ -358,8 +451,10 @@ function rename(name: string, { names }: Form): string {
   const whole = layer === undefined ? name : path;
   const [, body = "", end = ""] = /^(.*?)(\.(?:weight|bias))?$/.exec(whole) ?? [];
   const at = layer === undefined ? "" : `blk.${layer}.`;
-  if (/\.experts\.(gate_up|down)_proj(_bias)?$/.test(body)) return `${at}${body}${end}`;
+  if (/(^|\.)experts\.(gate_up|down)_proj(_bias)?$/.test(body)) return `${at}${body}${end}`;
   const parts = body.split(".");
+  const [, stream, number] = /altup_(projections|unembed_projections)\.(\d+)$/.exec(body) ?? [];
+  if (stream !== undefined) return `altup_${stream === "projections" ? "proj" : "unembd_proj"}.${number}${end}`;
   const known = { ...NAMES, ...names };
   const own = known[body] ?? known[parts.slice(-2).join(".")] ?? known[parts.at(-1) as string];
   if (own === undefined) throw new Error(`${name} has no name in GGUF`);

@@ -115,6 +115,12 @@ export const HYBRIDS = {
   },
 } as const;
 
+const GEMMA_ROPE = {
+  full_attention: { rope_type: "proportional", partial_rotary_factor: 0.5, rope_theta: 100_000 },
+  sliding_attention: { rope_type: "default", rope_theta: 10_000 },
+};
+const KINDS = ["sliding_attention", "full_attention"] as const;
+
 /** Those of families that compute what the models above do not. */
 export const TINY_FEATURES = {
   afmoe: {
@@ -130,11 +136,26 @@ export const TINY_FEATURES = {
   gemma4_unified_text: {
     ...{ model_type: "gemma4_unified_text", ...SMALL, ...GROUPED, sliding_window: 9, global_head_dim: 16 },
     ...{ layer_types: ["sliding_attention", "full_attention"], attention_k_eq_v: true, num_global_key_value_heads: 1 },
-    rope_parameters: {
-      full_attention: { rope_type: "proportional", partial_rotary_factor: 0.5, rope_theta: 100_000 },
-      sliding_attention: { rope_type: "default", rope_theta: 10_000 },
-    },
-    final_logit_softcapping: 6,
+    ...{ rope_parameters: GEMMA_ROPE, final_logit_softcapping: 6 },
+  },
+  gemma4_text: {
+    ...{ model_type: "gemma4_text", ...SMALL, ...GROUPED, sliding_window: 9, global_head_dim: 16 },
+    ...{ num_hidden_layers: 5, layer_types: [...KINDS, KINDS[0], ...KINDS], num_kv_shared_layers: 2 },
+    // Neither a multiple of a panel nor a row for each token.
+    ...{ hidden_size_per_layer_input: 10, vocab_size_per_layer_input: 60, use_double_wide_mlp: true },
+    ...{ rope_parameters: GEMMA_ROPE, final_logit_softcapping: 6 },
+  },
+  gemma3n_text: {
+    ...{ model_type: "gemma3n_text", ...SMALL, ...GROUPED, sliding_window: 9, intermediate_size: [52, 44, 52, 44, 30] },
+    ...{ num_hidden_layers: 5, layer_types: [...KINDS, KINDS[0], ...KINDS], num_kv_shared_layers: 2 },
+    ...{ hidden_size_per_layer_input: 10, vocab_size_per_layer_input: 60, laurel_rank: 6, altup_num_inputs: 3 },
+    ...{ altup_active_idx: 1, activation_sparsity_pattern: [0.9, 0.3, 0, 0, 0], rope_theta: 100_000 },
+  },
+  gemma4_moe: {
+    ...{ model_type: "gemma4_text", ...SMALL, ...GROUPED, sliding_window: 9, global_head_dim: 16 },
+    ...{ layer_types: KINDS, attention_k_eq_v: true, num_global_key_value_heads: 1, hidden_size_per_layer_input: 0 },
+    ...{ enable_moe_block: true, num_experts: 5, top_k_experts: 2, moe_intermediate_size: 20 },
+    ...{ rope_parameters: GEMMA_ROPE, final_logit_softcapping: null },
   },
   gpt_bigcode: { model_type: "gpt_bigcode", n_embd: 36, n_head: 3, n_layer: 2, n_positions: 320, vocab_size: 67 },
   hunyuan_v1_moe: {

@@ -79,8 +79,8 @@ export function cutWeights(
     ...{ layout, formats, fast },
     linears: {
       q: cutLinear(linears.q, layout, q),
-      k: cutLinear(linears.k, layout, k),
-      v: cutLinear(linears.v, layout, v),
+      k: cutLinear(linears.k as CheckedLinear, layout, k),
+      v: cutLinear(linears.v as CheckedLinear, layout, v),
       o: undefined,
     },
     vectors: {

@@ -330,13 +330,15 @@ const PARTS = ["q", "k", "v"] as const;
  * Causal self-attention of a chunk, whose keys and queries come from the rows `x` [rows, dModel], with tables of rotations that the
  * caller has filled: appends the keys, attends, and writes the outputs to `out` [rows, dModel] in whole panels. x may share memory
  * with the heads' outputs,
- * and `out` with the projected rows. Without an output projection the outputs are those of the heads.
+ * and `out` with the projected rows. Without an output projection the outputs are those of the heads. Without projections of keys and
+ * values, queries attend to those that another layer has appended.
  */
 export function* runAttention(work: LayerWork, runs: Runs, { x, out }: { x: Rows; out: Rows }): Steps {
-  yield* projectRows(work, work.attention.layer.products.qkv as readonly Projection[], x, rowsIn(runs));
-  for (const part of PARTS)
+  const { q, qkv } = work.attention.layer.products;
+  yield* projectRows(work, qkv ?? q, x, rowsIn(runs));
+  for (const part of qkv ? PARTS : (["q"] as const))
     work.tap?.(part, { at: pointer.f32(work.base + work.places[part]), stride: work.places.stride.qkv });
-  storeKeys(work, runs);
+  if (qkv) storeKeys(work, runs);
   yield* attendRows(work, runs, out);
 }
 

@@ -35,11 +35,14 @@ import { type CheckedConfig, checkSinks } from "./config.ts";
 export const PROJECTIONS = ["q", "k", "v", "o"] as const;
 export type ProjectionName = (typeof PROJECTIONS)[number];
 
-/** A value for each matrix of a layer. Without `o`, the outputs of the layer are those of its heads. */
+/**
+ * A value for each matrix of a layer. Without `k` and `v`, its queries attend to keys of another layer; without `o`, its outputs are
+ * those of its heads.
+ */
 interface Projections<T> {
   readonly q: T;
-  readonly k: T;
-  readonly v: T;
+  readonly k: T | undefined;
+  readonly v: T | undefined;
   readonly o: T | undefined;
 }
 
@@ -295,7 +298,8 @@ function readWeights(where: string, weights: AttentionWeights): AttentionWeights
 
 /**
  * Checks every weight against the configuration, and formats against the kernels, which support others than float32 if
- * `quantized`. Nothing is copied. All is read before anything is checked, because reading may run code of the caller's.
+ * `quantized`. Nothing is copied. All is read before anything is checked, because reading may run code of the caller's. `own` are the
+ * matrices that the layer has.
  */
 export function checkWeights(
   where: string,
@@ -303,6 +307,7 @@ export function checkWeights(
   all: AttentionWeights,
   { formats, fast }: CheckedWeightOptions,
   quantized: boolean,
+  own: readonly ProjectionName[] = PROJECTIONS,
 ): CheckedWeights {
   const given = readWeights(where, all);
   const layout = expectLayout(where, given.layout);
@@ -324,7 +329,7 @@ export function checkWeights(
   const gain = (name: "qNorm" | "kNorm") => {
     if (!config.qkNorm && weights[name] !== undefined)
       throw new RangeError(`${where}: ${name} expected none without config.qkNorm, got ${describe(weights[name])}`);
-    if (!config.qkNorm) return undefined;
+    if (!config.qkNorm || (name === "kNorm" && !own.includes("k"))) return undefined;
     const data = vector(name, weights[name], lengths[name]);
     if (!data)
       throw new RangeError(`${where}: ${name} expected ${lengths[name]} floats for config.qkNorm, got undefined`);
@@ -336,11 +341,13 @@ export function checkWeights(
     throw new RangeError(
       `${where}: biasK and biasV expected both or neither, got ${extraKey ? "biasK" : "biasV"} alone`,
     );
-  const linears = eachOf(PROJECTIONS, linear);
+  const linears = eachOf(PROJECTIONS, (name) => (own.includes(name) ? linear(name) : undefined));
+  const formatIn = (name: ProjectionName) =>
+    linears[name] ? (formats[name] ?? formatOf(linears[name].w, quantized)) : "f32";
   return {
     ...{ layout, fast },
-    linears,
-    formats: eachOf(PROJECTIONS, (name) => formats[name] ?? formatOf(linears[name].w, quantized)),
+    linears: { ...linears, q: linears.q as CheckedLinear },
+    formats: eachOf(PROJECTIONS, formatIn),
     vectors: {
       qNorm: gain("qNorm"),
       kNorm: gain("kNorm"),
@@ -381,7 +388,7 @@ export interface PackedHeads {
     readonly q: readonly Projection[];
     readonly k: readonly Projection[];
     readonly v: readonly Projection[];
-    /** Undefined if keys and values come from rows of different lengths. */
+    /** Undefined if keys and values come from rows of different lengths, or the layer has none. */
     readonly kv: readonly Projection[] | undefined;
     /** Undefined if queries, keys and values do. */
     readonly qkv: readonly Projection[] | undefined;
@@ -400,23 +407,23 @@ interface Places {
 }
 
 /**
- * The offsets of a layer's weights. They depend on the configuration and the formats only (absent biases, sinks and
- * extra keys have a place, too), so that the number of bytes is known before the weights are.
+ * The offsets of a layer's weights, of which `own` are its matrices. They depend on the configuration and the formats only (absent
+ * biases, sinks and extra keys have a place, too), so that the number of bytes is known before the weights are.
  */
 export function layerLayout(
   config: CheckedConfig,
   formats: LayerFormats,
-  withOutput = true,
+  own: readonly ProjectionName[] = PROJECTIONS,
 ): { places: Places; bytes: number } {
   const layout = new Layout();
   const sizes = projectionSizes(config);
-  const place = (names: readonly (keyof typeof sizes)[]) =>
+  const place = (names: readonly ProjectionName[]) =>
     placeLinears(
       layout,
-      names.map((name) => ({ ...sizes[name], format: formats[name] })),
+      names.filter((name) => own.includes(name)).map((name) => ({ ...sizes[name], format: formats[name] })),
     );
-  const [q, k, v] = place(["q", "k", "v"]) as [LinearPlace, LinearPlace, LinearPlace];
-  const [o] = withOutput ? place(["o"]) : [];
+  const [q, k, v] = place(["q", "k", "v"]) as [LinearPlace, LinearPlace | undefined, LinearPlace | undefined];
+  const [o] = place(["o"]);
   const vectors = Object.entries(vectorSizes(config)).map(([name, length]) => [name, layout.floats(length)]);
   return { places: { linears: { q, k, v, o }, vectors: Object.fromEntries(vectors) }, bytes: layout.bytes };
 }
@@ -428,7 +435,8 @@ export function storeLayer(
   config: CheckedConfig,
   weights: CheckedWeights,
 ): PackedHeads {
-  const { places, bytes } = layerLayout(config, weights.formats, weights.linears.o !== undefined);
+  const own = PROJECTIONS.filter((name) => weights.linears[name]);
+  const { places, bytes } = layerLayout(config, weights.formats, own);
   // Before the layer's own allocation, because this may allocate memory temporarily.
   const mode = modeOf(kernels, Object.values(weights.formats), weights.fast, weights.rounded);
   const sizes = PROJECTIONS.flatMap((name) => places.linears[name] ?? []);
@@ -453,23 +461,24 @@ function fillLayer(
     return pointer.f32(at + places.vectors[name]);
   };
   const given = weights.linears;
-  const linears = {
-    q: store(places.linears.q, given.q),
-    k: store(places.linears.k, given.k),
-    v: store(places.linears.v, given.v),
-    o: places.linears.o && given.o && store(places.linears.o, given.o),
+  const storeAny = (name: ProjectionName) => {
+    const [place, own] = [places.linears[name], given[name]];
+    return place && own && store(place, own);
   };
-  const product = (part: Projection["part"]): Projection => ({ linear: linears[part], part });
+  const linears = { q: store(places.linears.q, given.q), k: storeAny("k"), v: storeAny("v"), o: storeAny("o") };
+  const product = (part: Projection["part"]): Projection[] => {
+    const linear = linears[part];
+    return linear ? [{ linear, part }] : [];
+  };
   const [q, k, v] = [product("q"), product("k"), product("v")];
+  const isWhole = k.length > 0 && v.length > 0;
   return {
     formats: weights.formats,
     linears,
     products: {
-      q: [q],
-      k: [k],
-      v: [v],
-      kv: kdim === vdim ? joinProjections([k, v]) : undefined,
-      qkv: kdim === vdim && kdim === dModel ? joinProjections([q, k, v]) : undefined,
+      ...{ q, k, v },
+      kv: isWhole && kdim === vdim ? joinProjections([...k, ...v]) : undefined,
+      qkv: isWhole && kdim === vdim && kdim === dModel ? joinProjections([...q, ...k, ...v]) : undefined,
     },
     qNorm: vector("qNorm") as F32Ptr,
     kNorm: vector("kNorm") as F32Ptr,

@@ -109,8 +109,7 @@ const STATES: StateMaker<ParallelLayer, ParallelState> = {
 
 /** Mixers side by side, in models. The tap and maps are those of the first one that has them. */
 export const PARALLEL: Mixer<ParallelLayer, ParallelState> = {
-  callsOnlyKernels: ({ parts }, position) =>
-    parts.every(({ layer }) => layer.mixer.callsOnlyKernels(layer, position)),
+  callsOnlyKernels: ({ parts }, position) => parts.every(({ layer }) => layer.mixer.callsOnlyKernels(layer, position)),
   rope: ({ parts }) => parts.map(({ layer }) => layer.mixer.rope(layer)).find((rope) => rope !== undefined),
   linears: ({ parts }) => parts.flatMap(({ layer }) => layer.mixer.linears(layer)),
   chunkRows: ({ parts }, rows) => Math.min(...parts.map(({ layer }) => layer.mixer.chunkRows(layer, rows))),

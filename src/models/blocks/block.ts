@@ -23,6 +23,7 @@ import {
   type ModelPlaces,
   modelPointer,
   type PackedBlock,
+  type PackedLayerInput,
   type PackedMlp,
   type PackedMoe,
   type PackedNorm,
@@ -38,8 +39,11 @@ import {
   projectRows,
   ROW_SHAPE_BYTES,
   type RowWork,
+  thinRows,
   warmQueries,
 } from "./rows.ts";
+
+import { addToStreams, correctStreams, placeStreams, predictStreams, type StreamPlaces } from "./streams.ts";
 
 /** What runs the attention of a layer, and its attention to the outputs of an encoder. */
 export interface LayerRun {
@@ -59,6 +63,9 @@ export interface PassPlan<Run = LayerRun> {
   readonly normed: number;
   readonly branch: number;
   readonly shape: number;
+  readonly streams: StreamPlaces;
+  /** [rows, layers·dim], in whole panels: the inputs of layers besides the residual, if they have any. */
+  readonly layerInputs: number;
   /** [rows, heads' outputs], in whole panels, if those are gated. */
   readonly gates: number;
   /** Tables of rotations, and the first of the layers that have them. */
@@ -117,6 +124,8 @@ export function planPass<Run>(
     normed: common.floats(rows * Math.max(stride, spec.embed.dim)),
     branch: common.floats(rows * Math.max(stride, spec.embed.dim)),
     shape: common.take(ROW_SHAPE_BYTES),
+    streams: placeStreams(common, spec, rows, stride),
+    layerInputs: common.floats(rows * wholePanels(spec.blocks.length * (spec.embed.perLayer?.dim ?? 0))),
     gates: common.floats(rows * Math.max(0, ...spec.blocks.filter(isGated).map(widthOfHeads).map(wholePanels))),
     linear: placeLinearScratch(common, products, rows),
   };
@@ -138,8 +147,19 @@ export function planPass<Run>(
   const plan = {
     ...{ rows, stride, headRows, attention, rotations: [...rotations.values()] },
     ...places,
-    inner: placeInner(mlpLayout, mlps, rows),
-    moe: placeMoeRows(mlpLayout, moes, rows, stride),
+    inner: placeInner(
+      mlpLayout,
+      mlps,
+      [spec.embed.perLayer?.dim ?? 0, ...spec.blocks.map(({ lowRank = 0 }) => lowRank)],
+      rows,
+    ),
+    moe: placeMoeRows(
+      mlpLayout,
+      moes,
+      rows,
+      stride,
+      spec.blocks.some(({ norms }) => norms.expertsPre),
+    ),
     narrow: headLayout.floats(headRows * wholePanels(spec.embed.dim)),
     logits: headLayout.floats(headRows * vocabulary),
     topValues: headLayout.floats(MOST_TOP),
@@ -193,7 +213,7 @@ const PLAIN: BranchFactors["mlp"] = { added: 1, kept: 1 };
 export function* runBlock<Call>(
   work: RowWork,
   block: PackedBlock,
-  plan: Pick<PassPlan, "gates" | "inner" | "moe">,
+  plan: Pick<PassPlan, "layerInputs" | "streams" | "gates" | "inner" | "moe">,
   attend: RunRows<Call>,
   runs: Runs<Call>,
   rows: BlockRows,
@@ -218,6 +238,8 @@ export function* runBlock<Call>(
     norm(after, residual, residual);
   };
 
+  const { streams } = block;
+  if (streams) yield* predictStreams(work, streams, plan.streams, residual, normed, count);
   tap?.("residPre", residual);
   let read = norm("attentionPre", normed, residual);
   let undo = show(work, "attnIn", read, count);
@@ -231,6 +253,16 @@ export function* runBlock<Call>(
   // In parallel layers the MLP reads what was before attention: by a norm of its own, or what attention read.
   if (parallel && norms.mlpPre) read = norm("mlpPre", normed, residual);
   add(read, "attentionAfter", scale, factors?.attention);
+  if (block.lowRank) {
+    const { down, up } = block.lowRank;
+    const narrow = { at: pointer.f32(work.base + plan.inner), stride: PANEL * down.panels };
+    yield* projectRows(work, [down], narrow, read, count);
+    yield* projectRows(work, [up], branch, narrow, count);
+    norm("lowRankPost", branch, branch);
+    addRows(work, branch, branch, read, 1, count);
+    addRows(work, residual, residual, branch, 1, count);
+    work.kernels.table.cap_logits_f32(residual.at, width, residual.stride, HALF, 0, 0, count);
+  }
   if (attendCross) {
     read = norm("crossPre", normed, residual);
     yield* attendCross({ x: read, out: branch });
@@ -241,16 +273,25 @@ export function* runBlock<Call>(
     if (!parallel) read = norm("mlpPre", normed, residual);
     undo = show(work, "mlpIn", read, count);
     if (mlp) yield* runMlp(work, mlp, plan.inner, branch, read, count, norms.mlpSub);
-    if (moe) yield* runMoe(work, moe, plan.moe, plan.inner, branch, read, count);
+    if (moe) yield* runMoe(work, moe, plan.moe, plan.inner, branch, read, count, residual, norms);
     undo?.();
     norm("mlpPost", branch, branch);
     tap?.("mlpOut", branch);
     add(read, "mlpAfter", scale * mlpScale, factors?.mlp);
   }
-  const { outScale } = block;
+  const { outScale, layerInput } = block;
+  if (streams) yield* correctStreams(work, streams, plan.streams, residual, normed, branch, count);
+  if (layerInput) {
+    yield* runLayerInput(work, layerInput, plan, branch, residual, count);
+    norm("perLayerPost", branch, branch);
+    if (streams) addToStreams(work, streams, plan.streams, branch, count);
+    else addRows(work, residual, residual, branch, 1, count);
+  }
   if (outScale !== 1) work.kernels.table.cap_logits_f32(residual.at, width, residual.stride, outScale, 0, 0, count);
   tap?.("residPost", residual);
 }
+
+const HALF = Math.sqrt(0.5);
 
 /**
  * Shows the tap what a branch reads. These rows may be those of the residual, or be read again: what is returned undoes the tap's
@@ -271,10 +312,10 @@ function show(
 
 // The MLP of a layer or of an expert, on rows in linear memory.
 
-/** Places what the largest of these MLPs computes first, in whole panels, for up to `rows` rows. */
-function placeInner(layout: Layout, mlps: readonly MlpSpec[], rows: number): number {
+/** Places what the largest of these MLPs computes first, or one of so many `others`, in whole panels, for up to `rows` rows. */
+function placeInner(layout: Layout, mlps: readonly MlpSpec[], others: readonly number[], rows: number): number {
   const strides = mlps.map(({ dim, gated }) => (gated ? 2 : 1) * wholePanels(dim));
-  return layout.floats(rows * Math.max(0, ...strides));
+  return layout.floats(rows * Math.max(...others.map(wholePanels), ...strides));
 }
 
 /** to = down(norm(act(gate(from)) · up(from))), where there is a norm; `inner` is the offset of what is between. */
@@ -291,10 +332,26 @@ function* runMlp(
   const stride = PANEL * inputs.reduce((sum, { panels }) => sum + panels, 0);
   const first = { at: pointer.f32(work.base + inner), stride };
   yield* projectRows(work, inputs, first, from, rows);
+  if (activation.sparse) thinRows(work, activation.sparse, first, dim, rows);
   if (xielu) bendRows(work, xielu, first, dim, rows);
   else activateRows(work, activation, first, gated ? pointer.f32(first.at + 4 * wholePanels(dim)) : NULL, dim, rows);
   if (norm) normRows(work, norm, first, first, dim, rows);
   yield* projectRows(work, [down], to, first, rows);
+}
+
+/** to = out(act(gate(from)) · input), with the layer's input of each row. */
+function* runLayerInput(
+  work: RowWork,
+  { gate, out, activation, dim, first, stride }: PackedLayerInput,
+  { inner, layerInputs }: Pick<PassPlan, "inner" | "layerInputs">,
+  to: Rows,
+  from: Rows,
+  rows: number,
+): Steps {
+  const gates = { at: pointer.f32(work.base + inner), stride: PANEL * gate.panels };
+  yield* projectRows(work, [gate], gates, from, rows);
+  activateRows(work, activation, gates, pointer.f32(work.base + layerInputs + 4 * first), dim, rows, stride);
+  yield* projectRows(work, [out], to, gates, rows);
 }
 
 // A mixture of experts on rows in linear memory: a router chooses, rows are gathered by expert, so that each expert is one
@@ -315,13 +372,20 @@ interface MoePlaces {
   /** [rows, dModel] each, in whole panels: an expert's tokens, and its outputs. */
   readonly gathered: number;
   readonly outputs: number;
-  /** [rows, dim] each, in whole panels: what experts that are narrower than the model take, and the sum of what they give. */
+  /** What experts that are narrower than the model take: [rows, dim], in whole panels. */
   readonly narrow: number;
+  /** What all experts give, if they are narrower or have norms of their own. */
   readonly sums: number;
 }
 
-/** Places what the largest of these mixtures works in, for up to `rows` rows of `stride` floats. */
-function placeMoeRows(layout: Layout, all: readonly MoeSpec[], rows: number, stride: number): MoePlaces {
+/** Places what the largest of these mixtures works in, for up to `rows` rows of `stride` floats; `apart`: experts have norms. */
+function placeMoeRows(
+  layout: Layout,
+  all: readonly MoeSpec[],
+  rows: number,
+  stride: number,
+  apart: boolean,
+): MoePlaces {
   const most = (of: (moe: MoeSpec) => number) => Math.max(0, ...all.map(of));
   const topK = most((spec) => spec.topK);
   const any = all.length > 0 ? 1 : 0;
@@ -337,11 +401,14 @@ function placeMoeRows(layout: Layout, all: readonly MoeSpec[], rows: number, str
     gathered: layout.floats(any * rows * Math.max(stride, narrow)),
     outputs: layout.floats(any * rows * Math.max(stride, narrow)),
     narrow: layout.floats(rows * narrow),
-    sums: layout.floats(rows * narrow),
+    sums: layout.floats(rows * Math.max(narrow, apart ? stride : 0)),
   };
 }
 
-/** to = the weighted outputs of each row's experts, and of those that every row takes. */
+/**
+ * to = the weighted outputs of each row's experts, and of those that every row takes. With norms of their own, router and experts read
+ * the residual: `from` is then overwritten.
+ */
 function* runMoe(
   work: RowWork,
   moe: PackedMoe,
@@ -350,13 +417,19 @@ function* runMoe(
   to: Rows,
   from: Rows,
   rows: number,
+  residual: Rows,
+  { routerPre, sharedPost, expertsPre, expertsPost }: PackedBlock["norms"],
 ): Steps {
   const { kernels, base } = work;
   const { memory, table } = kernels;
   const { topK, experts, narrow, weighsInputs } = moe;
+  const dModel = moe.gate.k;
   yield* runShared(work, moe, places, inner, to, from, rows);
+  if (sharedPost) normRows(work, sharedPost, to, to, dModel, rows);
   const logits = { at: pointer.f32(base + places.logits), stride: PANEL * moe.gate.panels };
-  yield* projectRows(work, [moe.gate], logits, from, rows);
+  const routed = routerPre ? { at: pointer.f32(base + places.gathered), stride: from.stride } : from;
+  if (routerPre) normRows(work, routerPre, routed, residual, dModel, rows);
+  yield* projectRows(work, [moe.gate], logits, routed, rows);
   // The choice replaces them.
   const kept = weighsInputs && memory.f32(logits.at, rows * logits.stride).slice();
   chooseExperts(work, moe, places, logits, rows);
@@ -365,14 +438,14 @@ function* runMoe(
   const shares =
     kept && Array.from(ids, (e, slot) => sigmoid(kept[Math.floor(slot / topK) * logits.stride + e] as number));
   if (shares) memory.f32(base + places.weights, rows * topK).fill(1);
+  if (expertsPre) normRows(work, expertsPre, from, residual, dModel, rows);
   const slotsAt = modelPointer.i32(base + places.slots);
   const stride = narrow ? PANEL * narrow.in.panels : from.stride;
   const at = (place: number): Rows => ({ at: pointer.f32(base + place), stride });
-  const [taken, sums] = narrow ? [at(places.narrow), at(places.sums)] : [from, to];
-  if (narrow) {
-    yield* projectRows(work, [narrow.in], taken, from, rows);
-    memory.f32(sums.at, rows * stride).fill(0);
-  }
+  const taken = narrow ? at(places.narrow) : from;
+  const sums = narrow || expertsPre ? at(places.sums) : to;
+  if (narrow) yield* projectRows(work, [narrow.in], taken, from, rows);
+  if (sums !== to) memory.f32(sums.at, rows * stride).fill(0);
   const [gathered, outputs] = [at(places.gathered), at(places.outputs)];
   for (const [e, slots] of slotsOf) {
     memory.u32(slotsAt, slots.length).set(slots);
@@ -385,10 +458,10 @@ function* runMoe(
     const weights = pointer.f32(base + places.weights);
     table.scatter_rows_f32(sums.at, outputs.at, weights, slotsAt, topK, stride, 0, slots.length);
   }
-  if (!narrow) return;
-  const whole = { at: outputs.at, stride: to.stride };
-  yield* projectRows(work, [narrow.out], whole, sums, rows);
-  addRows(work, to, to, whole, 1, rows);
+  const given = narrow ? { at: outputs.at, stride: to.stride } : sums;
+  if (narrow) yield* projectRows(work, [narrow.out], given, sums, rows);
+  if (expertsPost) normRows(work, expertsPost, given, given, dModel, rows);
+  if (given !== to) addRows(work, to, to, given, 1, rows);
 }
 
 /** to = the outputs of the MLP that every row takes, or zeros. */
@@ -425,12 +498,13 @@ const sigmoid = (x: number) => 1 / (1 + exp(-x));
 /** Writes the experts of each row and their weights. */
 function chooseExperts(
   { kernels, base }: RowWork,
-  { topK, router, experts, correction }: PackedMoe,
+  { topK, router, experts, correction, expertScales }: PackedMoe,
   places: MoePlaces,
   logits: Rows,
   rows: number,
 ): void {
-  const { score, renormalise, scale, groups, keepGroups, pairs, jitter } = router;
+  const { score, renormalise, scale, groups, keepGroups, pairs, jitter, logitScale = 1 } = router;
+  if (logitScale !== 1) kernels.table.cap_logits_f32(logits.at, experts.length, logits.stride, logitScale, 0, 0, rows);
   if (jitter !== undefined) {
     const { memory } = kernels;
     for (let r = 0; r < rows; r++) {
@@ -449,6 +523,11 @@ function chooseExperts(
   });
   const [ids, weights] = [modelPointer.i32(base + places.ids), pointer.f32(base + places.weights)];
   kernels.table.route_f32(ids, weights, logits.at, pointer.f32(base + places.scratch), correction, at, 0, rows);
+  if (expertScales === NULL) return;
+  const scales = kernels.memory.f32(expertScales, experts.length);
+  const chosen = kernels.memory.u32(ids, rows * topK);
+  const shares = kernels.memory.f32(weights, rows * topK);
+  for (const [slot, expert] of chosen.entries()) shares[slot] = (shares[slot] as number) * (scales[expert] as number);
 }
 
 /** The experts of a row and their weights, as `jitter` of RouterSpec says. */

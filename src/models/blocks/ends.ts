@@ -26,7 +26,7 @@ export interface EmbeddedTokens {
 export function* embedTokens(
   work: RowWork,
   { spec, weights }: Pick<LoadedModel, "spec" | "weights">,
-  plan: Pick<PassPlan, "ids" | "positions">,
+  plan: Pick<PassPlan, "ids" | "positions" | "layerInputs">,
   { residual, branch, normed }: BlockRows,
   runs: readonly RowRun<EmbeddedTokens>[],
   count: number,
@@ -72,6 +72,34 @@ export function* embedTokens(
   }
   if (embedNorm) normRows(work, embedNorm, rows, rows, widthOfRows(spec), count);
   if (last) yield* projectRows(work, [last], residual, narrow, count);
+  if (weights.perLayer) yield* writeLayerInputs(work, spec, weights.perLayer, plan.layerInputs, residual, runs, count);
+}
+
+const HALF = Math.sqrt(0.5);
+
+/** Writes the inputs of all layers for the rows of a chunk: see PerLayerSpec. */
+function* writeLayerInputs(
+  work: RowWork,
+  { blocks, embed }: LoadedModel["spec"],
+  { stored, projection, norm }: NonNullable<LoadedModel["weights"]["perLayer"]>,
+  place: number,
+  residual: Rows,
+  runs: readonly RowRun<EmbeddedTokens>[],
+  count: number,
+): Steps {
+  const { base, kernels } = work;
+  const { dim, rows, scale } = embed.perLayer as NonNullable<typeof embed.perLayer>;
+  const inputs = { at: pointer.f32(base + place), stride: PANEL * projection.panels };
+  yield* projectRows(work, [projection], inputs, residual, count);
+  for (const { of, begin, end, at } of runs)
+    for (let token = begin; token < end; token++) {
+      const to = pointer.f32(inputs.at + 4 * (at + token - begin) * inputs.stride);
+      kernels.table.rms_norm_f32(to, to, norm.gain, dim, dim, norm.eps, 0, blocks.length);
+      const id = of.ids[token] as number;
+      const own = stored.row(id < rows ? id : 0);
+      const floats = kernels.memory.f32(to, own.length);
+      for (let i = 0; i < own.length; i++) floats[i] = HALF * ((floats[i] as number) + scale * (own[i] as number));
+    }
 }
 
 // The last rows of a decoder: norm, head, and what is read of the logits.

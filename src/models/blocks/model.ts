@@ -107,6 +107,12 @@ export interface ModelWeights {
   readonly embedNorm: PackedNorm | undefined;
   readonly positions: PackedTable | undefined;
   readonly types?: PackedTable | undefined;
+  /** What inputs of layers besides the residual are computed of. */
+  readonly perLayer?:
+    | { readonly stored: StoredTable; readonly projection: PackedLinear; readonly norm: PackedNorm }
+    | undefined;
+  /** What makes rows of streams besides the first, and what makes one row of them again. */
+  readonly streams?: { readonly into: readonly PackedLinear[]; readonly out: readonly PackedLinear[] } | undefined;
   /** Widens rows of the table to dModel, and narrows the last ones to its rows. */
   readonly projectIn: PackedLinear | undefined;
   readonly projectOut: PackedLinear | undefined;
@@ -165,7 +171,8 @@ export function placeModel(spec: ModelSpec, formatOf: FormatOf): ModelPlaces {
   const blocks = layers.map((weights) => placeBlock(weights, formatOf, 0));
   const flops = layers.map((weights) => weights.reduce((sum, weight) => sum + flopsOf(weight), 0));
   const outer = [ends.linears.get("head") ?? ends.linears.get("embed")];
-  for (const role of ["projectIn", "projectOut", "dense"]) outer.push(ends.linears.get(role));
+  for (const role of ["projectIn", "projectOut", "dense", "perLayerProjection"]) outer.push(ends.linears.get(role));
+  for (const [key, place] of ends.linears) if (key.startsWith("stream")) outer.push(place);
   return {
     ...{ ends, blocks },
     products: [...outer, ...blocks.flatMap(({ linears }) => [...linears.values()])].filter(
@@ -183,7 +190,7 @@ function flopsOf({ kind, part, active, mixer, shape: [n, k] }: Weight): number {
 
 /** Lays out what is not part of an attention, which has blocks of its own. */
 function placeBlock(all: readonly Weight[], formatOf: FormatOf, relative: number): BlockPlaces {
-  const weights = all.filter(({ mixer }) => mixer === undefined);
+  const weights = all.filter(({ mixer, outside }) => mixer === undefined && !outside);
   const layout = new Layout();
   const linears = new Map<string, LinearPlace>();
   const vectors = new Map<string, VectorPlace>();
@@ -238,6 +245,8 @@ export interface PackedMoe {
   readonly weighsInputs: true | undefined;
   readonly gate: PackedLinear;
   readonly correction: F32Ptr | NullPtr;
+  /** What the weights of each expert are multiplied by, if they are. */
+  readonly expertScales: F32Ptr | NullPtr;
   readonly experts: readonly PackedMlp[];
   readonly shared: PackedMlp | undefined;
   /** The projection whose sigmoid scales the outputs of `shared`. */
@@ -256,6 +265,37 @@ export interface PackedTable {
   readonly mins: number;
 }
 
+/** A table [rows, width] outside of linear memory, as a file stores it. */
+export interface StoredTable {
+  readonly bytes: number;
+  /** A row as floats, until the next one is read. */
+  row(index: number): Float32Array;
+  /** All bytes, in order. */
+  pieces(): Iterable<Uint8Array>;
+}
+
+/** What a layer computes of an input of its own: see PerLayerSpec. */
+export interface PackedLayerInput {
+  readonly gate: PackedLinear;
+  readonly out: PackedLinear;
+  readonly activation: ActivationSpec;
+  readonly dim: number;
+  /** The first of its floats in a row of the inputs of all layers, which lie `stride` floats apart. */
+  readonly first: number;
+  readonly stride: number;
+}
+
+/** What a layer computes of streams: see StreamsSpec. */
+export interface PackedStreams {
+  readonly count: number;
+  readonly active: number;
+  readonly router: PackedLinear;
+  readonly predict: PackedLinear;
+  readonly correct: PackedLinear;
+  readonly norm: PackedNorm;
+  readonly scale: F32Ptr | NullPtr;
+}
+
 /** A decoder layer. */
 export interface PackedBlock {
   /** Its weights besides those of attention. */
@@ -266,6 +306,9 @@ export interface PackedBlock {
   readonly norms: Readonly<Partial<Record<NormRole, PackedNorm>>>;
   /** How queries grow with their positions. */
   readonly temperature: Temperature | undefined;
+  readonly layerInput: PackedLayerInput | undefined;
+  readonly lowRank: { readonly down: PackedLinear; readonly up: PackedLinear } | undefined;
+  readonly streams: PackedStreams | undefined;
   /** What the layer's output is multiplied by. */
   readonly outScale: number;
   /** The projection whose sigmoid the outputs of heads are multiplied by. */

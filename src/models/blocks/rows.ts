@@ -98,6 +98,26 @@ export function bendRows(
   kernels.table.xielu_f32(at, n, stride, positive, negative, beta, 0, rows);
 }
 
+/** Leaves of each row of n floats what exceeds their mean by so many standard deviations, less that, and zeros. */
+export function thinRows(
+  { kernels: { memory } }: Pick<RowWork, "kernels">,
+  { deviations, sample }: NonNullable<ActivationSpec["sparse"]>,
+  { at, stride }: Rows,
+  n: number,
+  rows: number,
+): void {
+  for (let r = 0; r < rows; r++) {
+    const row = memory.f32(at + 4 * r * stride, n);
+    let sum = 0;
+    for (const x of row) sum += x;
+    const mean = sum / n;
+    let squares = 0;
+    for (const x of row) squares += (x - mean) * (x - mean);
+    const least = mean + deviations * Math.sqrt(squares / (sample ? n - 1 : n));
+    for (let i = 0; i < n; i++) row[i] = Math.max(0, (row[i] as number) - least);
+  }
+}
+
 /** to = to · sigmoid(gates), for rows of n floats. */
 export function gateRows(
   { kernels, base, shape }: Pick<RowWork, "kernels" | "base" | "shape">,
@@ -155,7 +175,7 @@ const KINDS: Readonly<Record<Exclude<ActivationSpec["kind"], "xielu">, number>> 
   "relu-squared": ACT_RELU_SQUARED,
 };
 
-/** gate = act(gate) · up, or act(gate) without `up`, for rows of n floats with one stride. */
+/** gate = act(gate) · up, or act(gate) without `up`, for rows of n floats; those of `up` lie `upStride` apart. */
 export function activateRows(
   { kernels, base, shape }: Pick<RowWork, "kernels" | "base" | "shape">,
   { kind, alpha, limit = 0 }: ActivationSpec,
@@ -163,10 +183,11 @@ export function activateRows(
   up: F32Ptr | NullPtr,
   n: number,
   rows: number,
+  upStride: number = gate.stride,
 ): void {
   const { stride } = gate;
   const at = modelPointer.activationShape(base + shape);
-  const strides = { outStride: stride, gateStride: stride, upStride: stride };
+  const strides = { outStride: stride, gateStride: stride, upStride };
   const own = { kind: KINDS[kind as keyof typeof KINDS], n, ...strides, alpha, limit };
   ActivationShape.store(kernels.memory.view(), at, own);
   kernels.table.activate_f32(gate.at, gate.at, up, at, 0, rows);

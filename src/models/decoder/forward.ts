@@ -1,5 +1,6 @@
 // Rows of tokens through all layers of a decoder, for any number of sessions at once: calls, and how they run.
 
+import { PAGE } from "../../../assembly/layout.ts";
 import { createFloats } from "../../base/tensor/tensor.ts";
 import { expectInt, expectOneOf, readFields, readList } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
@@ -32,8 +33,8 @@ import {
 import { type EmbeddedTokens, embedTokens, type OutputSink, runHead } from "../blocks/ends.ts";
 import type { LoadedModel, PackedBlock } from "../blocks/model.ts";
 import type { LayerSite, RowWork } from "../blocks/rows.ts";
-import type { BlockSpec } from "../spec/spec.ts";
-import { headsOf } from "../spec/spec.ts";
+import { joinStreams, spreadStreams } from "../blocks/streams.ts";
+import { type BlockSpec, headsOf, stateLayer } from "../spec/spec.ts";
 import { expectReady, expectSession, expectUnused, type Session } from "./session.ts";
 
 /** Options of `forward`. */
@@ -271,11 +272,31 @@ export function* runModel(
       return prepareCall(call, firstOutput);
     });
     const list = listRows(prepared, ({ call }) => [[0, call.ids.length]]);
-    for (const [begin, end] of chunksOf(list.total, plan.rows))
+    const isShared = model.spec.blocks.some((block, layer) => stateLayer(block, layer) !== layer);
+    for (const [begin, end] of isShared ? chunksOfPages(calls, plan.rows) : chunksOf(list.total, plan.rows))
       yield* runChunk(work, model, plan, list.runs(begin, end), sink, { tap, maps, measures });
   } finally {
     if (ownScratch && !kernels.released) memory.free(base);
   }
+}
+
+/**
+ * Cuts the rows of calls into chunks of up to `most` in each of which no sequence begins another page. A layer that attends the keys
+ * of another one runs behind it, and finds them as they are at the end of the chunk: pages age with the first query of a page.
+ */
+function* chunksOfPages(calls: readonly ModelCall[], most: number): ReturnType<typeof chunksOf> {
+  function* cut(from: number, to: number): ReturnType<typeof chunksOf> {
+    for (const [begin, end] of chunksOf(to - from, most)) yield [from + begin, from + end];
+  }
+  let [begin, at] = [0, 0];
+  for (const { past, ids } of calls) {
+    for (let next = PAGE - (past % PAGE); next < ids.length; next += PAGE) {
+      yield* cut(begin, at + next);
+      begin = at + next;
+    }
+    at += ids.length;
+  }
+  yield* cut(begin, at);
 }
 
 type ChunkRuns = readonly RowRun<PreparedCall>[];
@@ -292,6 +313,9 @@ function* runChunk(
   const rows = blockRows(plan, work.base);
   yield* embedTokens(work, model, plan, rows, runs, rowsIn(runs));
   seen.tap?.(0, "embed", rows.residual, runs);
+  const { streams } = model.weights;
+  const [width, count] = [model.dModel, rowsIn(runs)];
+  if (streams) yield* spreadStreams(work, streams.into, plan.streams, width, rows.residual, count);
   for (const places of plan.rotations) {
     const { attention } = model.weights.blocks[places.layer] as PackedBlock;
     fillTables({ attention, places, base: work.base }, runs, ({ tokens }) => tokens.positions);
@@ -299,6 +323,7 @@ function* runChunk(
   const token = callsOf(work, model, plan, runs, rows, seen);
   if (token) yield* repeatCalls(work.kernels, token, (runs[0] as ChunkRuns[number]).of.past);
   else yield* runLayers(work, model, plan, runs, rows, seen);
+  if (streams) yield* joinStreams(work, streams.out, plan.streams, width, rows.residual, rows.branch, count);
   const outputs = runs.flatMap((run) => [...outputsOf(run)]);
   yield* runHead(work, model, plan, rows, outputs, sink);
 }
@@ -365,8 +390,13 @@ function callsOf(
   if (plan.rows > 1 || ids.length > 1 || model.encoder || tap || maps || measures) return undefined;
   if (!session.states.every((state) => state.settle(past))) return undefined;
   const { kernels, base, stepFlops } = work;
-  const isHosted = ({ moe, temperature, gatesHeads, attention }: PackedBlock) =>
-    moe || temperature || gatesHeads || !attention.mixer.callsOnlyKernels(attention, past);
+  const isHosted = ({ moe, mlp, streams, temperature, gatesHeads, attention }: PackedBlock) =>
+    moe ||
+    mlp?.activation.sparse ||
+    streams ||
+    temperature ||
+    gatesHeads ||
+    !attention.mixer.callsOnlyKernels(attention, past);
   if (model.weights.blocks.some(isHosted)) return undefined;
   const last = LAST.get(session);
   const known = last?.plan === plan && last.base === base && last.stepFlops === stepFlops ? last.calls : undefined;

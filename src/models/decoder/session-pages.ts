@@ -23,7 +23,8 @@ function partsOf({ states }: Session): { readonly name: string; readonly state: 
  * not among them.
  * @param since Tokens that the stored copy holds. If the session was truncated after that copy was made, the shortest length
  * that it has had since. Default 0: all pages.
- * @returns A list for each layer, or for each of its mixers that lie side by side: what `exportPages` gives of a cache.
+ * @returns A list for each layer with keys or a state of its own, or for each of its mixers that lie side by side: what `exportPages`
+ * gives of a cache.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or `IN_USE` while an
  * asynchronous call or a step of a generation runs on the session.
  * @example

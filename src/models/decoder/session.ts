@@ -8,8 +8,15 @@ import { type CacheOptions, expectNoHold } from "../../layers/state/kv-cache.ts"
 import { expectKernels } from "../../wasm/kernels.ts";
 import { LARGEST_MEMORY, type Layout } from "../../wasm/memory.ts";
 import type { LayerRun } from "../blocks/block.ts";
-import { expectModel, type LoadedModel, type Model, type PackedBlock, reserve } from "../blocks/model.ts";
-import { expectPositions, mostTokens } from "../spec/spec.ts";
+import {
+  expectModel,
+  type LoadedModel,
+  type Model,
+  type ModelHalf,
+  type PackedBlock,
+  reserve,
+} from "../blocks/model.ts";
+import { type BlockSpec, expectPositions, mostTokens, stateLayer } from "../spec/spec.ts";
 
 /**
  * A sequence of tokens that a model has read: the caches of all layers. The memory of `maxSeqLen` tokens is allocated when it
@@ -56,9 +63,9 @@ export interface Session extends Releasable, Handle {
    * kernels.release();
    */
   fork(): Session;
-  /** @internal */
+  /** @internal What layers keep, those that keep something of their own. */
   readonly states: readonly LayerState[];
-  /** @internal What a layer keeps. */
+  /** @internal What a layer keeps, or the one whose keys it attends. */
   stateOf(layer: number): LayerState;
   /** @internal The formats of the pages of all layers, by which plans of calls are known. */
   readonly formats: string;
@@ -111,6 +118,12 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
 /** Makes what a layer keeps: by default keys and values. */
 const statesOf = ({ mixer }: BlockLayer): StateMaker => mixer.states ?? KV_STATES;
 
+/** The layers that keep something of their own. */
+const keepingLayers = ({ weights, spec }: ModelHalf): readonly BlockLayer[] =>
+  weights.blocks.flatMap(({ attention }, layer) =>
+    stateLayer(spec.blocks[layer] as BlockSpec, layer) === layer ? attention : [],
+  );
+
 /** Checks the options of a session. Returns its length, and the bytes of its caches. */
 export function checkSession(
   where: string,
@@ -120,8 +133,8 @@ export function checkSession(
   const maxSeqLen = expectInt(where, "maxSeqLen", given ?? model.spec.sessionLength);
   expectPositions(where, mostTokens(model.spec), maxSeqLen);
   const { memory } = model.kernels;
-  const bytes = model.weights.blocks.reduce(
-    (sum, { attention }) => sum + statesOf(attention).bytes(where, attention, maxSeqLen, rest),
+  const bytes = keepingLayers(model).reduce(
+    (sum, layer) => sum + statesOf(layer).bytes(where, layer, maxSeqLen, rest),
     0,
   );
   const room = LARGEST_MEMORY - memory.used;
@@ -136,9 +149,8 @@ export function checkSession(
 /** Makes a session under the name of the public function `where`. `source` is what a decoder attends to besides. */
 export function makeSession(where: string, model: Session["model"], options: SessionOptions, source?: Source): Session {
   const { maxSeqLen, bytes } = checkSession(where, model, options);
-  const { blocks } = model.weights;
-  const states = openStates(where, model, bytes, blocks, ({ attention }) =>
-    statesOf(attention).create(where, attention, maxSeqLen, options),
+  const states = openStates(where, model, bytes, keepingLayers(model), (layer) =>
+    statesOf(layer).create(where, layer, maxSeqLen, options),
   );
   return sessionOf(model, maxSeqLen, states, [], bytes + (source?.bytes ?? 0), source);
 }
@@ -180,11 +192,14 @@ function sessionOf(
   };
   const changes = { count: 0 };
   const holds = { count: 0 };
+  const owners = model.spec.blocks.map(stateLayer);
+  const keeping = owners.filter((owner, layer) => owner === layer);
+  const stateByLayer = owners.map((owner) => states[keeping.indexOf(owner)] as LayerState);
   // No function may refer to the handle, which could not be collected then.
   const parts = {
     ...{ model, maxSeqLen, bytes, states, tokens, changes, holds, source },
     formats: states.map(({ formats }) => formats).join(),
-    stateOf: (layer: number) => states[layer] as LayerState,
+    stateOf: (layer: number) => stateByLayer[layer] as LayerState,
     get length() {
       return tokens.length;
     },

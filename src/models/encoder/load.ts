@@ -241,7 +241,8 @@ export function readEncoder(where: string, config: string | object): Decoder {
 
 /** A model whose sequences are run as a whole. `field` is where its file states the type. */
 function asEncoder(where: string, { spec, ...rest }: Decoder, field: string): Decoder {
-  const other = spec.blocks.map(({ mixer }) => MIXERS[mixer.kind].decodesOnly).find((each) => each !== undefined);
+  const kinds = spec.blocks.map(({ mixer }) => MIXERS[mixer.kind].decodesOnly?.(mixer));
+  const other = spec.streams ? "several rows of a token" : kinds.find((each) => each !== undefined);
   if (other !== undefined)
     throw new HeadwiseError("BAD_FILE", `${where}: ${field} expected one without ${other}, got ${describe(spec.type)}`);
   const most = Math.min(spec.maxSeqLen ?? Number.POSITIVE_INFINITY, mostTokens(spec));

@@ -87,6 +87,10 @@ interface GgufRules {
   readonly windowLayers?: number;
   /** In models of this many layers, scores are scaled by (dModel / numHeads)^-½ instead of headDim^-½. */
   readonly wideScale?: number;
+  /** The factor on scores where the file states none. Default: headDim^-½. */
+  readonly scale?: number;
+  /** Layers with the window have sizes of their own. */
+  readonly windowSizes?: true;
   /** In models of this many layers, ALiBi replaces RoPE. */
   readonly alibiLayers?: number;
   /** Keys, separated by spaces, that single layers refuse, and that whole decoders compute or that change nothing in them. */

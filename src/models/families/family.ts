@@ -1,6 +1,6 @@
 // How a family of whole models differs from Llama, as data: the type of what each file of a family states.
 
-import type { XIELU } from "../mixers/weight.ts";
+import type { WeightRole, XIELU } from "../mixers/weight.ts";
 import type {
   ActivationSpec,
   BranchFactors,
@@ -12,6 +12,8 @@ import type {
   NormRole,
   NormSpec,
   RelativeBias,
+  RouterSpec,
+  StreamsSpec,
   Temperature,
 } from "../spec/spec.ts";
 import type { AttentionRules, LatentRules, LayerRules } from "./attention-rules.ts";
@@ -80,6 +82,8 @@ export interface Names {
   readonly xielu?: Readonly<Record<keyof typeof XIELU, { readonly name: string; readonly shape: readonly number[] }>>;
   /** The logits of attention sinks, where a layer must have them. */
   readonly sinks?: string;
+  /** Whole names of weights that few families have, by their role. Of several alike, "#" is the number of each; else they are stacked. */
+  readonly others?: Readonly<Partial<Record<WeightRole, string>>>;
   readonly norms: Readonly<Partial<Record<NormRole, string>>>;
   /** Those of norms whose tensors have no ".weight" behind their names. */
   readonly bareNorms?: readonly NormRole[];
@@ -160,6 +164,8 @@ interface GgufForm {
   readonly pairs?: (keys: Facts, layers: number) => readonly (readonly [mixer: number, mlp: number | undefined])[];
   /** How queries grow with their positions. */
   readonly temperature?: (keys: Facts) => Temperature | undefined;
+  /** Experts beside the MLP of the layer, which every token takes: their names, and what differs of their router. */
+  readonly experts?: { readonly names: Partial<MoeNames>; router(keys: Facts): Partial<RouterSpec> };
   /** The activation of a layer, whose keys these are, where no word says it. */
   readonly activation?: (keys: Facts) => ActivationSpec;
 }
@@ -186,18 +192,24 @@ export interface Family extends TensorForm {
   };
   /** How queries of a layer grow with their positions, if they do. */
   readonly temperature?: (file: Fields, layer: number) => Temperature | undefined;
-  /** What is computed of heads besides their attention, if anything. */
-  readonly heads?: (facts: Facts, layer: number) => HeadsMore | undefined;
+  /** What is computed of heads besides their attention, if anything. `has` looks for a tensor of the layer in a GGUF file. */
+  readonly heads?: (facts: Facts, layer: number, has?: (tensor: string) => boolean) => HeadsMore | undefined;
   /** The field of the activation, and the word that stands for an absent one. Default "hidden_act", "silu". */
   readonly activation?: { readonly fields?: readonly string[]; readonly word?: string };
   /** That of experts, where it is none of those that have a word. */
   readonly expertActivation?: ActivationSpec;
   /** The word of the activation, and whether the MLP is gated, where one field says both. */
   readonly mlp?: (file: Fields) => { readonly word: string; readonly gated: boolean };
+  /** What is left of the gates of a layer's MLP. */
+  readonly sparse?: (file: Fields, layer: number) => ActivationSpec["sparse"];
+  /** Rows of a token between layers, if there are several. */
+  readonly streams?: (facts: Facts) => StreamsSpec;
+  /** The rank of what attention reads beside it. GGUF files say it by the shape of the matrices. */
+  readonly lowRank?: (facts: Facts) => number;
   /** The MLP has no gate. */
   readonly plain?: true;
   /** Floats between the projections of the MLP. Default the field "intermediate_size". */
-  readonly mlpDim?: (file: Fields, dModel: number) => number;
+  readonly mlpDim?: (file: Fields, dModel: number, layer: number) => number;
   /** A mixture of experts instead of the MLP; undefined for a layer without. */
   readonly moe?: (file: Fields, layer: number, mlp: (dim: number) => MlpSpec) => MoeSpec | undefined;
   /** Both branches read the residual. */

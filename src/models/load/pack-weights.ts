@@ -7,7 +7,12 @@ import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { cosine, exp, ln, sine } from "../../base/util/math.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import type { TensorReader } from "../../files/read-ahead.ts";
-import type { PackedFormat, PackedLinear, WeightFormat } from "../../layers/linear/formats/format.ts";
+import {
+  type PackedFormat,
+  type PackedLinear,
+  type WeightFormat,
+  wholePanels,
+} from "../../layers/linear/formats/format.ts";
 import { expectFormatLoaded, FORMATS, formatOf } from "../../layers/linear/formats/formats.ts";
 import { type LinearPlace, packMatrix, stagedFloats, storeLinear } from "../../layers/linear/products.ts";
 import type { BlockLayer } from "../../layers/mixer/mixer.ts";
@@ -20,13 +25,16 @@ import {
   type ModelPlaces,
   type ModelWeights,
   type PackedBlock,
+  type PackedLayerInput,
   type PackedMlp,
   type PackedMoe,
   type PackedNorm,
+  type PackedStreams,
   type PackedTable,
   type PackedWeights,
   type packRelative,
   relativeTable,
+  type StoredTable,
   type VectorPlace,
 } from "../blocks/model.ts";
 import { LOADERS } from "../mixers/mixers.ts";
@@ -35,6 +43,7 @@ import {
   type BlockSpec,
   gatesOf,
   type MlpSpec,
+  type ModelSpec,
   type MoeSpec,
   type NormRole,
   type NormSpec,
@@ -122,6 +131,27 @@ export class WeightReader implements StoredMatrices {
   async vector(name: string): Promise<Float32Array | undefined> {
     if (!this.tensors.has(name)) return undefined;
     return toFloats(await this.#whole(name), this.#options.where).slice();
+  }
+
+  /** Reads a table that stays as it is stored, some rows at a time: no array holds all of a large one. */
+  async table(name: string): Promise<StoredTable> {
+    const { pieceBytes, where } = this.#options;
+    const { bytes, shape } = this.#factsOf(name);
+    const [rows = 0] = shape;
+    const step = Math.max(1, Math.floor((pieceBytes * rows) / bytes));
+    const pieces: StoredTensor[] = [];
+    for (const [begin, end] of chunksOf(rows, step)) {
+      const piece = await this.#readRows(name, begin, end);
+      pieces.push({ ...piece, bytes: piece.bytes.slice() });
+    }
+    return {
+      bytes,
+      row(index) {
+        const at = index % step;
+        return toFloats(rowsOf(pieces[Math.floor(index / step)] as StoredTensor, at, at + 1), where);
+      },
+      pieces: () => pieces.map((piece) => piece.bytes),
+    };
   }
 
   /**
@@ -321,8 +351,8 @@ export interface Packing {
 /** Bytes of staging that the largest matrix outside attention needs. */
 export function stagingBytes({ spec }: Decoder): number {
   let floats = 0;
-  for (const { mixer, shape } of weightsOf(spec))
-    if (!mixer) floats = Math.max(floats, stagedFloats({ n: shape[0], k: shape[1] ?? 1 }));
+  for (const { mixer, outside, shape } of weightsOf(spec))
+    if (!mixer && !outside) floats = Math.max(floats, stagedFloats({ n: shape[0], k: shape[1] ?? 1 }));
   return 4 * floats;
 }
 
@@ -420,11 +450,21 @@ export async function packEnds(packing: Packing, { ends }: ModelPlaces, decoder:
   const relative = packed.vectors.get("relativeBias");
   const { transform } = spec.head;
   const [first, second, dense] = ["firstConv", "secondConv", "dense"].map((role) => linears.get(role));
+  const stored = sources.find(({ weights: [weight] }) => weight?.outside);
+  const projection = linears.get("perLayerProjection");
+  const perLayer = spec.embed.perLayer &&
+    stored &&
+    projection && {
+      stored: await reader.table(stored.name),
+      projection,
+      norm: packedNorm(packed, "perLayerNorm", spec.embed.perLayer.norm),
+    };
   return {
     packed,
     embed: table("embed") ?? (decoder as Ends).embed,
     positions: table("positions"),
-    types: table("types"),
+    ...{ types: table("types"), perLayer },
+    streams: spec.streams && { into: streamMatrices(packed, "streamIn"), out: streamMatrices(packed, "streamOut") },
     projectIn: linears.get("projectIn"),
     projectOut: linears.get("projectOut"),
     head: head ?? (decoder as Ends).head,
@@ -435,6 +475,10 @@ export async function packEnds(packing: Packing, { ends }: ModelPlaces, decoder:
     relativeBias: relative && relativeTable(spec, relative.at),
   };
 }
+
+/** The matrices of all streams but the first. */
+const streamMatrices = ({ linears }: PackedWeights, role: "streamIn" | "streamOut"): PackedLinear[] =>
+  [...linears].filter(([key]) => key.startsWith(role)).map(([, linear]) => linear);
 
 /** Reads a layer, and packs it. */
 export async function packLayer(packing: Packing, places: BlockPlaces, layer: number): Promise<PackedBlock> {
@@ -447,6 +491,7 @@ export async function packLayer(packing: Packing, places: BlockPlaces, layer: nu
   if (cross) owned.push(cross);
   const packed = await packBlock(packing, places, sources.rest);
   const { mlp, norms, parallel, addsToNormed, scale, mlpScale, factors, temperature } = block;
+  const [down, up] = ["lowRankDown", "lowRankUp"].map((role) => packed.linears.get(role));
   const packedNorms = Object.entries(norms).map(([role, spec]) => [role, packedNorm(packed, role as NormRole, spec)]);
   return {
     ...{ packed, attention, cross, parallel, addsToNormed, scale, mlpScale, factors, temperature },
@@ -454,6 +499,9 @@ export async function packLayer(packing: Packing, places: BlockPlaces, layer: nu
     outScale: block.scaled
       ? (packing.kernels.memory.f32(packed.vectors.get("layerScale")?.at ?? 0, 1)[0] as number)
       : 1,
+    layerInput: mlp && packedInput(packed, half.spec, mlp, layer),
+    lowRank: down && up && { down, up },
+    streams: packedStreams(packed, half.spec, block),
     attentionGate: packed.linears.get("attentionGate"),
     gatesHeads: gatesOf(block) !== widthOfHeads(block),
     mlp: mlp?.kind === "mlp" ? withScalars(packing, packed, packedMlp(packed, mlp)) : undefined,
@@ -464,6 +512,35 @@ export async function packLayer(packing: Packing, places: BlockPlaces, layer: nu
 function packedNorm({ vectors }: PackedWeights, role: WeightRole, { kind, eps }: NormSpec): PackedNorm {
   const { at, bias } = vectors.get(role) as { at: F32Ptr; bias: F32Ptr | NullPtr };
   return { kind, eps, gain: at, bias };
+}
+
+/** What a layer computes of its own input, with the activation of its MLP. */
+function packedInput(
+  { linears }: PackedWeights,
+  { embed: { perLayer }, blocks }: ModelSpec,
+  mlp: MlpSpec | MoeSpec,
+  layer: number,
+): PackedLayerInput | undefined {
+  const [gate, out] = [linears.get("perLayerGate"), linears.get("perLayerOut")];
+  if (!perLayer || !gate || !out) return undefined;
+  const { activation } = mlp.kind === "mlp" ? mlp : mlp.expert;
+  const { dim } = perLayer;
+  return { gate, out, activation, dim, first: layer * dim, stride: wholePanels(blocks.length * dim) };
+}
+
+function packedStreams(
+  packed: PackedWeights,
+  { streams }: ModelSpec,
+  { norms: { streamsPre } }: BlockSpec,
+): PackedStreams | undefined {
+  const { linears, vectors } = packed;
+  const [router, predict, correct] = ["streamRouter", "streamPredict", "streamCorrect"].map((role) =>
+    linears.get(role),
+  );
+  if (!streams || !router || !predict || !correct || !streamsPre) return undefined;
+  const { count, active } = streams;
+  const norm = packedNorm(packed, "streamsPre", streamsPre);
+  return { count, active, router, predict, correct, norm, scale: vectors.get("streamScale")?.at ?? NULL };
 }
 
 function packedMlp({ linears }: PackedWeights, spec: MlpSpec, expert?: number | "shared"): PackedMlp {
@@ -494,6 +571,7 @@ function packedMoe(packed: PackedWeights, { topK, router, weighsInputs, experts,
     ...{ topK, router, weighsInputs },
     gate: linears.get("router") as PackedLinear,
     correction: vectors.get("correction")?.at ?? NULL,
+    expertScales: vectors.get("expertScales")?.at ?? NULL,
     experts: Array.from({ length: experts }, (_, e) => packedMlp(packed, expert, e)),
     shared: shared && packedMlp(packed, shared.mlp, "shared"),
     sharedGate: linears.get("sharedGate"),

@@ -13,7 +13,7 @@ import type { MixerPlan } from "../mixers/mixer.ts";
 import { MIXERS } from "../mixers/mixers.ts";
 import { keyOf, type MixerRole, type Weight, type WeightRole } from "../mixers/weight.ts";
 import { readDecoder } from "../spec/read-spec.ts";
-import type { BlockSpec, ModelSpec } from "../spec/spec.ts";
+import { type BlockSpec, type ModelSpec, stateLayer } from "../spec/spec.ts";
 import { type Decoder, findRoot, resolveHead, sourcesOf } from "../spec/tensors.ts";
 import { mixerOf, mixerWeights } from "../spec/weights.ts";
 import type { StoredMatrices } from "./pack-weights.ts";
@@ -144,7 +144,8 @@ export function planSpec(
 
   let cached = 0;
   let pageFormats = 0;
-  for (const { state } of layers) {
+  for (const [layer, { state }] of layers.entries()) {
+    if (stateLayer(spec.blocks[layer] as BlockSpec, layer) !== layer) continue;
     const { bytes, formats: used } = state(where, maxSeqLen, given);
     cached += bytes;
     pageFormats |= used;

@@ -19,6 +19,7 @@ import {
   checkWeights,
   layerLayout,
   PROJECTIONS,
+  type ProjectionName,
   projectionSizes,
   vectorSizes,
 } from "../../layers/attention/weights.ts";
@@ -32,17 +33,24 @@ import { BARE, type MixerRole, type Source, weightOf } from "./weight.ts";
 /** For messages about a configuration, which whoever read it has checked. */
 const WHERE = "weightsOf";
 
+/** The matrices of a layer: one that attends the keys of another one has none for its own. */
+const projectionsOf = ({ more }: HeadsSpec): readonly ProjectionName[] =>
+  more?.keysOf === undefined ? PROJECTIONS : QUERIES_ONLY;
+const QUERIES_ONLY = ["q", "o"] as const;
+
 /** The checked configuration of a layer as files describe it. */
 export function checkHeads(where: string, { fused: _, ...config }: HfAttentionConfig): CheckedConfig {
   return checkConfig(where, config);
 }
 
 export const HEADS: MixerKind<HeadsSpec> = {
+  decodesOnly: ({ more }) => (more?.keysOf === undefined ? undefined : "layers that attend the keys of others"),
+
   *weights(mixer, of) {
     const config = checkConfig(WHERE, mixer.config);
     const sizes = projectionSizes(config);
     const linear = { ...of, part: "attention", bias: true } as const;
-    for (const role of PROJECTIONS) {
+    for (const role of projectionsOf(mixer)) {
       const shape = [sizes[role].n, sizes[role].k] as const;
       const isKey = role === "v" && mixer.more?.valuesAreKeys;
       yield weightOf(role, "matrix", shape, isKey ? { ...linear, optional: true } : linear);
@@ -51,7 +59,7 @@ export const HEADS: MixerKind<HeadsSpec> = {
     if (config.qkNorm) {
       const bare = mixer.more?.bare && BARE;
       yield weightOf("qNorm", "vector", [qNorm], { ...of, ...bare });
-      yield weightOf("kNorm", "vector", [kNorm], { ...of, ...bare });
+      if (mixer.more?.keysOf === undefined) yield weightOf("kNorm", "vector", [kNorm], { ...of, ...bare });
     }
     yield weightOf("sinks", "vector", [sinks], { ...of, optional: true });
     const { headNorm } = mixer;
@@ -63,13 +71,14 @@ export const HEADS: MixerKind<HeadsSpec> = {
   formatOf: (role, requested, { nameOf, formatOf }) =>
     formatOf(role === "v" && nameOf("v") === undefined ? "k" : role, requested),
 
-  plan(where, { config: given, headNorm, more }, formatOf) {
+  plan(where, mixer, formatOf) {
+    const { config: given, headNorm, more } = mixer;
     const config = checkHeads(where, given);
     const formats = eachOf(PROJECTIONS, formatOf);
     const values = more?.valueNorm ? aligned(4 * config.valueDim) : 0;
     const norms = values + (headNorm ? headNormBytes(config, headNorm.each) : 0);
     return {
-      bytes: aligned(layerLayout(config, formats).bytes) + norms,
+      bytes: aligned(layerLayout(config, formats, projectionsOf(mixer)).bytes) + norms,
       rope: config.rope,
       chunkRows: CHUNK_ROWS,
       state: (where, maxSeqLen, options) => planCache(where, config, config, maxSeqLen, options),
@@ -81,7 +90,8 @@ export const HEADS: MixerKind<HeadsSpec> = {
 
 export const HEADS_MEMORY: MixerMemory<HeadsSpec> = {
   kind: "heads",
-  keeps({ config }) {
+  keeps({ config, more }) {
+    if (more?.keysOf !== undefined) return { kind: "shared", perToken: 0, window: undefined, state: 0 };
     const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, valueDim = headDim, window } = config;
     const left = window?.left;
     return {
@@ -101,7 +111,7 @@ export const HEADS_LOADER: MixerLoader<HeadsSpec> = {
     const checked = checkHeads(where, config);
     const weights = { ...readers.heads(tensors, prefix, mixer), ...(more?.bare && onesFor(checked)) };
     const options = checkWeightOptions(where, "options.", packing);
-    const given = checkWeights(where, checked, weights, options, kernels.quantized);
+    const given = checkWeights(where, checked, weights, options, kernels.quantized, projectionsOf(mixer));
     const norm =
       headNorm && gains
         ? packHeadNorm(kernels, checked, headNorm, gains, ownBlock(headNormBytes(checked, headNorm.each)))

@@ -60,15 +60,16 @@ const HF_HEADS: HfMixer<HeadsSpec> = {
     const weights = [...HEADS.weights(mixer, {})].filter(({ constant }) => constant === undefined);
     const { projections, sinks } = names;
     const own = mixer.more?.valuesAreKeys ? projections.filter((name) => name !== "v_proj") : projections;
-    const linears = own.map((name): MixerTensor => {
+    const linears = own.flatMap((name): readonly MixerTensor[] => {
       const i = projections.indexOf(name);
       const roles = ROLES_OF[projections.length === 2 ? "fused" : "separate"][i] as readonly MixerRole[];
       const parts = weights.filter(({ role }) => roles.includes(role));
+      if (parts.length === 0) return [];
       const sum = parts.reduce((rows, { shape: [n] }) => rows + n, 0);
       const outputs = gatedQueries && i === 0 ? 2 * sum : sum;
       const inputs = parts[0]?.shape[1] as number;
       const shape = layout === "in-out" ? [inputs, outputs] : [outputs, inputs];
-      return { name: `${name}.weight`, shape, roles, bias: [`${name}.bias`, [outputs]] };
+      return [{ name: `${name}.weight`, shape, roles, bias: [`${name}.bias`, [outputs]] }];
     });
     const vectors = weights.flatMap(({ role, shape: [n] }): readonly MixerTensor[] => {
       if (role === "qNorm" || role === "kNorm") {
@@ -157,12 +158,19 @@ const readersOf = ({ attentionNames, fusedBlocks: blocks, gatedQueries }: Tensor
   heads(all, prefix, { config: { numHeads, numKvHeads, headDim, fused }, more }) {
     const given = gatedQueries ? withoutGates(all, `${prefix}q_proj`, numHeads) : all;
     const tensors = new Map(renamed(given, prefix, attentionNames));
-    for (const end of more?.valuesAreKeys ? ["weight", "bias"] : []) {
-      const keys = tensors.get(`${prefix}k_proj.${end}`);
-      if (keys) tensors.set(`${prefix}v_proj.${end}`, keys);
-    }
+    // What a layer lacks, others stand for: values are keys, or neither is read.
+    const copy = (to: string, from: string) => {
+      for (const end of ["weight", "bias"]) {
+        const found = tensors.get(`${prefix}${from}.${end}`);
+        if (found) tensors.set(`${prefix}${to}.${end}`, found);
+      }
+    };
+    if (more?.keysOf !== undefined) for (const part of ["proj", "norm"]) copy(`k_${part}`, `q_${part}`);
+    if (more?.valuesAreKeys || more?.keysOf !== undefined) copy("v_proj", "k_proj");
     const file = { metadata: new Map(), tensors };
-    if (blocks === undefined) return readAttentionWeights(file, prefix, { numHeads, numKvHeads, headDim, fused });
+    const groups = more?.keysOf === undefined ? numKvHeads : numHeads;
+    if (blocks === undefined)
+      return readAttentionWeights(file, prefix, { numHeads, numKvHeads: groups, headDim, fused });
     // Queries, values and keys of each block are read as queries, keys and values of a head.
     const as = { numHeads: blocks, numKvHeads: blocks, fused: "grouped" } as const;
     const { wk, wv, bk, bv, ...rest } = readAttentionWeights(file, prefix, as);
@@ -187,5 +195,7 @@ export const hfMixers = (names: Names, form: TensorForm): MixerFiles => ({
   tensors: function tensorsOf(mixer): readonly MixerTensor[] {
     return HF_MIXERS[mixer.kind].tensors(mixer, names, form, tensorsOf);
   },
+  ignored: (mixer) =>
+    "more" in mixer && mixer.more?.keysOf !== undefined ? ["k_proj", "v_proj", "k_norm", "v_norm"] : [],
   readers: readersOf(form),
 });

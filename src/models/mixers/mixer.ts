@@ -22,7 +22,7 @@ export interface MixerKind<Spec extends MixerSpec = MixerSpec> {
   /** What kernels have to be loaded with, besides `models`: the option, which an entry exports, and the code without it. */
   readonly needs?: { readonly option: "latent"; readonly code: HeadwiseErrorCode };
   /** What messages call layers that no encoder can have, which runs sequences as a whole; undefined where it can. */
-  readonly decodesOnly?: string;
+  decodesOnly?(mixer: Spec): string | undefined;
   /** The weights of a layer, with the sizes that its layers check. `of` is what all of them have. */
   weights(mixer: Spec, of: WeightOf): Iterable<Weight<MixerRole>>;
   /** The format of a matrix, where it is not the `requested` one or that of its tensor. */
@@ -66,7 +66,13 @@ export interface MixerPlan {
 /** What layers of a kind keep of a sequence. It is apart, since only descriptions of models ask. */
 export interface MixerMemory<Spec extends MixerSpec = MixerSpec> {
   /** Numbers of each token, of how many tokens at most, and of the whole sequence, whatever its length. */
-  keeps(mixer: Spec): { readonly perToken: number; readonly window: number | undefined; readonly state: number };
+  keeps(mixer: Spec): {
+    readonly perToken: number;
+    readonly window: number | undefined;
+    readonly state: number;
+    /** Where descriptions call it otherwise: of a layer that attends the keys of another one. */
+    readonly kind?: "shared";
+  };
   /** What descriptions call it. */
   readonly kind: "heads" | "latent" | "recurrent" | "both";
 }
@@ -97,6 +103,8 @@ export interface MixerPacking {
 /** The mixers of layers in files of one form: the tensors of each, and what reads its weights of them. */
 export interface MixerFiles {
   tensors(mixer: MixerSpec): readonly MixerTensor[];
+  /** Tensors that files may have and the layer does not use, by the names of their modules below the layer's prefix. */
+  ignored?(mixer: MixerSpec): readonly string[];
   readonly readers: MixerReaders;
 }
 

@@ -21,25 +21,18 @@ export type WeightRole =
   | ("embed" | "headBias" | "embedNorm" | "positions" | "types" | "firstConv" | "secondConv" | "projectIn")
   | ("projectOut" | "relativeBias" | "finalNorm" | "head" | "dense" | "denseNorm")
   | ("attentionGate" | "layerScale" | keyof typeof XIELU)
-  | (
-      | MixerRole
-      | NormRole
-      | "router"
-      | "correction"
-      | "gate"
-      | "up"
-      | "down"
-      | "sharedGate"
-      | "expertsIn"
-      | "expertsOut"
-    );
+  | ("perLayerTable" | "perLayerProjection" | "perLayerNorm" | "perLayerGate" | "perLayerOut")
+  | ("lowRankDown" | "lowRankUp" | "streamIn" | "streamOut" | "streamRouter" | "streamPredict" | "streamCorrect")
+  | "streamScale"
+  | (MixerRole | NormRole | "router" | "correction" | "expertScales" | "gate" | "up" | "down" | "sharedGate")
+  | ("expertsIn" | "expertsOut");
 
 /** A weight of a model. A matrix or a norm stands for its bias, too. */
 export interface Weight<Role extends WeightRole = WeightRole> {
   readonly role: Role;
   /** Index of `blocks`; undefined of what is before the first layer and behind the last one. */
   readonly layer?: number | undefined;
-  /** Whose MLP this is: an expert's, or that of the expert of all tokens; undefined in a layer without experts. */
+  /** Which of several alike. Whose MLP this is: an expert's, or that of the expert of all tokens; undefined in a layer without experts. */
   readonly expert?: number | "shared" | undefined;
   /** Which mixer of the layer this belongs to, which is packed as a whole: its own, or attention to an encoder's outputs. */
   readonly mixer?: "self" | "cross" | undefined;
@@ -48,6 +41,8 @@ export interface Weight<Role extends WeightRole = WeightRole> {
   readonly shape: readonly [n: number, k?: number];
   /** The part of the model whose formats it can have; undefined if it is always float32, such as what rounding would harm. */
   readonly part?: "attention" | "mlp" | "embed" | undefined;
+  /** A table that stays outside of linear memory, as the file stores it: it is larger than what kernels read of it. */
+  readonly outside?: true | undefined;
   /** Whether it can have a bias. */
   readonly bias?: true | undefined;
   /** Of a norm. */

@@ -33,6 +33,7 @@ import {
   type BlockSpec,
   type EmbedSpec,
   expectPositions,
+  expectSharedKeys,
   type MixerSpec,
   type MlpSpec,
   type ModelSpec,
@@ -84,8 +85,11 @@ function readMlp(
   if (!Number.isInteger(size)) keys.fail("expert_group_count", `a divisor of the ${experts} experts`, groups);
   if (keepGroups > groups || topK > keepGroups * size)
     keys.fail("expert_group_used_count", `groups of the ${groups} with ${topK} experts`, keepGroups);
-  const shared = has(`${MOE_NAMES.sharedMlp.down}.weight`);
-  const sharedDim = keys.countOrNone("expert_shared_feed_forward_length") || keys.count("expert_shared_count", 1) * dim;
+  const beside = gguf?.experts;
+  const shared = beside !== undefined || has(`${MOE_NAMES.sharedMlp.down}.weight`);
+  const sharedDim = beside
+    ? keys.count("feed_forward_length")
+    : keys.countOrNone("expert_shared_feed_forward_length") || keys.count("expert_shared_count", 1) * dim;
   return {
     kind: "moe",
     experts,
@@ -100,6 +104,7 @@ function readMlp(
       groups,
       keepGroups,
       pairs: gating === SIGMOID_GATE && groups > 1,
+      ...beside?.router(keys),
     },
   };
 }
@@ -130,6 +135,29 @@ const NAMES: Names = {
     mlpSub: "ffn_sub_norm",
     mlpPost: "post_ffw_norm",
     mlpAfter: "layer_output_norm",
+    perLayerPost: "post_norm",
+    routerPre: "ffn_gate_inp.scale",
+    sharedPost: "post_ffw_norm_1",
+    expertsPre: "pre_ffw_norm_2",
+    expertsPost: "post_ffw_norm_2",
+    lowRankPost: "laurel_post_norm",
+    streamsPre: "altup_router_norm",
+  },
+  layerScale: "layer_output_scale.weight",
+  others: {
+    perLayerTable: "per_layer_token_embd.weight",
+    perLayerProjection: "per_layer_model_proj.weight",
+    perLayerNorm: "per_layer_proj_norm.weight",
+    perLayerGate: "inp_gate.weight",
+    perLayerOut: "proj.weight",
+    expertScales: "ffn_down_exps.scale",
+    ...{ lowRankDown: "laurel_l.weight", lowRankUp: "laurel_r.weight", streamRouter: "altup_router.weight" },
+    ...{ streamPredict: "altup_predict_coef.weight", streamCorrect: "altup_correct_coef.weight" },
+    ...{
+      streamScale: "altup_correct_scale.weight",
+      streamIn: "altup_proj.weight",
+      streamOut: "altup_unembd_proj.weight",
+    },
   },
   mlpAt: "",
   mlp: { gate: "ffn_gate", up: "ffn_up", down: "ffn_down" },
@@ -196,9 +224,14 @@ export async function readGgufDecoder(
         parallel: family.gguf?.oneNorm ? norms.mlpPre === undefined : (family.parallel?.(keys) ?? false),
         addsToNormed: false,
         scale: keys.factor("residual_scale") ?? 1,
+        ...(tensors.has(`blk.${layer}.${NAMES.layerScale}`) && { scaled: true as const }),
+        ...(family.lowRank && {
+          lowRank: expectMatrix(where, file, `blk.${layer}.${NAMES.others?.lowRankDown}`)[0] as number,
+        }),
       };
     },
   );
+  expectSharedKeys(where, blocks);
   const { dModel } = (blocks[0] as BlockSpec).mixer.config;
   // 0 without a table, which is reported with all other tensors that are missing.
   const [vocabSize = 0] = tensors.get(`${NAMES.embed}.weight`)?.shape ?? [];
@@ -212,6 +245,7 @@ export async function readGgufDecoder(
     sessionLength: maxSeqLen ?? Math.min(stated, SESSION_LENGTH, positionsOf(embed)),
     embed,
     blocks,
+    ...(family.streams && { streams: family.streams(keys) }),
     finalNorm: (family.finalNorm?.(keys) ?? true) ? norm : undefined,
     head: {
       scale: keys.factor("logit_scale") ?? 1,
@@ -222,7 +256,7 @@ export async function readGgufDecoder(
   };
   const { correctionRow } = family.moeNames ?? {};
   const form = {
-    moeNames: { ...MOE_NAMES, ...(correctionRow && { correctionRow }) },
+    moeNames: { ...MOE_NAMES, ...(correctionRow && { correctionRow }), ...family.gguf?.experts?.names },
     ...(family.gatedQueries && { gatedQueries: true as const }),
     ...(family.gguf?.scaled && { scales: "product" as const }),
     ...(encoders && { ignoredTensors: CLASSIFIER }),
@@ -241,6 +275,7 @@ function namesIn(
   const roles = Object.keys(own.norms) as NormRole[];
   return {
     ...NAMES,
+    ...(own.bareNorms && { bareNorms: own.bareNorms }),
     ...(family.gguf?.finalNorm && { finalNorm: family.gguf.finalNorm }),
     // Files of Falcon-H1 have it so.
     ...(!has("blk.0.ffn_norm") && hasBare("blk.0.ffn_norm") && { bareNorms: ["mlpPre"] as const }),
@@ -299,6 +334,12 @@ function readEmbed(
     ...(ownEmbed.positions && {
       positions: { offset: 0, rows: expectMatrix(where, file, `${NAMES.positions}.weight`)[0] as number },
     }),
+    ...(ownEmbed.perLayer && {
+      perLayer: {
+        ...ownEmbed.perLayer,
+        rows: expectMatrix(where, file, `${NAMES.others?.perLayerTable}`)[0] as number,
+      },
+    }),
     // A single type may be a vector.
     ...(isEncoder &&
       file.tensors.has(`${TYPES}.weight`) && { types: file.tensors.get(`${TYPES}.weight`)!.shape.at(-2) ?? 1 }),
@@ -329,8 +370,9 @@ const READERS: Readonly<
   >
 > = {
   heads(where, file, layer, factors, { attention, heads }, keys) {
-    const { config, ...shapes } = readHeads(where, file, layer, undefined, factors, attention as AttentionRules);
-    const more = heads?.(keys, layer);
+    const more = heads?.(keys, layer, (tensor) => file.tensors.has(`blk.${layer}.${tensor}`));
+    const rules = attention as AttentionRules;
+    const { config, ...shapes } = readHeads(where, file, layer, undefined, factors, rules, more);
     return [{ kind: "heads", config, ...(more && { more }) }, shapes];
   },
   latent(where, file, layer) {
@@ -371,9 +413,13 @@ const mixersOf = (
         : ([name, shape] as const);
     return namedTensors(ROLES, required.map(double), optional.map(double));
   },
+  ignored: (mixer) => ("more" in mixer && mixer.more?.keysOf !== undefined ? ["k", "v", "k_norm"] : []),
   readers: {
-    heads: (tensors, prefix, { config: { numHeads } }) =>
-      headWeights(where, gatedQueries ? withoutGates(tensors, `${prefix}q`, numHeads) : tensors, prefix),
+    heads(tensors, prefix, { config: { numHeads }, more }) {
+      const given = gatedQueries ? withoutGates(tensors, `${prefix}q`, numHeads) : tensors;
+      const weights = headWeights(where, given, prefix);
+      return more?.valuesAreKeys ? ({ ...weights, wv: weights.wk } as typeof weights) : weights;
+    },
     latent: (tensors, prefix) => latentWeights(where, tensors, prefix),
   },
 });

@@ -16,6 +16,7 @@ import {
   type BlockSpec,
   type EmbedSpec,
   expectPositions,
+  expectSharedKeys,
   isGated,
   type MixerSpec,
   type MlpSpec,
@@ -171,9 +172,9 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
   };
   const mlp = mlpOf(file, family);
   // 0 in models of attention alone.
-  const dense = () => {
+  const dense = (layer: number) => {
     if (!family.mlpDim && file.raw("intermediate_size") === 0) return undefined;
-    const dim = family.mlpDim ? family.mlpDim(file, dModel) : file.count("intermediate_size");
+    const dim = family.mlpDim ? family.mlpDim(file, dModel, layer) : file.count("intermediate_size");
     return dim === 0 ? undefined : mlp(dim);
   };
   const parallel = family.parallel?.(file) ?? false;
@@ -182,7 +183,9 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
   const mlpScale = family.mlpScale?.(file);
   const blocks = mixers.map((mixer, layer): BlockSpec => {
     const [first, second] = pairs?.[layer] ?? [layer, layer];
-    const own = second === undefined ? undefined : (family.moe?.(file, second, mlp) ?? dense());
+    const given = second === undefined ? undefined : (family.moe?.(file, second, mlp) ?? dense(second));
+    const sparse = given?.kind === "mlp" ? family.sparse?.(file, layer) : undefined;
+    const own = given?.kind === "mlp" && sparse ? { ...given, activation: { ...given.activation, sparse } } : given;
     const cross = names.cross !== undefined && {
       cross: { kind: "heads" as const, config: readHfLayer(file, rules as AttentionRules, layer, { part: "cross" }) },
     };
@@ -201,9 +204,11 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
       ...(mlpScale && { mlpScale }),
       ...(family.factors && { factors: family.factors(file, layer) }),
       ...(names.layerScale && { scaled: true as const }),
+      ...(family.lowRank && { lowRank: family.lowRank(file) }),
     };
   });
   expectExperts(file, blocks);
+  expectSharedKeys(where, blocks);
   const embed: EmbedSpec = { dim: dModel, scale: 1, ...family.embed?.(file, dModel, norm) };
   expectPositions(where, positionsOf(embed), longest);
   return {
@@ -217,6 +222,7 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
     blocks,
     ...(family.relativeBias && { relativeBias: family.relativeBias(file) }),
     ...(order && { order }),
+    ...(family.streams && { streams: family.streams(file) }),
     finalNorm: (family.finalNorm?.(file) ?? true) ? norm : undefined,
     head: {
       ...{ scale: 1, softcap: 0, ...family.head?.(file), tied: tiedIn(file, family) },

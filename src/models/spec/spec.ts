@@ -1,6 +1,7 @@
 // A whole decoder as plain data: what its config.json means, layer by layer. The forward pass sees only this, so that nothing
 // there asks which family a model belongs to.
 
+import { HeadwiseError } from "../../base/util/errors.ts";
 import type { LatentConfig } from "../../layers/latent/config.ts";
 import type { HfAttentionConfig } from "../families/attention-rules.ts";
 import type { RecurrentSpec } from "../families/recurrent.ts";
@@ -17,7 +18,8 @@ export interface NormSpec {
 
 /**
  * Where a block has norms: before a branch, on what its last projection reads ("Sub"), on its output, and after it was added to the
- * residual.
+ * residual; and on what an input of the layer's own gives. With norms of their own, the router and the experts of a mixture read the
+ * residual, and what experts give is added to what the MLP of all tokens gives, each after its norm.
  */
 export type NormRole =
   | "attentionPre"
@@ -29,7 +31,14 @@ export type NormRole =
   | "mlpPre"
   | "mlpSub"
   | "mlpPost"
-  | "mlpAfter";
+  | "mlpAfter"
+  | "routerPre"
+  | "sharedPost"
+  | "expertsPre"
+  | "expertsPost"
+  | "perLayerPost"
+  | "lowRankPost"
+  | "streamsPre";
 
 /**
  * "swish" is x·sigmoid(alpha·x): SiLU with alpha 1, quick GELU with 1.702. "gelu" is exact, "gelu-tanh" its approximation. "xielu" is
@@ -41,6 +50,8 @@ export interface ActivationSpec {
   readonly alpha: number;
   /** The scalars of "xielu" where they are no weights. */
   readonly xielu?: Readonly<Record<"positive" | "negative" | "beta" | "eps", number>>;
+  /** First, of gates only what exceeds their mean by so many standard deviations is left, less that; `sample`: these divide by n - 1. */
+  readonly sparse?: { readonly deviations: number; readonly sample?: true };
   /** With it, the gate is at most this, the other factor lies within it on both sides, and 1 is added to that factor. */
   readonly limit?: number;
 }
@@ -75,8 +86,12 @@ export interface RouterSpec {
   readonly score: "softmax" | "sigmoid";
   /** Whether a stored vector is added to the scores for the choice. */
   readonly correction: boolean;
+  /** What logits are multiplied by. Default 1. */
+  readonly logitScale?: number;
   /** Whether a token's weights are divided by their sum. */
   readonly renormalise: boolean;
+  /** Whether they are then multiplied by a stored number of each expert. */
+  readonly expertScales?: true;
   readonly scale: number;
   /** Groups of experts, how many of them take part, and whether a group counts by its best or by the sum of its two best. */
   readonly groups: number;
@@ -115,6 +130,28 @@ export interface HeadsMore {
   readonly chunked?: true;
   /** The outputs of heads are multiplied by the sigmoid of one more projection of what attention reads: each, or all of a head. */
   readonly gated?: true | "per-head";
+  /** The layer before whose keys and values are attended: there are none of this one's own. */
+  readonly keysOf?: number;
+}
+
+/** The layer whose state a layer uses: its own, or that of the one whose keys it attends. */
+export const stateLayer = ({ mixer }: Pick<BlockSpec, "mixer">, layer: number): number =>
+  ("more" in mixer ? mixer.more?.keysOf : undefined) ?? layer;
+
+/** Throws unless layers that attend the keys of others have heads of the same sizes and the same window. */
+export function expectSharedKeys(where: string, blocks: readonly BlockSpec[]): void {
+  const shapeIn = (layer: number) => {
+    // Only softmax heads attend the keys of others, and only of such.
+    const { config } = (blocks[layer] as BlockSpec).mixer as HeadsSpec;
+    const { dModel, numHeads, numKvHeads = numHeads, headDim = dModel / numHeads, window } = config;
+    return `${numKvHeads} heads of ${headDim} floats and ${window ? `a window of ${window.left}` : "no window"}`;
+  };
+  for (const [layer, block] of blocks.entries()) {
+    const owner = stateLayer(block, layer);
+    if (owner === layer || shapeIn(owner) === shapeIn(layer)) continue;
+    const rule = `those of layer ${owner}, ${shapeIn(owner)}`;
+    throw new HeadwiseError("BAD_FILE", `${where}: keys of layer ${layer} expected ${rule}, got ${shapeIn(layer)}`);
+  }
 }
 
 /** Latents. */
@@ -179,6 +216,11 @@ export interface BlockSpec {
   readonly factors?: BranchFactors | undefined;
   /** The layer's output is multiplied by a stored number. */
   readonly scaled?: true;
+  /**
+   * Behind attention, what attention read and the norm `lowRankPost` of a product of two matrices of this rank with it are added to
+   * the residual, which is then divided by √2 (LAuReL).
+   */
+  readonly lowRank?: number;
 }
 
 /** How tokens become rows. */
@@ -200,6 +242,19 @@ export interface EmbedSpec {
   readonly types?: number;
   /** Positions, types and the norm have `dim` floats, and the projection comes after them. */
   readonly projectLast?: true;
+  readonly perLayer?: PerLayerSpec;
+}
+
+/**
+ * Inputs of layers besides the residual: for each layer `dim` floats of each token. They are the sum, times √½, of the token's row of
+ * a second table [rows, layers·dim] times `scale`, and of a projection of its first row, each `dim` floats after `norm`. A layer adds
+ * to the residual the norm `perLayerPost` of out(act(gate(residual)) · input). Tokens beyond `rows` have the row of token 0.
+ */
+interface PerLayerSpec {
+  readonly dim: number;
+  readonly rows: number;
+  readonly scale: number;
+  readonly norm: NormSpec;
 }
 
 /** What each head adds to a score by how far the key is from the query: distances share the entries of a table. */
@@ -222,6 +277,18 @@ export interface HeadSpec {
   readonly tied: boolean | undefined;
 }
 
+/**
+ * Rows of a token between layers (AltUp): `count`, of which the first is that of the table, and others are projected from it with its
+ * size. A layer first adds to each a weighted sum of all, then computes with the `active` one, and adds a share of what it changed in
+ * it to each. Weights and shares follow from a router, which reads rows after the norm `streamsPre`. What a layer's own input gives,
+ * of the active one times a stored vector if that is `scaled`, is added to all but the first. Behind the last layer their mean counts.
+ */
+export interface StreamsSpec {
+  readonly count: number;
+  readonly active: number;
+  readonly scaled: boolean;
+}
+
 /** A whole decoder. */
 export interface ModelSpec {
   /** `model_type` of config.json. */
@@ -237,6 +304,7 @@ export interface ModelSpec {
   readonly sessionLength: number;
   readonly embed: EmbedSpec;
   readonly relativeBias?: RelativeBias;
+  readonly streams?: StreamsSpec;
   readonly blocks: readonly BlockSpec[];
   /** Rows are rounded to 8 bits, by the largest number of each, before the matrices of layers multiply them. */
   readonly rounded?: true;

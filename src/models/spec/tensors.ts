@@ -105,11 +105,15 @@ function named(name: string, { shape: [own, k], bias }: Weight, layout?: MatrixL
 }
 
 /** Where a weight before the first layer or behind the last one lies; undefined if the file has none of its own. */
-function endPlace({ names, family }: Decoder, root: string, weight: Weight): Place | undefined {
-  const { role, shape } = weight;
+function endPlace({ spec, names, family }: Decoder, root: string, weight: Weight): Place | undefined {
+  const { role, shape, expert } = weight;
   if (weight.constant !== undefined || (role === "positions" && weight.optional)) return undefined;
   const [n, k = 0] = shape;
-  const { head, headBias, stem = [], transform } = names;
+  const { head, headBias, stem = [], transform, others } = names;
+  const other = others?.[role];
+  if (other !== undefined && expert !== undefined && !other.includes("#"))
+    return { name: `${root}${other}`, shape: [(spec.streams?.count ?? 0) - 1, n, k], form: "stacked" };
+  if (other !== undefined) return { name: `${root}${other.replace("#", String(expert))}`, shape: shape as Shape };
   switch (role) {
     case "head":
       return named(head, weight);
@@ -138,6 +142,8 @@ function layerPlace({ spec, names, family }: Decoder, at: string, weight: Weight
   const { role, expert, layer, norm } = weight;
   const { layout, moeNames: moe } = family;
   if (norm?.bare) return undefined;
+  const other = names.others?.[role];
+  if (other !== undefined) return { name: `${at}${other}`, shape: weight.shape as Shape };
   if (role === "attentionGate" && family.gatedQueries) {
     const heads = headsOf((spec.blocks[layer as number] as BlockSpec).mixer);
     const [n, k] = weight.shape;
@@ -259,8 +265,13 @@ export function checkTensors<T extends TensorFacts>(
   const isOfTowers = (name: string) =>
     decoder.family.hasTowers === true &&
     (root === "model." ? TOWERS.test(name) : root !== "" && !name.startsWith(root));
+  const unused = decoder.spec.blocks.flatMap(({ mixer }, layer) => {
+    const { prefix } = layerSources(decoder, root, layer).self;
+    return (decoder.mixers.ignored?.(mixer) ?? []).map((name) => `${prefix}${name}.`);
+  });
   const isIgnored = (name: string) =>
     IGNORED.test(name) ||
+    unused.some((prefix) => name.startsWith(prefix)) ||
     isOfTowers(name) ||
     (name === ownHead && decoder.spec.head.tied !== false) ||
     decoder.family.ignoredTensors?.test(name) === true;

@@ -41,7 +41,7 @@ export function* weightsOf(spec: ModelSpec): Generator<Weight, void> {
 
 /** Those before the first layer and behind the last one. */
 export function* endWeights(spec: ModelSpec): Generator<Weight, void> {
-  const { dModel, vocabSize, embed, finalNorm, relativeBias, blocks, head } = spec;
+  const { dModel, vocabSize, embed, finalNorm, relativeBias, blocks, head, streams } = spec;
   const width = widthOfRows(spec);
   const projection = { part: "embed", bias: true } as const;
   yield table("embed", vocabSize, embed.dim, { part: "embed" });
@@ -55,6 +55,14 @@ export function* endWeights(spec: ModelSpec): Generator<Weight, void> {
     yield matrix("secondConv", dModel, 3 * dModel, { bias: true });
   }
   if (embed.types) yield table("types", embed.types, width);
+  if (embed.perLayer) {
+    const { dim, rows, norm } = embed.perLayer;
+    yield table("perLayerTable", rows, blocks.length * dim, { outside: true });
+    yield matrix("perLayerProjection", blocks.length * dim, dModel, { part: "mlp" });
+    yield normOf("perLayerNorm", dim, norm);
+  }
+  for (const role of streams ? (["streamIn", "streamOut"] as const) : [])
+    for (let i = 1; i < (streams?.count ?? 0); i++) yield matrix(role, dModel, dModel, { expert: i - 1, part: "mlp" });
   if (embed.dim !== dModel) {
     yield matrix("projectIn", dModel, embed.dim, projection);
     if (!embed.projectLast) yield matrix("projectOut", embed.dim, dModel, projection);
@@ -69,7 +77,7 @@ export function* endWeights(spec: ModelSpec): Generator<Weight, void> {
 }
 
 /** Those of a layer. */
-export function* layerWeights({ dModel, blocks }: ModelSpec, layer: number): Generator<Weight, void> {
+export function* layerWeights({ dModel, blocks, embed, streams }: ModelSpec, layer: number): Generator<Weight, void> {
   const block = blocks[layer] as BlockSpec;
   for (const which of ["self", "cross"] as const) {
     const mixer = mixerOf(block, which);
@@ -78,6 +86,21 @@ export function* layerWeights({ dModel, blocks }: ModelSpec, layer: number): Gen
   const heads = widthOfHeads(block);
   if (isGated(block)) yield matrix("attentionGate", gatesOf(block), dModel, { layer, part: "attention", bias: true });
   if (block.scaled) yield vector("layerScale", 1, { layer });
+  if (embed.perLayer) {
+    yield matrix("perLayerGate", embed.perLayer.dim, dModel, { layer, part: "mlp" });
+    yield matrix("perLayerOut", dModel, embed.perLayer.dim, { layer, part: "mlp" });
+  }
+  if (block.lowRank) {
+    yield matrix("lowRankDown", block.lowRank, dModel, { layer, part: "mlp" });
+    yield matrix("lowRankUp", dModel, block.lowRank, { layer, part: "mlp" });
+  }
+  if (streams) {
+    const { count, scaled } = streams;
+    yield matrix("streamRouter", count, dModel, { layer });
+    yield matrix("streamPredict", count * count, count, { layer });
+    yield matrix("streamCorrect", count, count, { layer });
+    if (scaled) yield vector("streamScale", dModel, { layer });
+  }
   const { mlp } = block;
   const widths: Partial<Record<string, number>> = { attentionSub: heads, mlpSub: mlp?.kind === "mlp" ? mlp.dim : 0 };
   for (const [role, norm] of Object.entries(block.norms))
@@ -106,12 +129,13 @@ function* mlpWeights({ dim, gated, activation }: MlpSpec, dModel: number, of: We
 
 /** Experts and what chooses among them, which is float32: rounding could choose others. */
 function* moeWeights(
-  { experts, topK, expert, shared, dim }: MoeSpec,
+  { experts, topK, expert, shared, dim, router }: MoeSpec,
   dModel: number,
   layer: number,
 ): Generator<Weight, void> {
   yield matrix("router", experts, dModel, { layer, bias: true });
   yield vector("correction", experts, { layer, optional: true });
+  if (router.expertScales) yield vector("expertScales", experts, { layer });
   for (let e = 0; e < experts; e++) yield* mlpWeights(expert, dim ?? dModel, { layer, expert: e, active: e < topK });
   if (dim !== undefined) {
     yield matrix("expertsIn", dim, dModel, { layer, part: "mlp", bias: true });

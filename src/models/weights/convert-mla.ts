@@ -124,7 +124,9 @@ function prepare(where: string, checked: CheckedConfig, weights: AttentionWeight
   refuseOthers(where, checked, given);
   const { numHeads, numKvHeads, headDim, valueDim, dModel, rope, scale, softcap, causal } = checked;
   const { layout, linears } = given;
-  const [keys, values] = [readLinear(where, "k", linears.k, layout), readLinear(where, "v", linears.v, layout)];
+  const [keys, values] = (["k", "v"] as const).map((name) =>
+    readLinear(where, name, linears[name] as CheckedLinear, layout),
+  ) as [Rows, Rows];
   const { plain, rotated } = splitHead(headDim, rope);
   if (rotated.length > 0) expectShared(where, keys, rotated, checked);
 

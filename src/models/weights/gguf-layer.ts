@@ -20,6 +20,7 @@ import {
 } from "../families/facts.ts";
 import { GGUF_LATENTS, GGUF_LAYERS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../families/unsupported.ts";
+import type { HeadsMore } from "../spec/spec.ts";
 
 /** AttentionWeights with matrices as the file gives them: Q8_0 and Q4_0 in their encoding, other blocks as F32. */
 export type GgufWeights = AttentionWeights<StoredTensor>;
@@ -83,13 +84,15 @@ export function readHeads(
   pairing: RopeConfig["pairing"] | undefined,
   factors: RopeFactors | undefined,
   whole?: AttentionRules,
+  more: Pick<HeadsMore, "keysOf" | "valuesAreKeys"> = {},
 ): { readonly config: AttentionConfig } & AttentionShapes {
   const stated = readGgufConfig(where, file, layer, pairing, factors, whole);
   const prefix = layerPrefix(layer);
   const has = (part: string) => file.tensors.has(prefix + part);
   const { numHeads, dModel, numKvHeads, headDim, valueDim } = stated.config;
   const [q, k, v] = [numHeads * headDim, numKvHeads * headDim, numKvHeads * valueDim];
-  if (has("q_norm.weight") !== has("k_norm.weight"))
+  const isOwn = more.keysOf === undefined;
+  if (isOwn && has("q_norm.weight") !== has("k_norm.weight"))
     throw refusal(where, `${prefix}q_norm.weight`, `beside "${prefix}k_norm.weight", both or neither`, "one of them");
   // With one query head, both kinds are the same.
   const isFull = ![undefined, headDim].includes(file.tensors.get(`${prefix}q_norm.weight`)?.shape.at(-1));
@@ -98,7 +101,11 @@ export function readHeads(
   const fused = has("qkv.weight");
   const projections: NamedShapes = fused
     ? [["qkv.weight", [q + k + v, dModel]]]
-    : Object.entries({ "q.weight": [q, dModel], "k.weight": [k, dModel], "v.weight": [v, dModel] });
+    : Object.entries({
+        "q.weight": [q, dModel],
+        ...(isOwn && { "k.weight": [k, dModel] }),
+        ...(isOwn && !more.valuesAreKeys && { "v.weight": [v, dModel] }),
+      });
   return {
     config: { ...stated.config, ...(qkNorm && { qkNorm }) },
     required: [...projections, ["output.weight", [dModel, numHeads * valueDim]]],
@@ -106,7 +113,7 @@ export function readHeads(
       ...(fused ? { "qkv.bias": [q + k + v] } : { "q.bias": [q], "k.bias": [k], "v.bias": [v] }),
       "output.bias": [dModel],
       "q_norm.weight": [isFull ? q : headDim],
-      "k_norm.weight": [isFull ? k : headDim],
+      ...(isOwn && { "k_norm.weight": [isFull ? k : headDim] }),
       "sinks.weight": [numHeads],
       sinks: [numHeads],
     }),
@@ -188,6 +195,8 @@ export interface Keys extends Facts {
 /** The keys that have another name in config.json, where families read them. */
 const KEYS_OF_FIELDS: Readonly<Record<string, string>> = {
   clip_qkv: "attention.clamp_kqv",
+  ...{ hidden_size_per_layer_input: "embedding_length_per_layer_input", num_hidden_layers: "block_count" },
+  ...{ num_kv_shared_layers: "attention.shared_kv_layers", rms_norm_eps: "attention.layer_norm_rms_epsilon" },
   embedding_multiplier: "embedding_scale",
   logits_scaling: "logit_scale",
 };
@@ -440,11 +449,10 @@ function readGgufConfig(
   const keys = keysOf(where, metadata, name, layer);
   const understood = whole?.gguf?.wholeKeys?.split(" ") ?? [];
   if (factors?.attentionFactor !== undefined) understood.push(ATTENTION_FACTOR);
-  keys.expectNone(UNSUPPORTED.filter(([key]) => !understood.includes(key)));
-  keys.expectNone(OF_LATENTS.filter(([key]) => !understood.includes(key)));
+  keys.expectNone([...UNSUPPORTED, ...OF_LATENTS].filter(([key]) => !understood.includes(key)));
   const stated = stateConfig(where, keys, rules, name, layer, pairing ?? pairingOf(rules), factors);
-  const check = () => checkConfig(where, stated.config);
-  checkFileConfig(where, check, (ours) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`);
+  const nameOf = (ours: string) => KEYS[ours] && `key "${name}.${KEYS[ours]}"`;
+  checkFileConfig(where, () => checkConfig(where, stated.config), nameOf);
   return stated;
 }
 
@@ -469,10 +477,11 @@ function stateConfig(
 ): StatedConfig {
   const blocks = keys.count("block_count");
   expectInt(where, "layer", layer, 0, blocks - 1);
-  const sizes = readSizes(keys, layer);
+  const width = windowOf(keys, rules, layer);
+  const ending = width !== undefined && rules.gguf?.windowSizes ? "_swa" : "";
+  const sizes = readSizes(keys, layer, ending, rules.gguf?.windowSizes);
   const { numHeads, dModel, headDim } = sizes;
   const causal = keys.flag("attention.causal", rules.causal === undefined);
-  const width = windowOf(keys, rules, layer);
   if (width !== undefined && !causal)
     keys.fail("attention.sliding_window", "none in a layer that is not causal", width);
   const alibi = hasAlibi(keys, rules, blocks);
@@ -486,12 +495,12 @@ function stateConfig(
     ...sizes,
     causal,
     window: width === undefined ? undefined : { left: width - 1 },
-    scale: keys.factor("attention.scale") ?? (wide ? 1 / Math.sqrt(dModel / numHeads) : undefined),
+    scale: keys.factor("attention.scale") ?? rules.gguf?.scale ?? (wide ? 1 / Math.sqrt(dModel / numHeads) : undefined),
     softcap: keys.factor("attn_logit_softcapping") ?? (rules.softcap || undefined),
     alibi: alibi ? "geometric" : undefined,
     rope:
       pairing && rotates && !switchedOff
-        ? readRope(keys, rules, pairing, headDim, width !== undefined, factors)
+        ? readRope(keys, rules, pairing, headDim, width !== undefined, factors, ending)
         : undefined,
   }) as StatedConfig["config"];
   return {
@@ -508,21 +517,20 @@ function stateConfig(
   };
 }
 
-/** The sizes of a layer. */
-function readSizes(keys: Keys, layer: number) {
+const [KEY, VALUE, ROTATED] = ["attention.key_length", "attention.value_length", "rope.dimension_count"] as const;
+
+/** The sizes of a layer: of keys with this ending, if those of layers with a window have one. */
+function readSizes(keys: Keys, layer: number, ending: string, windowSizes = false) {
   const dModel = keys.count("embedding_length");
   const numHeads = headsOf(keys, "attention.head_count", layer);
   const numKvHeads = headsOf(keys, "attention.head_count_kv", layer, numHeads);
   if (numHeads % numKvHeads !== 0) keys.fail("attention.head_count_kv", `a divisor of ${numHeads} heads`, numKvHeads);
   const share = dModel / numHeads;
-  const headDim = keys.count("attention.key_length", share);
-  const valueDim = keys.count("attention.value_length", share);
-  // Layers with a window have no sizes of their own.
-  keys.expectNone([
-    ["attention.key_length_swa", headDim],
-    ["attention.value_length_swa", valueDim],
-    ["rope.dimension_count_swa", keys.count("rope.dimension_count", headDim)],
-  ]);
+  const headDim = keys.count(`${KEY}${ending}`, share);
+  const valueDim = keys.count(`${VALUE}${ending}`, share);
+  // Elsewhere, layers with a window have no sizes of their own.
+  for (const key of windowSizes ? [] : [KEY, VALUE, ROTATED])
+    keys.expectNone([[`${key}_swa`, keys.count(key, key === VALUE ? valueDim : headDim)]]);
   return { dModel, numHeads, numKvHeads, headDim, valueDim };
 }
 
@@ -572,13 +580,14 @@ function readRope(
   headDim: number,
   windowed: boolean,
   factors: RopeFactors | undefined,
+  ending: string,
 ): RopeConfig {
   const { local: own, localUnscaled }: RopeRules = rope || {};
   const local = windowed ? (keys.number("rope.freq_base_swa") ?? own?.theta) : undefined;
   const theta = local ?? keys.number("rope.freq_base") ?? 10_000;
-  const dim = keys.count("rope.dimension_count", headDim);
+  const dim = keys.count(`${ROTATED}${ending}`, headDim);
   if (dim > headDim || dim % 2 !== 0)
-    keys.fail("rope.dimension_count", `an even integer up to the head's ${headDim}`, dim);
+    keys.fail(`${ROTATED}${ending}`, `an even integer up to the head's ${headDim}`, dim);
   const isBare = windowed && (localUnscaled || own !== undefined);
   const scaling = isBare ? undefined : readScaling(keys, dim, !gguf?.smoothRamp, factors);
   const multiplier = keys.factor(LOG_MULTIPLIER);

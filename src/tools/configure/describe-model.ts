@@ -14,7 +14,7 @@ import { nearestNames, parseJson } from "../../base/util/strings.ts";
 import { type GgufFile, openGgufParts } from "../../files/gguf.ts";
 import { type ModelFiles, type ModelSource, openModelFiles } from "../../files/model-files.ts";
 import type { ModelStore } from "../../files/store.ts";
-import type { WeightFormat } from "../../layers/linear/formats/format.ts";
+import { panelsOf, type WeightFormat } from "../../layers/linear/formats/format.ts";
 import { FORMATS } from "../../layers/linear/formats/formats.ts";
 import { checkTruncatable } from "../../layers/state/kv-cache.ts";
 import { type CacheFormat, checkCacheFormat } from "../../layers/state/pages.ts";
@@ -36,6 +36,7 @@ import { readGgufDecoder } from "../../models/spec/read-gguf.ts";
 import { readDecoder } from "../../models/spec/read-spec.ts";
 import { type ModelSpec, SESSION_LENGTH } from "../../models/spec/spec.ts";
 import { countDecoder, type Decoder, resolveHead } from "../../models/spec/tensors.ts";
+import { weightsOf } from "../../models/spec/weights.ts";
 import { type Keys, keysOf } from "../../models/weights/gguf-layer.ts";
 import { type ModelParts, OTHER_MODELS } from "./other-models.ts";
 
@@ -393,9 +394,13 @@ function storedIn(tensors: ModelFiles["tensors"]): Required<Pick<ModelFacts, "st
   return { storedBytes, storedAs: storedAs.map(([dtype]) => dtype) };
 }
 
-/** Bytes of all weights in a format. */
+/** Bytes of all weights in a format, also of those that stay outside of linear memory. */
 function weightBytesOf(where: string, { spec }: Decoder, format: WeightFormat): number {
-  return planSpec(where, spec, uniformFormats(readFormats(where, format)), { sessions: 0, maxSeqLen: 1 }).weights;
+  let outside = 0;
+  for (const { outside: stays, shape } of weightsOf(spec))
+    if (stays) outside += panelsOf(shape[0]) * FORMATS[format].panelBytes(shape[1] ?? 1);
+  const formats = uniformFormats(readFormats(where, format));
+  return outside + planSpec(where, spec, formats, { sessions: 0, maxSeqLen: 1 }).weights;
 }
 
 /** Of a model that it does not run. */

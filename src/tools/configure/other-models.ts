@@ -301,43 +301,10 @@ const readRwkv: Reader = (file) => {
   return { ...model, layers: layersOf(count, () => ({ mixers: [mixer], rest: 4 * d })) };
 };
 
-/**
- * The text of Gemma 3n: four copies of the residual (AltUp), a low-rank branch (LAuReL), a second table of tokens for each layer;
- * the last layers attend to keys of earlier ones. Files have their own projections of keys and values too, which are not used.
- */
-const readGemma3n: Reader = (file) => {
-  const { d, count, ...model } = basics(file, true);
-  const kinds = kindsOf(file, "layer_types", count, ["sliding_attention", "full_attention"]);
-  const [own, copies, rank] = [
-    file.count("hidden_size_per_layer_input", 256),
-    file.count("altup_num_inputs", 4),
-    file.count("laurel_rank", 64),
-  ];
-  const shared = file.raw("num_kv_shared_layers") === 0 ? 0 : file.count("num_kv_shared_layers", 15);
-  const window = file.count("sliding_window", 512);
-  const stated = file.raw("intermediate_size");
-  const dimOf = (i: number) => (Array.isArray(stated) ? Number(stated[i]) : file.count("intermediate_size"));
-  const altup = 2 * d + copies * copies * (1 + copies) + matrix(copies, d);
-  const norms = 4 * d;
-  const inputs = matrix(own, d) + matrix(d, own) + d;
-  const layer = (i: number): LayerParts => ({
-    mixers: [attentionOf(file, { normed: true, window: kinds[i] === "sliding_attention" ? window : undefined })],
-    rest: gatedMlp(dimOf(i), d) + altup + norms + inputs + 2 * matrix(rank, d) + d,
-    shares: i >= count - shared,
-  });
-  const tables = file.count("vocab_size_per_layer_input", 262_144) * count * own + matrix(count * own, d) + own;
-  return {
-    ...model,
-    rest: model.rest + tables + 2 * (copies - 1) * d * d,
-    layers: layersOf(count, layer),
-  };
-};
-
 /** Every type that is known here and of which `headwise/models` runs no models, or those of attention alone. */
 export const OTHER_MODELS: Readonly<Record<string, Reader>> = {
   bamba: readBamba,
   falcon_mamba: readMamba,
-  gemma3n_text: readGemma3n,
   granitemoehybrid: readGraniteHybrid,
   jamba: readJamba,
   mamba: readMamba,

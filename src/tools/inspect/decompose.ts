@@ -69,12 +69,24 @@ export function decomposeResid(run: CapturedRun, place: ResidPlace): DecomposedR
 
 /** The parts of the residual before layer `layer`, for each of `tokens`. */
 export function decompose(where: string, run: CapturedRun, tokens: readonly number[], layer: number): Part[][] {
+  expectSums(where, run.model.spec);
   let all = tokens.map((token) => embedParts(where, run, token));
   for (let i = 0; i < layer; i++) {
     const heads = headResults(where, run, i, tokens);
     all = all.map((parts, t) => blockParts(run, i, tokens[t] as number, parts, heads[t] as Part[]));
   }
   return all.map((parts, t) => addRounding(parts, rowAt(run, "residPre", layer, tokens[t] as number)));
+}
+
+/** Throws for a model whose residual is not the sum of what heads and MLPs give. */
+function expectSums(where: string, { embed, streams, blocks }: LoadedModel["spec"]): void {
+  const others = {
+    "several rows of a token between layers": streams,
+    "inputs of layers besides the residual": embed.perLayer,
+    "factors of layers": blocks.some(({ scaled }) => scaled),
+  };
+  const [more] = Object.entries(others).find(([, is]) => is) ?? [];
+  if (more !== undefined) throw new RangeError(`${where}: model expected one without ${more}, got one with them`);
 }
 
 /** What the first layer reads: the token, and its position where the model has a table. */

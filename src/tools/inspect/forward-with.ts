@@ -19,6 +19,7 @@ import {
   type TokenIds,
 } from "../../models/decoder/forward.ts";
 import { expectSession, type Session } from "../../models/decoder/session.ts";
+import { type BlockSpec, stateLayer } from "../../models/spec/spec.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { checkEdit, checkSite, type Edit, MOST_SITES, readLayers, SITE_FIELDS, type Site } from "./sites.ts";
 import { type AttentionStatistics, type LayerStatisticsOptions, measureLayers } from "./statistics.ts";
@@ -52,6 +53,7 @@ const keyOf = (at: Site["at"], layer: number) => `${at} ${layer}`;
 function runSites({ spec: { blocks } }: LoadedModel): Site[] {
   return blocks.flatMap(({ parallel, mlp }, layer) =>
     SITES.filter((at) => {
+      if (at === "k") return stateLayer(blocks[layer] as BlockSpec, layer) === layer;
       if (at === "residMid") return !parallel;
       if (at === "mlpOut") return mlp !== undefined;
       return at !== "residPost" || layer === blocks.length - 1;

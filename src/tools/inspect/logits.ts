@@ -226,7 +226,8 @@ export function* logitLensSteps(run: CapturedRun, options: LogitLensOptions = {}
   expectRun(where, run);
   const { model } = run;
   const { vocabSize } = model;
-  const { blocks } = model.spec;
+  const { blocks, streams } = model.spec;
+  if (streams) throw new RangeError(`${where}: model expected one row of a token between layers, got ${streams.count}`);
   const at = expectOneOf(where, "options.at", given.at ?? "residPost", ["residPre", "residMid", "residPost"]);
   const parallel = at === "residMid" ? blocks.findIndex((block) => block.parallel) : -1;
   if (parallel >= 0)

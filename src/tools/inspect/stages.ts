@@ -12,6 +12,7 @@ import { type ScoreStage, scoreColumns } from "../../layers/attention/segment.ts
 import { projectionSizes } from "../../layers/attention/weights.ts";
 import { LATENT_PASSES } from "../../layers/latent/latents.ts";
 import { type LatentSite, type LatentsLayer, latentChunkRows, stridesOf } from "../../layers/latent/paths.ts";
+import type { PackedLinear } from "../../layers/linear/formats/format.ts";
 import type { MixerCall, MixerLayer, Passes, Tap } from "../../layers/mixer/mixer.ts";
 import { forward } from "../../layers/pass/forward.ts";
 import { type F32Ptr, NULL, type NullPtr, RopeShape } from "../../wasm/abi.ts";
@@ -328,7 +329,7 @@ function projectPart(
   x: Float32Array,
 ): Float32Array {
   const { n: outputs, k: inputs } = projectionSizes(config)[part];
-  const packed = layer.linears[part];
+  const packed = layer.linears[part] as PackedLinear;
   const linear = { kernels, packed, mode: layer.mode, outputs, inputs, format: packed.format };
   return finish(runLinear({ where, layer: linear, rows: x.length / inputs, x, out: undefined }));
 }

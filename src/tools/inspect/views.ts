@@ -3,7 +3,7 @@
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { HEAD_PASSES } from "../../layers/attention/head-passes.ts";
 import type { HeadNorm, HeadsLayer } from "../../layers/attention/heads.ts";
-import { type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
+import { type PackedHeads, type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
 import { LATENT_PASSES } from "../../layers/latent/latents.ts";
 import { floatKeySizes, type LatentsLayer } from "../../layers/latent/paths.ts";
 import type { PackedLinear } from "../../layers/linear/formats/format.ts";
@@ -65,7 +65,7 @@ function headParts(
 ): Part[] {
   const { headDim, qkNorm } = config;
   const head = of === "q" ? query : kvHeadOf(config, query);
-  const linear = layer.linears[of];
+  const linear = ownMatrix(where, layer, of);
   const [begin, end] = [head * headDim, (head + 1) * headDim];
   const own = row.subarray(begin, end);
   let parts = addRounding(projectParts(where, kernels, linear, x, begin, end, component), own);
@@ -76,6 +76,16 @@ function headParts(
     parts = mapParts(parts, freezeNorm({ kind: "rms", eps: qkNorm.eps, gain }, full ? row : sumOf(parts)));
   }
   return rotateParts(parts, rotary, rotary?.start ?? 0, position);
+}
+
+/** Why a layer has no site of keys and values. */
+const SHARED = "whose keys and values are those of another layer";
+
+/** A matrix of a layer. Throws for one without keys and values of its own. */
+function ownMatrix(where: string, { linears }: PackedHeads, part: "q" | "k" | "v"): PackedLinear {
+  const own = linears[part];
+  if (own) return own;
+  throw new RangeError(`${where}: layer expected one with w${part}, got one ${SHARED}`);
 }
 
 /** The layer norm of one head of queries or keys. */
@@ -102,16 +112,17 @@ const HEAD_VIEW: LayerView<HeadsLayer> = {
   },
   mode: ({ layer }) => layer.mode,
   measuredPages: (_, cached) => cached,
-  sites({ config: { numHeads, numKvHeads, headDim, valueDim } }) {
+  sites({ config: { numHeads, numKvHeads, headDim, valueDim }, layer }) {
+    const own = layer.linears.k !== undefined;
     return {
       q: { count: numHeads, dim: headDim },
-      k: { count: numKvHeads, dim: headDim },
-      v: { count: numKvHeads, dim: valueDim },
+      k: own ? { count: numKvHeads, dim: headDim } : SHARED,
+      v: own ? { count: numKvHeads, dim: valueDim } : SHARED,
       z: { count: numHeads, dim: valueDim },
     };
   },
   values: (where, { kernels, config, layer }) =>
-    readMatrix(where, kernels, layer.linears.v, 0, config.numKvHeads * config.valueDim),
+    readMatrix(where, kernels, ownMatrix(where, layer, "v"), 0, config.numKvHeads * config.valueDim),
   parts: headParts,
 };
 

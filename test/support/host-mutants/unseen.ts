@@ -132,8 +132,8 @@ export const UNSEEN: readonly Unseen[] = [
   },
   {
     file: "models/load/pack-weights.ts",
-    from: "if (!mixer) floats = Math.max(floats, stagedFloats({ n: shape[0], k: shape[1] ?? 1 }));",
-    to: "if (!mixer) floats = Math.max(floats, stagedFloats({ n: shape[0], k: shape[1] ?? 0 }));",
+    from: "if (!mixer && !outside) floats = Math.max(floats, stagedFloats({ n: shape[0], k: shape[1] ?? 1 }));",
+    to: "if (!mixer && !outside) floats = Math.max(floats, stagedFloats({ n: shape[0], k: shape[1] ?? 0 }));",
     reason: "staging memory of a vector, which a matrix of the same model exceeds",
   },
   {

@@ -11,7 +11,7 @@ import { gguf } from "../../../../src/models/spec/read-gguf.ts";
 import { writeGguf } from "../../../support/gguf-writer.ts";
 import { kernelsOf } from "../../../support/layers.ts";
 import { ggufModel, realTensors, tinyGguf } from "../../../support/tiny-gguf.ts";
-import { TINY, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
+import { TINY, TINY_FEATURES, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
 
 let kernels: Kernels;
 beforeAll(async () => {
@@ -104,6 +104,10 @@ const CASES: readonly (readonly [architecture: string, what: string, config: obj
   ["gemma2", "", { ...TINY.gemma2, ...RMS, query_pre_attn_scalar: 12 }],
   ["gemma3", "", GEMMA3],
   ["gemma3", "linear scaling", { ...GEMMA3, rope_scaling: { rope_type: "linear", factor: 8 } }],
+  // With all gates: of these, files of both forms divide by another number.
+  ["gemma3n", "", { ...TINY_FEATURES.gemma3n_text, ...RMS, activation_sparsity_pattern: [0, 0, 0, 0, 0] }],
+  ["gemma4", "", { ...TINY_FEATURES.gemma4_text, ...RMS }],
+  ["gemma4", "experts", { ...TINY_FEATURES.gemma4_moe, ...RMS, final_logit_softcapping: 5 }],
   ["glm4", "", { model_type: "glm4", ...SMALL, ...GROUPED, ...RMS, partial_rotary_factor: 0.5 }],
   ["gpt-oss", "", GPT_OSS],
   ["gpt-oss", "yarn", { ...GPT_OSS, rope_scaling: { ...YARN, truncate: false } }],

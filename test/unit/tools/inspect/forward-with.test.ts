@@ -1,10 +1,18 @@
 import { describe, expect, test } from "vitest";
 import { loadKernels, type Tensor } from "../../../../src/entries/index.ts";
-import { type Edit, forwardWith, meanRows, type Site } from "../../../../src/entries/inspect.ts";
+import {
+  captureRun,
+  decomposeResid,
+  type Edit,
+  forwardWith,
+  logitLens,
+  meanRows,
+  type Site,
+} from "../../../../src/entries/inspect.ts";
 import { latent } from "../../../../src/entries/latent.ts";
 import { createSession, forward, loadModel, models } from "../../../../src/entries/models.ts";
 import { quantized } from "../../../../src/entries/quantized.ts";
-import { TINY, type TinyName, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
+import { TINY, TINY_FEATURES, type TinyName, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
 
 const kernels = await loadKernels({ models, quantized, latent });
 const IDS = [5, 60, 2, 33, 33, 7, 41];
@@ -317,3 +325,21 @@ test("heads of latent attention are captured and edited, their values are refuse
   using without = createSession(model);
   expect(forwardWith(without, IDS, { edits: [{ at: "attnOut", layer: 1, set: bias! }] }).logits).toEqual(logits);
 });
+
+test.each(["gemma4_text", "gemma3n_text"] as const)(
+  "%s: layers that attend the keys of others have none to see, and their residual is no sum",
+  async (name) => {
+    const model = await loadModel(kernels, tinyFolder(TINY_FEATURES[name]));
+    using session = createSession(model);
+    expect(() => forwardWith(session, IDS, { capture: [{ at: "k", layer: 4 }] })).toThrow("those of another layer");
+    const { captured, logits } = forwardWith(session, IDS, { capture: [{ at: "q", layer: 4 }], patterns: [4] });
+    expect(captured[0]!.shape[0]).toBe(IDS.length);
+    using other = createSession(model);
+    expect(logits).toEqual(forward(other, IDS, { rows: "all" }).logits.slice(-logits.length));
+    using third = createSession(model);
+    using run = captureRun(third, IDS);
+    expect(() => decomposeResid(run, { token: 1 })).toThrow("decomposeResid: model expected one without");
+    if (name === "gemma3n_text")
+      expect(() => logitLens(run)).toThrow("model expected one row of a token between layers");
+  },
+);
