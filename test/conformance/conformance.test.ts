@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { loadKernels } from "../../src/entries/core.ts";
+import { planModel } from "../../src/models/load/plan-model.ts";
 import { modulesOf } from "../support/modules.ts";
 import { Case, type Entry, type ListedTensor, readIndex } from "./case.ts";
 import { isChatFolder, runChatFolder } from "./chat.ts";
@@ -162,6 +163,27 @@ test("an operator without an adapter fails, and so does a file with other bytes 
   });
   expect((await runFolder(folder, kernels, [{ ...entry, sha256: "0" }]))[0]).toMatchObject({ state: "failed" });
   kernels.release();
+});
+
+test("models that are refused by name are skipped, with what planModel says of them", async () => {
+  const given = mkdtempSync(join(tmpdir(), "conformance-"));
+  const entry = { name: "a", set: "models", op: "CausalLM", file: "", attributes: {} };
+  const kernels = await loadKernels(modulesOf("simd"));
+  try {
+    for (const model_type of ["deepseek_v32", "qwen4_exp_text"]) {
+      writeFileSync(join(given, "config.json"), JSON.stringify({ model_type }));
+      const [result] = await runFolder(given, kernels, [entry]);
+      expect(result).toMatchObject({
+        state: "skipped",
+        problems: [expect.stringContaining("that an indexer selects")],
+      });
+      const [, reason = "none"] = /has (.*)$/.exec(result?.problems[0] ?? "") ?? [];
+      expect(() => planModel({ model_type })).toThrow(`got "${model_type}", which has ${reason}`);
+    }
+  } finally {
+    kernels.release();
+    rmSync(given, { recursive: true });
+  }
 });
 
 test.each([

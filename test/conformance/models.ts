@@ -7,6 +7,7 @@ import type { Kernels } from "../../src/entries/core.ts";
 import type { Model } from "../../src/models/blocks/model.ts";
 import { forward } from "../../src/models/decoder/forward.ts";
 import { createSession, type Session } from "../../src/models/decoder/session.ts";
+import { reasonAgainst, UNSUPPORTED_MODELS } from "../../src/models/families/unsupported.ts";
 import { generate } from "../../src/models/generate/generate.ts";
 import { loadModel } from "../../src/models/load/load-model.ts";
 import { gguf } from "../../src/models/spec/read-gguf.ts";
@@ -19,6 +20,9 @@ const SKIPPED: Readonly<Record<string, string>> = {
   zamba2: "a block of attention and MLP that layers share, with adapters, is not supported",
 };
 
+/** Models that would need more than a file of rules: what loadModel refuses them for is the reason. */
+const REFUSED = ["deepseek_v32", "qwen4_exp_text"];
+
 const FALCON_ALIBI =
   "transformers adds Falcon's ALiBi twice in eager mode, which made this case, and once with SDPA, its default, as here";
 
@@ -28,7 +32,9 @@ export function reasonToSkip(folder: string, { op, set, folder: own = "" }: Entr
   if (set === "gguf") return undefined;
   const config = JSON.parse(readFileSync(join(folder, own, "config.json"), "utf8")) as Record<string, unknown>;
   if (config.model_type === "falcon" && config.alibi === true) return FALCON_ALIBI;
-  return SKIPPED[String(config.model_type)];
+  const type = String(config.model_type);
+  if (REFUSED.includes(type)) return `${type} has ${reasonAgainst(UNSUPPORTED_MODELS, type)}`;
+  return SKIPPED[type];
 }
 
 /** Runs a case of a decoder. */
@@ -58,10 +64,11 @@ export async function causalLm(kernels: Kernels, c: Case): Promise<Outcome> {
 }
 
 /**
- * How far logits may be from those of float32 weights where integers of the file are multiplied as they are, with activations of
- * 14 bits: a share of the largest one. The largest measured is 1.2e-3.
+ * How far logits of a token may be from those of float32 weights where integers of the file are multiplied as they are, with
+ * activations of 14 bits: a share of the largest one. The largest measured is 3.0e-3. In models with experts, rounding may choose
+ * others for single tokens, so that half of the tokens are within it.
  */
-const STORED_BOUND = 3e-3;
+const STORED_BOUND = 1e-2;
 
 /** Float32 alone changes the logits of usual models by this share of the largest one: those that are worse may differ by more. */
 const USUAL_ERROR = 1e-5;
@@ -75,12 +82,14 @@ async function checkStored(
   floats: readonly RowResult[],
 ): Promise<string[]> {
   using model = await loadModel(kernels, source, { maxSeqLen, gguf });
-  const errors = floats.map(({ logits }, b) => {
+  const largest = (values: Float32Array) => values.reduce((all, value) => Math.max(all, Math.abs(value)), 0);
+  const errors = floats.flatMap(({ logits }, b) => {
     using session = createSession(model, { maxSeqLen });
-    const own = forward(session, tokensOf(c, b), { rows: "all" }).logits;
+    const ids = tokensOf(c, b);
+    const own = forward(session, ids, { rows: "all" }).logits;
     const want = logits.subarray(logits.length - own.length);
-    const most = want.reduce((all, value) => Math.max(all, Math.abs(value)), 0);
-    return own.reduce((all, value, i) => Math.max(all, Math.abs(value - (want[i] as number))), 0) / most;
+    const errors = own.map((value, i) => value - (want[i] as number));
+    return ids.map((_, t) => largest(errors.subarray(t * model.vocabSize, (t + 1) * model.vocabSize)) / largest(want));
   });
   const error = Math.max(...errors);
   const bound = STORED_BOUND * Math.max(1, Number(c.entry.attributes.float32_error ?? 0) / USUAL_ERROR);

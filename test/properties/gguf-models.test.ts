@@ -21,7 +21,7 @@ import {
 } from "../support/gguf-writer.ts";
 import { kernelsOf } from "../support/layers.ts";
 import { ggufModel } from "../support/tiny-gguf.ts";
-import { TINY, tinyTensors } from "../support/tiny-models.ts";
+import { HYBRIDS, TINY, tinyTensors } from "../support/tiny-models.ts";
 
 const RMS = { rms_norm_eps: 2 ** -14 };
 const LLAMA = { ...TINY.llama, ...RMS };
@@ -32,6 +32,9 @@ const CONFIGS = [
   { ...TINY.gpt_oss, ...RMS },
   { ...TINY.deepseek_v3, ...RMS },
   { ...TINY.gemma2, ...RMS },
+  ...[HYBRIDS.granitemoehybrid, HYBRIDS.qwen3_5_text, HYBRIDS.qwen3_next].map((config) => ({ ...config, ...RMS })),
+  { ...HYBRIDS.nemotron_h, layer_norm_epsilon: 2 ** -14 },
+  { ...HYBRIDS.lfm2, norm_eps: 2 ** -14, conv_bias: false },
 ];
 
 const VALUES: readonly Typed[] = [
@@ -54,16 +57,17 @@ const MORE = [
   ...["count", "used_count", "group_count", "gating_func", "weights_scale", "shared_count", "feed_forward_length"].map(
     (key) => `expert_${key}`,
   ),
+  ...["conv_kernel", "state_size", "group_count", "inner_size", "time_step_rank"].map((key) => `ssm.${key}`),
   ...["logit_scale", "final_logit_softcapping", "attn_logit_softcapping", "residual_scale", "embedding_scale"],
 ];
 
-test("whatever is changed in 500 files, they are refused with BAD_FILE and leave nothing allocated, or run", async () => {
+test("whatever is changed in 900 files, they are refused with BAD_FILE and leave nothing allocated, or run", async () => {
   const kernels = await kernelsOf("relaxed");
   const random = createRandom(16);
   const pick = <T>(all: readonly T[]): T => all[random.int(0, all.length - 1)] as T;
   const models = CONFIGS.map((config) => ggufModel(config, tinyTensors(config)));
   let [refused, ran] = [0, 0];
-  for (let i = 0; i < 500; i++) {
+  for (let i = 0; i < 900; i++) {
     const { metadata: keys, tensors: all } = pick(models);
     const metadata = { ...keys };
     const tensors = all.map((tensor): { -readonly [K in keyof Written]: Written[K] } => ({ ...tensor }));

@@ -96,9 +96,9 @@ describe.each(Object.keys(HYBRIDS) as Name[])("%s", (name) => {
       if (transition.mock.calls.length > 0) worked.push(i);
     };
     for (let i = 0; i < 290; i++) one(i);
-    // The first token of each turn. The host reads what kernels gave of the gates of LFM3's heads, and of the router of a mixture.
+    // The first token of each turn. The host reads what kernels gave of the gates of LFM3's heads, of the router of a mixture, and of latents.
     // RecurrentGemma's first token is another call than all later ones.
-    const isRead = ["lfm3", "qwen3_next", "jamba", "minimax"].includes(name);
+    const isRead = ["lfm3", "qwen3_next", "jamba", "minimax", "kimi_linear"].includes(name);
     const first = name === "recurrent_gemma" ? [0, 1, 2, 3] : [0, 1, 2];
     if (!isRead) expect(worked).toEqual([...first, 126, 127, 254, 255]);
     expect(nearestLength(session, 280, 290)).toBe(256);
@@ -304,6 +304,27 @@ describe.each(Object.keys(HYBRIDS) as Name[])("%s", (name) => {
     session.release();
     expect(kernels.usedBytes).toBe(before);
   });
+});
+
+test("Kimi-Linear is the same as it is published and as other programs save it", async () => {
+  const { linear_attn_config: own, num_experts_per_tok, norm_topk_prob, ...rest } = HYBRIDS.kimi_linear;
+  const config = {
+    ...{ ...rest, layer_types: ["linear_attention", "full_attention", "linear_attention"] },
+    ...{
+      linear_num_heads: own.num_heads,
+      linear_head_dim: own.head_dim,
+      mlp_layer_types: ["dense", "sparse", "sparse"],
+    },
+    ...{ linear_conv_kernel_dim: own.short_conv_kernel_size, head_dim: rest.qk_rope_head_dim },
+    ...{ num_experts_per_token: num_experts_per_tok, moe_renormalize: norm_topk_prob },
+  };
+  const tensors = [...tinyTensors(HYBRIDS.kimi_linear)].map(
+    ([name, tensor]) => [name.replace(".mlp.", ".block_sparse_moe."), tensor] as const,
+  );
+  using model = await loadModel(kernels, tinyFolder(config, new Map(tensors)));
+  using session = createSession(model, { maxSeqLen: 60 });
+  using published = createSession(models.get("kimi_linear") as Model, { maxSeqLen: 60 });
+  expect(logitsOf(session, IDS.slice(0, 50), [50])).toEqual(logitsOf(published, IDS.slice(0, 50), [50]));
 });
 
 test.each(["q8", "q4", "f16"] as const)(

@@ -241,6 +241,17 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
     }
   });
 
+  test("a layer that does not rotate is one whose tokens are all at position 0", async () => {
+    using kernels = await kernelsOf(build);
+    using rotating = layerOf(kernels);
+    using still = layerOf(kernels, { ...small, rope: false });
+    const x = floats(createRandom(5), 9 * small.dModel);
+    for (const path of PATHS)
+      expect(attend(still, x, { path })).toEqual(attend(rotating, x, { path, positions: new Int32Array(9) }));
+    expect(attend(still, x)).not.toEqual(attend(rotating, x));
+    expect(() => layerOf(kernels, { ...small, rope: undefined })).toThrow("rope expected for ropeDim 4, got undefined");
+  });
+
   test("a cache holds the same bits whichever path appended to it, and calls may take either", async () => {
     using kernels = await kernelsOf(build);
     for (const seed of SEEDS) {

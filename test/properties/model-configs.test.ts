@@ -4,9 +4,12 @@ import { expect, test } from "vitest";
 import { checkConfig } from "../../src/layers/attention/config.ts";
 import { checkLatentConfig } from "../../src/layers/latent/config.ts";
 import { LATENTS, LAYERS } from "../../src/models/families/index.ts";
+import { planModel } from "../../src/models/load/plan-model.ts";
 import { fromHfConfig } from "../../src/models/weights/hf-config.ts";
 import { fromHfLatentConfig } from "../../src/models/weights/hf-latent.ts";
+import { describeModel } from "../../src/tools/configure/describe-model.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
+import { HYBRIDS } from "../support/tiny-models.ts";
 
 const FIELDS = [
   ...["hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "num_hidden_layers", "n_embd", "n_head"],
@@ -131,4 +134,92 @@ test("over 5 000 random files, fromHfLatentConfig gives what createLatentAttenti
     expect(() => checkLatentConfig("f", config), JSON.stringify([json, config])).not.toThrow();
   }
   expect(accepted).toBeGreaterThan(1000);
+});
+
+test("whatever a field of a model with recurrent layers is, its memory is planned, or an error names a field", () => {
+  let planned = 0;
+  // Those of many layers and experts take long.
+  const valuesOf = (field: string) =>
+    HOSTILE.filter((value) => !/layers|experts/.test(field) || !(typeof value === "number" && value > 1000));
+  for (const config of Object.values(HYBRIDS))
+    for (const field of Object.keys(config))
+      for (const value of valuesOf(field)) {
+        try {
+          expect(planModel({ ...config, [field]: value }, { maxSeqLen: 320 }).total).toBeGreaterThan(0);
+          planned++;
+        } catch (error) {
+          const about = `${config.model_type} ${field} ${JSON.stringify(value)}`;
+          expect(error, about).toMatchObject({ name: "HeadwiseError", code: "BAD_FILE" });
+          expect((error as Error).message, about).toMatch(/^planModel: \S.* expected .+, got /s);
+        }
+      }
+  expect(planned).toBeGreaterThan(500);
+});
+
+const KIMI = HYBRIDS.kimi_linear;
+const ofKimi = (fields: object) => ({ ...KIMI, linear_attn_config: { ...KIMI.linear_attn_config, ...fields } });
+
+test("the fields of Kimi-Linear-48B-A3B that are for other programs change nothing", () => {
+  const full = [4, 8, 12, 16, 20, 24, 27];
+  const layers = Array.from({ length: 27 }, (_, layer) => layer + 1);
+  const own = {
+    ...{ full_attn_layers: full, kda_layers: layers.filter((layer) => !full.includes(layer)) },
+    ...{ head_dim: 128, num_heads: 32, short_conv_kernel_size: 4 },
+  };
+  const { parameters, activeParameters } = describeModel({
+    ...{ model_type: "kimi_linear", hidden_size: 2304, intermediate_size: 9216, vocab_size: 163_840, head_dim: 72 },
+    ...{ num_hidden_layers: 27, num_attention_heads: 32, num_key_value_heads: 32, linear_attn_config: own },
+    ...{ kv_lora_rank: 512, q_lora_rank: null, qk_nope_head_dim: 128, qk_rope_head_dim: 64, v_head_dim: 128 },
+    ...{ num_experts: 256, num_experts_per_token: 8, num_shared_experts: 1, moe_intermediate_size: 1024 },
+    ...{ first_k_dense_replace: 1, moe_layer_freq: 1, moe_renormalize: true, moe_router_activation_func: "sigmoid" },
+    ...{ num_expert_group: 1, topk_group: 1, use_grouped_topk: true, routed_scaling_factor: 2.446 },
+    ...{ mla_use_nope: true, rope_theta: 10_000, rope_scaling: null, num_nextn_predict_layers: 0 },
+    ...{ model_max_length: 1_048_576, rms_norm_eps: 1e-5, hidden_act: "silu", tie_word_embeddings: false },
+  });
+  expect([parameters, activeParameters]).toEqual([49_122_681_728, 3_484_459_904]);
+});
+
+test.each<[config: object, message: string]>([
+  [
+    { ...HYBRIDS.qwen3_5_text, linear_num_key_heads: 4 },
+    "linear_num_key_heads expected a divisor of linear_num_value_heads, 6, got 4",
+  ],
+  [
+    { ...HYBRIDS.qwen3_next, linear_num_value_heads: 65_537 },
+    "linear_num_value_heads expected an integer from 1 to 65536, got 65537",
+  ],
+  [
+    { ...HYBRIDS.qwen3_next, linear_conv_kernel_dim: 17 },
+    "linear_conv_kernel_dim expected an integer from 1 to 16, got 17",
+  ],
+  [{ ...HYBRIDS.mamba2, n_groups: 4 }, "n_groups expected a divisor of num_heads, 6, got 4"],
+  [
+    { ...HYBRIDS.mamba2, time_step_limit: [0.9, 0.3] },
+    "time_step_limit expected two numbers, of which the first is at least 0 and at most the second, got Array",
+  ],
+  [
+    { ...HYBRIDS.falcon_h1, ssm_multipliers: [1, 1, 1, 1] },
+    "ssm_multipliers expected 5 numbers from above 0 to 1e6, got Array",
+  ],
+  [
+    { ...HYBRIDS.nemotron_h, num_hidden_layers: 4 },
+    "num_hidden_layers expected 5, as hybrid_override_pattern says, got 4",
+  ],
+  [ofKimi({ kda_layers: [1] }), "kda_layers expected layer 3 in it or in full_attn_layers, got Array"],
+  [ofKimi({ kda_layers: [1, 2, 3] }), "kda_layers expected layer 2 in it or in full_attn_layers, got Array"],
+  [ofKimi({ num_heads: 0 }), "num_heads expected an integer >= 1, got 0"],
+  [ofKimi({ short_conv_kernel_size: 17 }), "short_conv_kernel_size expected an integer from 1 to 16, got 17"],
+  [{ ...KIMI, linear_attn_config: 7 }, "linear_attn_config expected an object, got 7"],
+  [{ ...KIMI, mla_use_nope: false }, "mla_use_nope expected true, since others are unsupported, got false"],
+  [
+    { ...KIMI, moe_router_activation_func: "softmax" },
+    'moe_router_activation_func expected "sigmoid", since others are unsupported, got "softmax"',
+  ],
+  [
+    { ...KIMI, layer_types: ["linear_attention", "full_attention"] },
+    'layer_types expected "linear_attention" or "full_attention" for each layer, got Array',
+  ],
+  [{ ...KIMI, mlp_layer_types: ["dense"] }, 'mlp_layer_types expected "dense" or "sparse" for each layer, got Array'],
+])("%j is refused by name", (config, message) => {
+  expect(() => planModel(config)).toThrow(`planModel: ${message}`);
 });

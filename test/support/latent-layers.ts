@@ -73,6 +73,7 @@ export function randomLatentConfig(random: Random): LatentConfig {
     causal: true,
     ...(some(0.2) && { softcap: 2 }),
     ...(some(0.2) && { scale: 0.3 }),
+    ...(ropeDim > 0 && some(0.3) && { rope: false as const }),
   };
 }
 

@@ -1,25 +1,29 @@
 // Decoders and encoders in the form of Hugging Face as GGUF files, by the rules of llama.cpp's converter: names, orders of rows, keys.
 
 import type { Tensor } from "../../src/base/tensor/tensor.ts";
+import {
+  addOne,
+  type Config,
+  count,
+  each,
+  type Form,
+  granite,
+  headDimOf,
+  headsOf,
+  interleave,
+  type Keys,
+  kvHeadsOf,
+  layersOf,
+  number,
+  pickRows,
+  range,
+  type Tensors,
+  transpose,
+  widthOf,
+} from "./gguf-forms.ts";
+import { HYBRID_FORMS } from "./gguf-hybrids.ts";
+import { NEWER_FORMS } from "./gguf-newer.ts";
 import { bool, bytesOf, f32, list, type Typed, text, u32, type Written, writeGguf } from "./gguf-writer.ts";
-
-type Config = Readonly<Record<string, unknown>>;
-type Keys = Readonly<Record<string, Typed>>;
-type Tensors = Map<string, Tensor>;
-
-/** What a family has besides the keys of all and the names below. */
-interface Form {
-  readonly architecture: string;
-  /** Names that differ from NAMES. */
-  readonly names?: Readonly<Record<string, string>>;
-  /** Its own keys, below the architecture. */
-  readonly keys?: (config: Config) => Keys;
-  /** Changes tensors, named as in GGUF, in place. */
-  readonly change?: (tensors: Tensors, config: Config) => void;
-  readonly norm?: "layer";
-  /** Which biases its files have, by the name within a layer. Default none: llama.cpp refuses files with others. */
-  readonly biases?: RegExp;
-}
 
 /** Biases of queries, keys and values; those of norms; all that layers and the last norm have. */
 const QKV = /^attn_(q|k|v|qkv)\.bias$/;
@@ -83,48 +87,6 @@ const BERT_NAMES: Readonly<Record<string, string>> = {
 
 const NORM_AFTER = { post_attention_layernorm: "post_attention_norm" };
 
-const number = (config: Config, ...names: readonly string[]): number | undefined =>
-  names.map((name) => config[name]).find((value) => typeof value === "number") as number | undefined;
-const count = (config: Config, ...names: readonly string[]): number => number(config, ...names) ?? 0;
-
-const layersOf = (config: Config) => count(config, "num_hidden_layers", "n_layer", "n_layers");
-const headsOf = (config: Config) => count(config, "num_attention_heads", "n_head", "n_heads");
-const widthOf = (config: Config) => count(config, "hidden_size", "n_embd", "d_model");
-const headDimOf = (config: Config) => number(config, "head_dim") ?? widthOf(config) / headsOf(config);
-
-/** Heads of keys and values. */
-function kvHeadsOf(config: Config): number {
-  if (config.model_type === "falcon" && !config.new_decoder_architecture && config.multi_query !== false) return 1;
-  return number(config, "num_key_value_heads", "num_kv_heads") ?? headsOf(config);
-}
-
-/** Rows of `tensor`, each of them `width` floats of its data, in the order `rows`. */
-function pickRows(tensor: Tensor, rows: readonly number[]): Tensor {
-  const [all = 0, ...rest] = tensor.shape;
-  const width = tensor.data.length / all;
-  const data = new Float32Array(rows.length * width);
-  for (const [to, from] of rows.entries()) data.set(tensor.data.subarray(from * width, (from + 1) * width), to * width);
-  return { data, shape: [rows.length, ...rest] };
-}
-
-const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
-
-/** Changes each tensor whose name after its layer, without the ending, is one of `parts`. */
-function each(tensors: Tensors, parts: readonly string[], change: (tensor: Tensor, end: string) => Tensor): void {
-  for (const [name, tensor] of tensors) {
-    const [, part = "", end = ""] = /^blk\.\d+\.(.*)\.(\w+)$/.exec(name) ?? [];
-    if (parts.includes(part)) tensors.set(name, change(tensor, end));
-  }
-}
-
-/** Rows of queries and keys, whose halves of a head rotate together, as neighbours. */
-function interleave(tensors: Tensors, config: Config): void {
-  const dim = headDimOf(config);
-  const order = (rows: number) =>
-    range(0, rows).map((row) => row - (row % dim) + ((row % dim) >> 1) + (row % 2) * (dim / 2));
-  each(tensors, ["attn_q", "attn_k"], (tensor) => pickRows(tensor, order(tensor.shape[0] as number)));
-}
-
 /** Joint projections whose heads of queries, keys and values take turns: first all queries, then all keys, then all values. */
 function sortHeads(tensors: Tensors, config: Config): void {
   const [groups, dim] = [kvHeadsOf(config), headDimOf(config)];
@@ -135,25 +97,11 @@ function sortHeads(tensors: Tensors, config: Config): void {
   each(tensors, ["attn_qkv"], (tensor) => pickRows(tensor, rows));
 }
 
-function transpose({ data, shape }: Tensor): Tensor {
-  const [rows, columns] = shape as [number, number];
-  return {
-    data: data.map((_, i) => data[(i % rows) * columns + Math.floor(i / rows)] as number),
-    shape: [columns, rows],
-  };
-}
-
 /** Matrices of Conv1D are [inputs, outputs]. */
 function transposeAll(tensors: Tensors): void {
   each(tensors, ["attn_qkv", "attn_output", "ffn_up", "ffn_down"], (tensor, end) =>
     end === "weight" ? transpose(tensor) : tensor,
   );
-}
-
-/** Gains of Gemma are stored less 1. */
-function addOne(tensors: Tensors): void {
-  for (const [name, { data, shape }] of tensors)
-    if (name.endsWith("norm.weight")) tensors.set(name, { data: data.map((gain) => gain + 1), shape });
 }
 
 /** The parts of wkvUp as tensors of their own, that of keys transposed. */
@@ -311,12 +259,6 @@ function changeGemma4(tensors: Tensors, config: Config): void {
 }
 
 const cohere = (config: Config): Keys => ({ logit_scale: f32(count(config, "logit_scale")) });
-const granite = (config: Config): Keys => ({
-  "attention.scale": f32(count(config, "attention_multiplier")),
-  embedding_scale: f32(count(config, "embedding_multiplier")),
-  residual_scale: f32(count(config, "residual_multiplier")),
-  logit_scale: f32(count(config, "logits_scaling")),
-});
 const longFactors = (config: Config): readonly (readonly [string, readonly number[]])[] => {
   const scaling = (config.rope_scaling ?? {}) as Readonly<Record<string, readonly number[]>>;
   return (["long", "short"] as const).flatMap((kind) => {
@@ -359,6 +301,8 @@ const BERT: Form = {
 
 /** By `model_type`. */
 const FORMS: Readonly<Record<string, Form>> = {
+  ...HYBRID_FORMS,
+  ...NEWER_FORMS,
   arcee: { architecture: "arcee", change: interleave },
   bert: BERT,
   bitnet: { architecture: "bitnet", names: { attn_sub_norm: "attn_sub_norm", ffn_sub_norm: "ffn_sub_norm" } },
@@ -468,7 +412,7 @@ function commonKeys(config: Config, form: Form): Keys {
   const heads = headsOf(config);
   const share = number(config, "partial_rotary_factor", "rotary_pct");
   const dim = headDimOf(config);
-  const eps = count(config, "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon");
+  const eps = count(config, "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps");
   const [experts, used] = [
     number(config, "num_experts", "num_local_experts", "n_routed_experts"),
     number(config, "num_experts_per_tok"),
@@ -563,8 +507,10 @@ export function ggufModel(config: object, given: ReadonlyMap<string, Tensor>, as
   const tensors: Tensors = new Map(Array.from(real, ([name, tensor]) => [rename(name, form), tensor]));
   form.change?.(tensors, fields);
   stackExperts(tensors);
-  // The gate of the shared expert is a vector.
-  each(tensors, ["ffn_gate_inp_shexp"], ({ data }) => ({ data, shape: [data.length] }));
+  each(tensors, ["ffn_gate_inp_shexp"], ({ data }) => ({
+    data,
+    shape: form.gateRow ? [1, data.length] : [data.length],
+  }));
   for (const [name, factors] of [...llama3Factors(fields), ...longFactors(fields)])
     tensors.set(name, { data: Float32Array.from(factors), shape: [factors.length] });
   const keys = { ...commonKeys(fields, form), ...form.keys?.(fields) };

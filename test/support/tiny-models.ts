@@ -92,6 +92,13 @@ export const HYBRIDS = {
     ...{ layer_types: ["linear_attention", "full_attention"], linear_key_head_dim: 8 },
     ...{ linear_value_head_dim: 12, linear_num_key_heads: 3, linear_num_value_heads: 3 },
   },
+  kimi_linear: {
+    ...{ model_type: "kimi_linear", ...SMALL, ...EXPERTS, num_hidden_layers: 3, num_attention_heads: 4 },
+    ...{ kv_lora_rank: 16, qk_nope_head_dim: 12, qk_rope_head_dim: 6, v_head_dim: 10, num_expert_group: 1 },
+    linear_attn_config: {
+      ...{ num_heads: 3, head_dim: 10, short_conv_kernel_size: 3, kda_layers: [1, 3], full_attn_layers: [2] },
+    },
+  },
   qwen3_next: {
     ...{ model_type: "qwen3_next", ...SMALL, ...GROUPED, ...EXPERTS, num_hidden_layers: 2, linear_key_head_dim: 8 },
     ...{ layer_types: ["linear_attention", "full_attention"], shared_expert_intermediate_size: 12 },

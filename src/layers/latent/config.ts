@@ -30,8 +30,11 @@ export interface LatentConfig {
   readonly ropeDim: number;
   /** Floats in a value head. Default nopeDim. */
   readonly valueDim?: number;
-  /** Rotary position embedding of the parts with position, all of whose components rotate. Required unless ropeDim is 0. */
-  readonly rope?: Omit<RopeConfig, "dim" | "start">;
+  /**
+   * Rotary position embedding of the parts with position, all of whose components rotate, or false where these have none either.
+   * Required unless ropeDim is 0.
+   */
+  readonly rope?: Omit<RopeConfig, "dim" | "start"> | false;
   /** RMS norm of latents, with the gains `kvNorm` and `qNorm` of the weights. Default true. */
   readonly latentNorm?: boolean;
   /** Added to the mean square of that norm. Default 1e-6. */
@@ -105,8 +108,8 @@ function checkLatentRope(
   nopeDim: number,
   ropeDim: number,
 ): RopeWithDim | undefined {
-  if (ropeDim === 0) {
-    if (rope === undefined) return undefined;
+  if (ropeDim === 0 || rope === false) {
+    if (!rope) return undefined;
     throw new RangeError(`${where}: rope expected none for ropeDim 0, got ${describe(rope)}`);
   }
   if (rope === undefined) throw new RangeError(`${where}: rope expected for ropeDim ${ropeDim}, got undefined`);

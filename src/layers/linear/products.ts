@@ -196,11 +196,13 @@ export function placeLinearScratch(
   matrices: readonly { readonly k: number; readonly format: PackedFormat }[],
   rows: number,
 ): LinearScratch {
-  const integerRows = matrices.filter(({ format }) => FORMATS[format].integers).map(({ k }) => integerRowBytes(k));
-  return {
-    integers: layout.take(rows * Math.max(0, ...integerRows)),
-    work: layout.take(Math.max(...matrices.map(({ format }) => LINEAR_WORK_AT + FORMATS[format].work))),
-  };
+  // There may be more matrices than a call can have arguments.
+  let [row, work] = [0, 0];
+  for (const { k, format } of matrices) {
+    if (FORMATS[format].integers) row = Math.max(row, integerRowBytes(k));
+    work = Math.max(work, LINEAR_WORK_AT + FORMATS[format].work);
+  }
+  return { integers: layout.take(rows * row), work: layout.take(work) };
 }
 
 /**

@@ -112,45 +112,47 @@ export function recurrentLayout(
   for (const [name, size] of Object.entries(recurrentSizes(config)) as [RecurrentMatrix, LinearSize][])
     linears.set(name, placeLinears(layout, [{ ...size, format: formatOf(name) }])[0] as LinearPlace);
   const vectors = new Map<RecurrentVector | "unit", number>();
-  for (const [name, { length }] of packedVectors(config, {})) vectors.set(name, layout.floats(length));
+  for (const [name, length] of packedLengths(config)) vectors.set(name, layout.floats(length));
   return { linears, vectors, bytes: layout.bytes };
 }
 
-/** The vectors as kernels read them; zeros where they are not given. */
-function packedVectors(
-  config: RecurrentConfig,
-  given: RecurrentWeights["vectors"],
-): [name: RecurrentVector | "unit", data: Float32Array][] {
+/** Vectors that are stored [channels, width] and packed [width, channels]: taps, and rates of the components of a channel's state. */
+const isTurned = (name: RecurrentVector | "unit", { channels }: RecurrentConfig): boolean =>
+  name === "conv" || (name === "rate" && channels !== undefined);
+
+/** Floats of the vectors as kernels read them. */
+function* packedLengths(config: RecurrentConfig): Generator<[RecurrentVector | "unit", number], void> {
   const { scan } = config;
-  const shapes = recurrentVectors(config);
   const channels = convChannels(config);
-  const packed: [RecurrentVector | "unit", Float32Array][] = [];
-  for (const [name, shape] of Object.entries(shapes) as [RecurrentVector, readonly number[]][]) {
-    const own = given[name] ?? new Float32Array(shape.reduce((product, size) => product * size, 1));
-    if (name === "conv" || (name === "rate" && config.channels)) {
-      // [channels, taps] as [taps, channels], with channels that are 0 up to a multiple of four; states as taps.
-      const width = shape[1] as number;
-      const turned = new Float32Array(width * channels);
-      for (const [i, value] of own.entries()) turned[(i % width) * channels + Math.floor(i / width)] = value;
-      packed.push([name, turned]);
-    } else if (name === "convBias" || (name === "skip" && config.channels)) packed.push([name, padded(own, channels)]);
-    else if (name === "rate" && scan?.decay === "channel")
-      packed.push([
-        name,
-        Float32Array.from({ length: own.length * scan.keyDim }, (_, i) => own[Math.floor(i / scan.keyDim)]!),
-      ]);
-    else packed.push([name, own]);
+  for (const [name, [n, k = 1]] of Object.entries(recurrentVectors(config)) as [RecurrentVector, [number, number?]][]) {
+    if (isTurned(name, config)) yield [name, k * channels];
+    else if (name === "convBias" || (name === "skip" && config.channels)) yield [name, channels];
+    else yield [name, name === "rate" && scan?.decay === "channel" ? scanSizes(scan).decays : n * k];
   }
-  // The gain that makes a norm of mean squares divide by the length.
-  if (scan?.unitEps !== undefined)
-    packed.push(["unit", new Float32Array(scan.keyDim).fill(1 / Math.sqrt(scan.keyDim))]);
-  return packed;
+  if (scan?.unitEps !== undefined) yield ["unit", scan.keyDim];
 }
 
-function padded(data: Float32Array, length: number): Float32Array {
-  const own = new Float32Array(length);
-  own.set(data);
-  return own;
+/** The vectors as kernels read them; zeros where they are not given. */
+function* packedVectors(
+  config: RecurrentConfig,
+  given: RecurrentWeights["vectors"],
+): Generator<[RecurrentVector | "unit", Float32Array], void> {
+  const { scan } = config;
+  const channels = convChannels(config);
+  for (const [name, length] of packedLengths(config)) {
+    const data = new Float32Array(length);
+    const own = (name !== "unit" && given[name]) || new Float32Array();
+    // The gain that makes a norm of mean squares divide by the length.
+    if (name === "unit") data.fill(1 / Math.sqrt(length));
+    else if (isTurned(name, config)) {
+      // Channels are 0 up to a multiple of four.
+      const width = length / channels;
+      for (const [i, value] of own.entries()) data[(i % width) * channels + Math.floor(i / width)] = value;
+    } else if (name === "rate" && scan?.decay === "channel")
+      for (const [head, rate] of own.entries()) data.fill(rate, head * scan.keyDim, (head + 1) * scan.keyDim);
+    else data.set(own);
+    yield [name, data];
+  }
 }
 
 /** A layer's weights in linear memory, in one block. */

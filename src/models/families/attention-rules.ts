@@ -160,6 +160,8 @@ export interface LatentRules extends Named {
   readonly sharesHead?: true;
   /** Pairs of RoPE are halves. */
   readonly halves?: true;
+  /** Nothing rotates. */
+  readonly unrotated?: true;
   /** Base of RoPE where the file states none. Default: it must. */
   readonly theta?: number;
   /** The ranks of queries where the file does not state them. Default: it must. */

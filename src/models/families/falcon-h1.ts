@@ -54,7 +54,7 @@ export const decoders = (): Family[] => [
     attention,
     mixer: () => both,
     // All factors are in the weights of GGUF files.
-    gguf: { recurrent: (keys) => readGgufMamba(keys, false), beside: true },
+    gguf: { recurrent: (keys, has) => readGgufMamba(keys, has("ssm_norm.weight")), beside: true },
     // The factor of gates is within and before the activation.
     gateScale: (facts) => factorsOf(facts, "mlp_multipliers", 2)[0] as number,
     mlpScale: (facts) => factorsOf(facts, "mlp_multipliers", 2).reduce((product, each) => product * each, 1),

@@ -34,7 +34,7 @@ export interface MoeNames {
   /** The whole name of the vector that is added to scores for the choice. */
   readonly correction?: string;
   /** That vector is a matrix of one row. */
-  readonly correctionRow?: true;
+  readonly correctionRow?: boolean;
   /**
    * The prefix of an expert's MLP, and its names; or "stacked": tensors [experts, outputs, inputs] of the same names; or
    * "transposed": the same as [experts, inputs, outputs]; or "interleaved": one tensor of that shape each of gates and factors in
@@ -51,6 +51,8 @@ export interface MoeNames {
   /** The projections on either side of experts that are narrower than the model. */
   readonly expertsIn?: string;
   readonly expertsOut?: string;
+  /** Beside stacked experts, that gate is a vector. */
+  readonly sharedGateFlat?: boolean;
 }
 
 /** Names of a model's tensors. Those of layers are below `layers`.N, and all but the head are below one of `roots`. */
@@ -87,8 +89,9 @@ export interface Names {
   readonly norms: Readonly<Partial<Record<NormRole, string>>>;
   /** Those of norms whose tensors have no ".weight" behind their names. */
   readonly bareNorms?: readonly NormRole[];
-  /** The prefix of the MLP below a layer. */
+  /** The prefix of the MLP below a layer, and the one that files may have instead. */
   readonly mlpAt: string;
+  readonly otherMlpAt?: string;
   readonly mlp: MlpNames;
   readonly finalNorm: string;
   /** Below no root. */
@@ -156,8 +159,11 @@ interface GgufForm {
   readonly renormalise?: false;
   /** The name of the last norm. */
   readonly finalNorm?: string;
-  /** A layer with a state in place of keys and values; undefined for one that attends. `keys` are those of the layer. */
-  readonly recurrent?: (keys: Facts) => RecurrentSpec | undefined;
+  /**
+   * A layer with a state in place of keys and values; undefined for one that attends. `keys` are those of the layer, and `has` looks
+   * for its tensors.
+   */
+  readonly recurrent?: (keys: Facts, has: (tensor: string) => boolean) => RecurrentSpec | undefined;
   /** Such layers also attend: what both give is added. */
   readonly beside?: true;
   /** As `pairs` of the family. */

@@ -24,9 +24,11 @@ const attentionMoe: AttentionRules = {
 
 const attention4: AttentionRules = {
   types: "granitemoehybrid",
-  gguf: { names: "granitehybrid", wholeKeys: "ssm.state_size" },
+  gguf: { names: "granitehybrid", permuted: true, wholeKeys: "ssm.state_size" },
   scale: scaleOf,
-  rotates: (_layer, _windowed, _windows, facts) => facts.raw("position_embedding_type") === "rope",
+  // GGUF files state it as those of all Granite do.
+  rotates: (_layer, _windowed, _windows, facts) =>
+    facts.layer !== undefined || facts.raw("position_embedding_type") === "rope",
   // Also stated where no layer has any.
   more: (file) => {
     file.raw("mamba_d_state");

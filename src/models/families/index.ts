@@ -30,6 +30,7 @@ import * as helium from "./helium.ts";
 import * as hunyuan from "./hunyuan.ts";
 import * as internlm from "./internlm.ts";
 import * as jamba from "./jamba.ts";
+import * as kimiLinear from "./kimi-linear.ts";
 import * as lfm2 from "./lfm2.ts";
 import * as llama from "./llama.ts";
 import * as llama4 from "./llama4.ts";
@@ -137,6 +138,7 @@ const decoderLists = (): (readonly Family[])[] => [
   hunyuan.decoders(),
   internlm.decoders(),
   jamba.decoders(),
+  kimiLinear.decoders(),
   minicpm3.decoders(),
   minimax.decoders(),
   mistral.decoders(),

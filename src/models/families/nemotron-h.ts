@@ -30,6 +30,8 @@ function partsIn(facts: Facts): Part[] {
   const words = name ? (facts.list(name) ?? []) : typeof pattern === "string" ? [...pattern] : [];
   const field = name ?? "hybrid_override_pattern";
   if (words.length === 0) throw facts.refusal(field, "a part for each layer", words);
+  const layers = facts.countOrNone("num_hidden_layers", words.length);
+  if (layers !== words.length) throw facts.refusal("num_hidden_layers", `${words.length}, as ${field} says`, layers);
   return words.map((word, layer) => {
     const part = typeof word === "string" && Object.hasOwn(PARTS, word) ? PARTS[word] : undefined;
     if (part) return part;

@@ -1,11 +1,10 @@
 // OLMo Hybrid: gated delta nets with norms before their branches, between layers of attention with norms on their outputs.
 
-import { recurrentVectors } from "../../layers/recurrent/weights.ts";
 import type { AttentionRules, RecurrentRules } from "./attention-rules.ts";
 import type { Facts } from "./facts.ts";
 import type { Family } from "./family.ts";
-import { linearLayers, readDelta, type ScanLayer } from "./qwen-next.ts";
-import { ownTensors, type RecurrentTensor } from "./recurrent.ts";
+import { linearLayers, readDelta } from "./qwen-next.ts";
+import { ownTensors, projectionsApart } from "./recurrent.ts";
 
 const attention: AttentionRules = {
   types: "olmo_hybrid",
@@ -13,22 +12,6 @@ const attention: AttentionRules = {
   rope: { theta: 500_000 },
   beside: ["linear_num_key_heads"],
 };
-
-/** Queries, keys and values have a projection and a convolution of their own. */
-function apart(config: ScanLayer): RecurrentTensor[] {
-  const { numHeads, numKeyHeads, keyDim, valueDim } = config.scan;
-  const [, taps = 0] = recurrentVectors(config).conv ?? [];
-  const keys = numKeyHeads * keyDim;
-  const parts = [
-    { name: "q", rows: keys, to: 0 },
-    { name: "k", rows: keys, to: keys },
-    { name: "v", rows: numHeads * valueDim, to: 2 * keys },
-  ];
-  return parts.flatMap(({ name, rows, to }): RecurrentTensor[] => [
-    { name: `${name}_proj.weight`, shape: [rows, config.dModel], parts: [{ of: "in", rows, to }] },
-    { name: `${name}_conv1d.weight`, shape: [rows, 1, taps], parts: [{ of: "conv", rows, to }] },
-  ]);
-}
 
 const delta: RecurrentRules = {
   kind: "recurrent",
@@ -40,7 +23,7 @@ const delta: RecurrentRules = {
       ...{ step: "a_proj.weight", write: "b_proj.weight", gate: "g_proj.weight", stepBias: "dt_bias" },
       ...{ rate: "A_log", norm: "o_norm.weight", out: "o_proj.weight" },
     });
-    return { kind: "recurrent", config, at: "linear_attn.", tensors: [...apart(config), ...own] };
+    return { kind: "recurrent", config, at: "linear_attn.", tensors: [...projectionsApart(config), ...own] };
   },
 };
 

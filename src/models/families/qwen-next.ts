@@ -1,24 +1,18 @@
 // Qwen3-Next and Qwen3.5: gated delta nets between layers of attention whose outputs are gated, and experts.
 
+import { MOST_HEADS } from "../../base/util/arguments.ts";
 import { type RecurrentConfig, type ScanConfig, scanSizes } from "../../layers/recurrent/config.ts";
 import type { AttentionRules, RecurrentRules } from "./attention-rules.ts";
 import type { Facts } from "./facts.ts";
 import type { Family } from "./family.ts";
 import { QWEN_EXPERTS, readQwen } from "./qwen.ts";
-import {
-  expectSilu,
-  type OwnNames,
-  ownTensors,
-  partsInOrder,
-  type RecurrentSpec,
-  type RecurrentTensor,
-} from "./recurrent.ts";
+import { expectSilu, type OwnNames, ownTensors, partsInOrder, type RecurrentTensor } from "./recurrent.ts";
 
 /** What is added below the root of the sum of squares that queries and keys are divided by. */
 const UNIT_EPS = 1e-6;
 
 /** What all gated delta nets have in common. */
-const DELTA: Omit<ScanConfig, "numHeads" | "numKeyHeads" | "keyDim" | "valueDim" | "norm" | "scale"> = {
+export const DELTA: Omit<ScanConfig, "numHeads" | "numKeyHeads" | "keyDim" | "valueDim" | "norm" | "scale"> = {
   turns: false,
   order: "qkv",
   delta: true,
@@ -40,8 +34,8 @@ export type ScanLayer = RecurrentConfig & { readonly scan: ScanConfig };
 /** The scan of a gated delta net, by the fields that all its families have. */
 export function readDelta(facts: Facts, more: Partial<ScanConfig> = {}): ScanLayer {
   expectSilu(facts, "hidden_act");
-  const numHeads = facts.count("linear_num_value_heads", 32);
-  const numKeyHeads = facts.count("linear_num_key_heads", 16);
+  const numHeads = facts.count("linear_num_value_heads", 32, MOST_HEADS);
+  const numKeyHeads = facts.count("linear_num_key_heads", 16, MOST_HEADS);
   if (numHeads % numKeyHeads !== 0)
     throw facts.refusal("linear_num_key_heads", `a divisor of linear_num_value_heads, ${numHeads}`, numKeyHeads);
   const keyDim = facts.count("linear_key_head_dim", 128);
@@ -59,7 +53,7 @@ export function readDelta(facts: Facts, more: Partial<ScanConfig> = {}): ScanLay
 const OWN = { conv: "conv1d.weight", stepBias: "dt_bias", rate: "A_log", norm: "norm.weight", out: "out_proj.weight" };
 
 /** Queries, keys, values and gates of the heads that share a key follow each other, and so do their factors and steps. */
-function joined(config: ScanLayer): RecurrentTensor[] {
+function joined(config: ScanLayer): readonly [whole: RecurrentTensor, factors: RecurrentTensor] {
   const { dModel, scan } = config;
   const { numHeads, numKeyHeads, keyDim, valueDim } = scan;
   const group = numHeads / numKeyHeads;
@@ -116,14 +110,15 @@ export const linearLayers =
 // GGUF files.
 
 /** What a layer of GGUF files is; undefined for one that attends. */
-function ggufDelta(isJoined: boolean): (keys: Facts) => RecurrentSpec | undefined {
-  return (keys) => {
+function ggufDelta(isJoined: boolean): NonNullable<NonNullable<Family["gguf"]>["recurrent"]> {
+  return (keys, has) => {
     const at = keys.layer ?? 0;
-    const kinds = keys.list("attention.recurrent_layers");
+    const isListed = keys.has("attention.recurrent_layers");
     const interval = keys.count("full_attention_interval", 4);
-    if (kinds ? kinds[at] !== true : (at + 1) % interval === 0) return undefined;
+    if (isListed ? keys.countOrNone("attention.recurrent_layers") === 0 : (at + 1) % interval === 0) return undefined;
     const inner = keys.count("ssm.inner_size");
-    const [numHeads, numKeyHeads] = [keys.count("ssm.time_step_rank"), keys.count("ssm.group_count")];
+    const numHeads = keys.count("ssm.time_step_rank", undefined, MOST_HEADS);
+    const numKeyHeads = keys.count("ssm.group_count", undefined, MOST_HEADS);
     if (numHeads % numKeyHeads !== 0)
       throw keys.refusal("ssm.group_count", `a divisor of ssm.time_step_rank, ${numHeads}`, numKeyHeads);
     if (inner % numHeads !== 0) throw keys.refusal("ssm.time_step_rank", `a divisor of ${inner}`, numHeads);
@@ -135,13 +130,25 @@ function ggufDelta(isJoined: boolean): (keys: Facts) => RecurrentSpec | undefine
       norm: { eps, groups: numHeads, shared: true, gateFirst: false },
     };
     const config = { dModel: keys.count("embedding_length"), taps: keys.count("ssm.conv_kernel", undefined, 16), scan };
+    // The first files of Qwen3-Next have what the other ones have in two tensors in one.
+    const isWhole = isJoined && has("ssm_in.weight");
     const own: OwnNames = {
-      ...{ in: "attn_qkv.weight", gate: "attn_gate.weight", conv: "ssm_conv1d.weight", stepBias: "ssm_dt.bias" },
-      ...{ rate: "ssm_a", norm: "ssm_norm.weight", out: "ssm_out.weight" },
+      ...(!isWhole && { in: "attn_qkv.weight", gate: "attn_gate.weight" }),
+      ...{
+        conv: "ssm_conv1d.weight",
+        stepBias: "ssm_dt.bias",
+        rate: "ssm_a",
+        norm: "ssm_norm.weight",
+        out: "ssm_out.weight",
+      },
       ...(!isJoined && { write: "ssm_beta.weight", step: "ssm_alpha.weight" }),
     };
-    const both = isJoined ? [{ ...(joined(config)[1] as RecurrentTensor), name: "ssm_ba.weight" }] : [];
-    return { kind: "recurrent", config, at: "", tensors: [...ownTensors(config, own, undefined, true), ...both] };
+    const tensors = ownTensors(config, own, undefined, true);
+    if (isJoined) {
+      const [whole, both] = joined(config);
+      tensors.push({ ...both, name: "ssm_ba.weight" }, ...(isWhole ? [{ ...whole, name: "ssm_in.weight" }] : []));
+    }
+    return { kind: "recurrent", config, at: "", tensors };
   };
 }
 

@@ -1,6 +1,6 @@
 // What the files of several families with recurrent layers have in common: which tensors hold the matrices and vectors of a layer.
 
-import type { RecurrentConfig } from "../../layers/recurrent/config.ts";
+import { type RecurrentConfig, scanSizes } from "../../layers/recurrent/config.ts";
 import {
   type RecurrentMatrix,
   type RecurrentVector,
@@ -71,14 +71,24 @@ export function ownTensors(
       ...(of === "rate" && { form: isGguf ? ("negative" as const) : ("log" as const) }),
     };
   });
-  return convBias === undefined ? tensors : [...tensors, convBiasOf(config, convBias)];
+  if (convBias === undefined) return tensors;
+  const [rows = 0] = vectors.convBias ?? [];
+  // GGUF files do not say whether they have it.
+  const bias = { name: convBias, shape: [rows], parts: [{ of: "convBias", rows, to: 0 }] } as const;
+  return [...tensors, isGguf ? { ...bias, optional: true } : bias];
 }
 
-/** The bias of the convolution. */
-const convBiasOf = (config: RecurrentConfig, name: string): RecurrentTensor => {
-  const [rows = 0] = recurrentVectors(config).convBias ?? [];
-  return { name, shape: [rows], parts: [{ of: "convBias", rows, to: 0 }] };
-};
+/** Queries, keys and values of a scan that have a projection and a convolution of their own each. */
+export function projectionsApart(config: RecurrentConfig): RecurrentTensor[] {
+  const { dModel, taps, scan } = config;
+  if (!scan) return [];
+  const { keys, values, q, k, v } = scanSizes(scan);
+  const parts = Object.entries({ q: [keys, q], k: [keys, k], v: [values, v] }) as [string, [number, number]][];
+  return parts.flatMap(([name, [rows, to]]): RecurrentTensor[] => [
+    { name: `${name}_proj.weight`, shape: [rows, dModel], parts: [{ of: "in", rows, to }] },
+    { name: `${name}_conv1d.weight`, shape: [rows, 1, taps], parts: [{ of: "conv", rows, to }] },
+  ]);
+}
 
 /** Throws unless `field` names the activation that is computed behind convolutions; many families take that of the MLP. */
 export function expectSilu(facts: Facts, field: string): void {

@@ -8,6 +8,7 @@ type Unsupported = Readonly<Record<string, string>>;
 export const UNSUPPORTED_MODELS: Unsupported = {
   "latent attention (MLA) to keys that an indexer selects": "deepseek_v32 glm_moe_dsa",
   "latent attention (MLA) with factors on the latents": "longcat_flash",
+  "several streams of residuals, and attention to blocks of keys that an indexer selects": "qwen4_exp qwen4_exp_text",
   "latent attention (MLA) with longrope": "minicpm3",
   "latent attention (MLA) with a temperature that depends on the position": "mistral4",
   "latent attention (MLA) beside linear attention": "kimi_linear",

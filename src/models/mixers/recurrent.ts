@@ -118,10 +118,11 @@ function* partsOf({ parts }: RecurrentTensor): Generator<{ part: RecurrentPart; 
   }
 }
 
-/** A tensor of any shape as a matrix of its rows: of most vectors, rows of one number; [channels, 1, taps] is [channels, taps]. */
+/** A tensor of any shape as a matrix of its rows: of most vectors, rows of one number; [channels, 1, taps] is [channels, taps], and of rates, [channels, components] is one. */
 function asRows(tensor: StoredTensor, of: Name): StoredTensor {
   const all = tensor.shape.reduce((product, size) => product * size, 1);
-  const n = isMatrix(of) || of === "conv" || of === "rate" ? (tensor.shape[0] as number) : all;
+  const n =
+    isMatrix(of) || of === "conv" || (of === "rate" && tensor.shape.length === 2) ? (tensor.shape[0] as number) : all;
   return { ...tensor, shape: [n, all / n] };
 }
 

@@ -87,15 +87,16 @@ function readMlp(
     keys.fail("expert_group_used_count", `groups of the ${groups} with ${topK} experts`, keepGroups);
   const beside = gguf?.experts;
   const shared = beside !== undefined || has(`${MOE_NAMES.sharedMlp.down}.weight`);
-  const sharedDim = beside
-    ? keys.count("feed_forward_length")
-    : keys.countOrNone("expert_shared_feed_forward_length") || keys.count("expert_shared_count", 1) * dim;
+  const sharedDim = () =>
+    beside
+      ? keys.count("feed_forward_length")
+      : keys.countOrNone("expert_shared_feed_forward_length") || keys.count("expert_shared_count", 1) * dim;
   return {
     kind: "moe",
     experts,
     topK,
     expert: mlp(dim),
-    ...(shared && { shared: { mlp: mlp(sharedDim), gated: has(`${MOE_NAMES.sharedGate}.weight`) } }),
+    ...(shared && { shared: { mlp: mlp(sharedDim()), gated: has(`${MOE_NAMES.sharedGate}.weight`) } }),
     router: {
       score: gating === SIGMOID_GATE ? "sigmoid" : "softmax",
       correction: has(MOE_NAMES.correction),
@@ -189,16 +190,21 @@ export async function readGgufDecoder(
   const norm: NormSpec = { kind: normKind, eps: readEps(keys, family), ...(bare && { bare }) };
   const temperature = family.gguf?.temperature?.(keys);
   const names = namesIn(keys, family, has, (tensor) => tensors.has(tensor));
-  const layers = keys.count("block_count");
-  if (layers > MOST_LAYERS) keys.fail("block_count", `at most ${MOST_LAYERS}`, layers);
+  const stored = keys.count("block_count");
+  if (stored > MOST_LAYERS) keys.fail("block_count", `at most ${MOST_LAYERS}`, stored);
+  // The last ones predict tokens further ahead, and are not read.
+  const ahead = keys.countOrNone("nextn_predict_layers");
+  const layers = stored - ahead;
+  if (layers < 1) keys.fail("nextn_predict_layers", `less than the ${stored} layers`, ahead);
+  const unread = Array.from({ length: ahead }, (_, i) => layers + i).join("|");
   const shapes = new Map<MixerSpec, AttentionShapes>();
   const pairs = family.gguf?.pairs?.(keys, layers);
   const readMixer = (layer: number): MixerSpec => {
-    const own = family.gguf?.recurrent?.(keyAt(layer));
-    if (own && !family.gguf?.beside) return own;
-    const [attends, tensors] = READERS[family.attention.kind ?? "heads"](where, file, layer, factors, family, keys);
-    shapes.set(attends, tensors);
-    return own ? besideOf(attends, own) : attends;
+    const scan = family.gguf?.recurrent?.(keyAt(layer), (tensor) => tensors.has(`blk.${layer}.${tensor}`));
+    if (scan && !family.gguf?.beside) return scan;
+    const [attends, own] = READERS[family.attention.kind ?? "heads"](where, file, layer, factors, family, keys);
+    shapes.set(attends, own);
+    return scan ? besideOf(attends, scan) : attends;
   };
   const blocks = (pairs ?? Array.from({ length: layers }, (_, layer) => [layer, layer] as const)).map(
     ([layer, second]): BlockSpec => {
@@ -254,11 +260,11 @@ export async function readGgufDecoder(
       tied: !has(NAMES.head),
     },
   };
-  const { correctionRow } = family.moeNames ?? {};
   const form = {
-    moeNames: { ...MOE_NAMES, ...(correctionRow && { correctionRow }), ...family.gguf?.experts?.names },
+    moeNames: { ...moeNamesIn(tensors), ...family.gguf?.experts?.names },
     ...(family.gatedQueries && { gatedQueries: true as const }),
     ...(family.gguf?.scaled && { scales: "product" as const }),
+    ...(ahead > 0 && { ignoredTensors: new RegExp(`^blk\\.(${unread})\\.`) }),
     ...(encoders && { ignoredTensors: CLASSIFIER }),
   };
   return { spec, names, family: form, mixers: mixersOf(where, shapes, family) };
@@ -354,6 +360,13 @@ function readEps(keys: Keys, { norm }: Family): number {
 }
 
 type RopeFactors = Parameters<typeof readHeads>[4];
+
+/** The names of experts. What has one row is a vector or a matrix, as programs of different years wrote it. */
+function moeNamesIn(tensors: Header["tensors"]): MoeNames {
+  const isVector = (end: string) => [...tensors].find(([name]) => name.endsWith(`.${end}`))?.[1].shape.length === 1;
+  const { correction, sharedGate } = MOE_NAMES;
+  return { ...MOE_NAMES, correctionRow: !isVector(correction), sharedGateFlat: isVector(`${sharedGate}.weight`) };
+}
 
 /** How a layer of a kind is read, and which tensors it has. */
 const READERS: Readonly<

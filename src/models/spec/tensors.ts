@@ -174,7 +174,7 @@ function layerPlace({ spec, names, family }: Decoder, at: string, weight: Weight
   if (role === "expertsIn" || role === "expertsOut") return named(`${at}${moe[role]}`, weight, layout);
   if (role === "sharedGate") {
     const place = named(`${at}${moe.sharedGate}`, weight, layout);
-    return moe.expert === "stacked" ? { ...place, shape: place.shape.slice(1) } : place;
+    return moe.sharedGateFlat ? { ...place, shape: place.shape.slice(1) } : place;
   }
   if (expert === "shared")
     return mlpPlace(moe.shared === "" ? at : `${at}${moe.shared}.`, moe.sharedMlp ?? moe.mlp, weight, layout);
@@ -231,7 +231,10 @@ export function resolveHead({ spec, ...rest }: Decoder, tensors?: ReadonlyMap<st
     return { ...rest, spec: { ...spec, head: { ...spec.head, tied } } };
   }
   const { transform, ...head } = spec.head;
-  const names = rest.family.hasTowers ? namesBesideTowers(rest.names, tensors) : rest.names;
+  const { otherMlpAt, mlp } = rest.names;
+  const hasOther = otherMlpAt && [...tensors.keys()].some((name) => name.endsWith(`.${otherMlpAt}.${mlp.down}.weight`));
+  const own = hasOther ? { ...rest.names, mlpAt: otherMlpAt } : rest.names;
+  const names = rest.family.hasTowers ? namesBesideTowers(own, tensors) : own;
   const tied = head.tied ?? !tensors.has(`${names.head}.weight`);
   const transforms = transform && tensors.has(`${rest.names.transform?.dense}.weight`);
   return { ...rest, names, spec: { ...spec, head: { ...head, tied, ...(transforms && { transform }) } } };

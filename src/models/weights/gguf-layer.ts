@@ -1,7 +1,7 @@
 // Layers of attention of GGUF files: their configuration by the metadata, their tensors and weights.
 
 import { hasShape, type StoredTensor, shapeText, toFloats } from "../../base/tensor/dtypes.ts";
-import { expectFields, expectInt, expectOneOf } from "../../base/util/arguments.ts";
+import { expectFields, expectInt, expectOneOf, LARGEST_INT } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../../base/util/errors.ts";
 import { nearestNames } from "../../base/util/strings.ts";
 import type { GgufFile, GgufValue } from "../../files/gguf.ts";
@@ -211,12 +211,13 @@ export function keysOf(where: string, metadata: ReadonlyMap<string, GgufValue>, 
   const fail: Keys["fail"] = (key, rule, got) => {
     throw wrong(key, rule, got);
   };
-  const whole = (key: string, least: number, fallback?: number): number => {
+  const whole = (key: string, least: number, fallback?: number, most = LARGEST_INT): number => {
     const stated = raw(key);
     const found = typeof stated === "object" ? stated[layer] : (stated ?? fallback);
     const value = typeof found === "bigint" ? Number(found) : found;
-    if (typeof value === "number" && Number.isInteger(value) && value >= least && value < 2 ** 31) return value;
-    return fail(key, `an integer >= ${least}${typeof stated === "object" ? ` for layer ${layer}` : ""}`, found);
+    if (typeof value === "number" && Number.isInteger(value) && value >= least && value <= most) return value;
+    const rule = most === LARGEST_INT ? `an integer >= ${least}` : `an integer from ${least} to ${most}`;
+    return fail(key, `${rule}${typeof stated === "object" ? ` for layer ${layer}` : ""}`, found);
   };
   return {
     layer,
@@ -230,7 +231,7 @@ export function keysOf(where: string, metadata: ReadonlyMap<string, GgufValue>, 
       return typeof stated === "object" ? stated[layer] : stated;
     },
     list: (key) => (typeof raw(key) === "object" ? Array.from(raw(key) as Iterable<unknown>) : undefined),
-    count: (key, fallback) => whole(key, 1, fallback),
+    count: (key, fallback, most) => whole(key, 1, fallback, most),
     countOrNone: (key, fallback = 0) => whole(key, 0, fallback),
     number(key) {
       const value = orNone(key);

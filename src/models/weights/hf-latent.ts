@@ -115,7 +115,7 @@ function findRules(file: Fields, as: string | undefined): LatentRules {
 function readLatents(
   file: Fields,
   layer: number,
-  { halves, sharesHead, statesPairing, theta, qLoraRank: ownRank, valueShare }: LatentRules,
+  { halves, sharesHead, statesPairing, theta, qLoraRank: ownRank, valueShare, unrotated }: LatentRules,
   maxSeqLen: number | undefined,
 ): LatentConfig {
   const layers = file.raw("num_hidden_layers");
@@ -130,7 +130,9 @@ function readLatents(
   // Repeated in the files of some programs, which read them from elsewhere.
   file.only("num_key_value_heads", numHeads);
   file.only("qk_head_dim", headDim);
-  file.only("head_dim", ropeDim, headDim);
+  // Stated for other programs where nothing rotates.
+  if (unrotated) for (const name of ["head_dim", "rope_theta", "rope_scaling", "rope_parameters"]) file.raw(name);
+  else file.only("head_dim", ropeDim, headDim);
   // Absence is not null here: the classes of these models have ranks of their own then.
   if (!file.has("q_lora_rank") && ownRank === undefined)
     throw file.refusal("q_lora_rank", "an integer >= 1 or null", undefined);
@@ -139,8 +141,9 @@ function readLatents(
   if (!statesPairing) file.only("rope_interleave", !halves);
   const interleaved = statesPairing ? file.flag("rope_interleave", true) : !halves;
   const share = sharesHead ? ropeDim / headDim : 1;
-  const rope = readLatentRope(file, ropeDim, interleaved ? "interleaved" : undefined, theta, maxSeqLen, share);
-  const scale = readScale(file, rope, headDim);
+  const pairing = interleaved ? "interleaved" : undefined;
+  const rope = unrotated ? false : readLatentRope(file, ropeDim, pairing, theta, maxSeqLen, share);
+  const scale = rope ? readScale(file, rope, headDim) : undefined;
   return {
     dModel: file.count("hidden_size"),
     numHeads,

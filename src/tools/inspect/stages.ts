@@ -444,7 +444,7 @@ function* latentStages(attention: LatentsLayer, call: MixerCall): Generator<Stag
   yield ["split", { q: headsOf(rows.q, headDim) }];
   const latents = latentsOf(rows.latents);
   if (latentNorm) yield ["norm", { c: rowsOf(latents, kvLoraRank) }];
-  if (ropeDim > 0) yield ["rotate", { q: headsOf(rows.rotated, headDim), r: rotatedOf(rows.latents) }];
+  if (config.rope) yield ["rotate", { q: headsOf(rows.rotated, headDim), r: rotatedOf(rows.latents) }];
   const parts = [
     columnsOf(where, rows.absorbed, dim, 0, kvLoraRank),
     columnsOf(where, rows.absorbed, dim, rank, ropeDim),

@@ -216,7 +216,7 @@ test.each<[object, string]>([
   [{}, "describeModel: config expected the fields of config.json, got none named model_type"],
   [{ model_type: "bert" }, '"bert", an encoder or a model with one, of which headwise/models runs some'],
   [
-    { ...configOf("Nemotron-Nano-9B-v2"), hybrid_override_pattern: "M--" },
+    { ...configOf("Nemotron-Nano-9B-v2"), hybrid_override_pattern: "M--", num_hidden_layers: 3 },
     'layers_block_type of layer 2 expected a scan or attention, as no MLP without one before it is computed, got "mlp"',
   ],
   [

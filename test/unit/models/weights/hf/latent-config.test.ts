@@ -79,7 +79,10 @@ test("Kimi K2 and GLM-4.7-Flash have the rules of DeepSeek-V3", () => {
 });
 
 test("pairs are interleaved, unless rope_interleave is false in a model that reads it", () => {
-  const pairingOf = (fields: object) => fromHfLatentConfig({ ...glm, ...fields }).rope?.pairing;
+  const pairingOf = (fields: object) => {
+    const { rope } = fromHfLatentConfig({ ...glm, ...fields });
+    return rope ? rope.pairing : undefined;
+  };
   expect([...LATENTS.keys()]).toEqual(["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "youtu"]);
   for (const type of ["deepseek_v3", "glm4_moe_lite", "youtu"]) {
     expect(pairingOf({ model_type: type })).toBe("interleaved");
