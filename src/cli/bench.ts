@@ -18,7 +18,7 @@ import {
 import { readArguments, readChoice, readThreads, UsageError } from "./args.ts";
 import { seededFloats } from "./common.ts";
 import { findSurroundings, machineText } from "./info.ts";
-import { expectModelPath, type Loading, loadDecoder, readLoading, startDecoderKernels, startKernels } from "./load.ts";
+import { type LoadValues, openDecoder, startKernels } from "./load.ts";
 import { LOAD_OPTIONS, OUTPUT_OPTIONS } from "./options.ts";
 import { columnsText, createProgress, print } from "./terminal.ts";
 
@@ -136,12 +136,16 @@ interface ModelRow extends Omit<ModelSpeed, "tokens"> {
   readonly loadMs: number;
 }
 
-/** The speed in all formats. */
-interface ModelBench extends Pick<Kernels, "build" | "threads"> {
+/** What was timed. */
+interface ModelFacts extends Pick<Kernels, "build" | "threads"> {
   readonly type: string;
   readonly layers: number;
   /** Of the prompt, and before the decoded token. */
   readonly tokens: number;
+}
+
+/** The speed in all formats; without facts if memory had room for none. */
+interface ModelBench extends Partial<ModelFacts> {
   readonly rows: readonly ModelRow[];
   /** Formats that memory has no room for, and why. */
   readonly leftOut: readonly { readonly weights: WeightFormat; readonly reason: string }[];
@@ -152,35 +156,31 @@ export async function benchModel(
   folder: string,
   formats: readonly WeightFormat[],
   threads: number | "auto",
-  loading: Loading,
-  quiet: boolean,
+  loading: LoadValues,
 ): Promise<ModelBench> {
-  await expectModelPath("bench", folder);
-  const kernels = await startDecoderKernels(threads, false);
-  const progress = createProgress(quiet ? undefined : process.stderr, () => performance.now());
+  const progress = createProgress(loading.quiet ? undefined : process.stderr, () => performance.now());
   const rows: ModelRow[] = [];
   const leftOut: ModelBench["leftOut"][number][] = [];
-  let facts = { type: "", layers: 0, tokens: 0 };
+  let facts: ModelFacts | undefined;
   try {
     for (const [i, weights] of formats.entries()) {
       progress.at(i / formats.length, weights);
       try {
-        const loaded = await loadDecoder("bench", kernels, folder, { weights }, loading);
-        using model = loaded.model;
+        const { opened, model, kernels, loadMs } = await openDecoder("bench", folder, loading, { weights, threads });
+        using _ = opened;
         const { tokens, ...speed } = await measureModel(model).catch(aboutClock);
-        facts = { type: model.type, layers: model.layers, tokens };
-        rows.push({ weights, bytes: model.bytes, loadMs: loaded.loadMs, ...speed });
+        const { build, threads: used } = kernels;
+        facts = { type: model.type, layers: model.layers, tokens, build, threads: used };
+        rows.push({ weights, bytes: model.bytes, loadMs, ...speed });
       } catch (error) {
         const full = [error, (error as Error).cause].find((each) => Object(each).code === "OUT_OF_MEMORY");
         if (full === undefined) throw error;
         leftOut.push({ weights, reason: (full as Error).message });
       }
     }
-    const { build, threads: used } = kernels;
-    return { ...facts, build, threads: used, rows, leftOut };
+    return { ...facts, rows, leftOut };
   } finally {
     progress.end();
-    kernels.release();
   }
 }
 
@@ -199,8 +199,8 @@ export function modelBenchText({ type, layers, tokens, build, threads, rows, lef
     `${(100 * row.ofReading).toFixed(0)} %`,
   ]);
   const lines = leftOut.map(({ weights, reason }) => `${weights} was left out: ${reason}`);
-  const facts = rows.length > 0 ? `${type}, ${layers} layers, prompt of ${tokens} tokens, ` : "";
-  const title = `${facts}build ${build}, threads ${threads.used}`;
+  if (threads === undefined) return lines.join("\n");
+  const title = `${type}, ${layers} layers, prompt of ${tokens} tokens, build ${build}, threads ${threads.used}`;
   return [`${title}\n`, columnsText([head, ...cells], 1), ...lines].join("\n");
 }
 
@@ -212,8 +212,7 @@ each build and with 1, 2, 4 ... threads. Builds and threads are timed by turns. 
 medians; least ms and most GFLOP/s are those of the fastest sample. Relative speed is the speed
 divided by that of the first row of the same work. Takes less than a minute.
 
-With FOLDER, times the whole decoder in it (config.json, and model.safetensors or its index), or at a
-URL, in each format of weights: a prompt, and a token after it, beside reading the same weights.
+With FOLDER, also a GGUF file, a URL, or "owner/name" of a model on a hub, times a whole decoder in each format of weights: a prompt, and a token after it, beside reading the same weights.
 
   --shape NAME       ${Object.keys(BENCH_SHAPES).join(", ")}; may be given more than once (default all)
   --threads N|auto   largest number of threads (default auto: one per processor, up to 8); of a
@@ -267,9 +266,8 @@ export async function bench(args: string[], version: string): Promise<void> {
   if (folder !== undefined) {
     if (values.shape) throw new UsageError(`bench: --shape expected none beside a folder, got ${values.shape[0]}`);
     const threads = readThreads("bench", values.threads ?? "1");
-    const loading = readLoading(folder, values);
     const formats = format ? [format] : MODEL_FORMATS;
-    return report(await benchModel(folder, formats, threads, loading, values.quiet), modelBenchText);
+    return report(await benchModel(folder, formats, threads, values), modelBenchText);
   }
   const weights = format ?? "f32";
   const asked = readThreads("bench", values.threads ?? "auto");

@@ -1,9 +1,8 @@
 // `headwise cache`: what is kept of URLs.
 
-import { createFolderStore, type KeptUrl, listStore } from "../entries/models.ts";
+import { createFolderStore, defaultStoreFolder, type KeptUrl, listStore } from "../entries/models.ts";
 import { readArguments, UsageError } from "./args.ts";
 import { plainText } from "./common.ts";
-import { userFolder } from "./load.ts";
 import { print, sizeText } from "./terminal.ts";
 
 const HELP = `headwise cache
@@ -36,7 +35,7 @@ export async function cache(args: string[]): Promise<void> {
     const got = values.all ? ["--all", ...texts].join(" ") : texts.join(" ");
     throw new UsageError(`cache: ${action} expected ${rule}, got ${got || "neither"}`);
   }
-  const folder = userFolder();
+  const folder = defaultStoreFolder();
   if (folder === undefined) throw new Error("cache: expected a host with a home folder and files, got another");
   const all = await listStore(folder, { check: action === "check" });
   const isWanted = ({ url }: KeptUrl) => values.all || action !== "remove" || texts.some((text) => url.includes(text));

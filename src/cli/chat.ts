@@ -4,12 +4,12 @@ import { writeFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import type { AnswerEnd, OpenedModel } from "../entries/index.ts";
 import type { ChatMessage } from "../entries/text.ts";
-import { findJinja, findTokenizers } from "../text/libraries.ts";
 import { readArguments, readCount, suggestionOf, UsageError } from "./args.ts";
-import { aboutFile, readText } from "./files.ts";
-import { findLibrary } from "./load.ts";
+import { readText } from "./files.ts";
+import { rateOf } from "./generate.ts";
+import { findLibraries, openSource } from "./load.ts";
 import { FORMAT_OPTIONS, helpOf, LOAD_OPTIONS, readCommon } from "./options.ts";
-import { createProgress, print, sizeText, write } from "./terminal.ts";
+import { print, sizeText, write } from "./terminal.ts";
 
 const HELP = `headwise chat SOURCE [options]
 
@@ -25,8 +25,7 @@ A conversation with the model SOURCE: a GGUF file or a folder, its URL, or "owne
   --seed N            the same seed gives the same answers
   --max-seq-len N     tokens of the conversation; the oldest turns behind are left out (default the model's, at most 4096)
   --memory N          bytes that the model may take
-  --threads N|auto    number of threads, 1 to 64 (default what suits the model)
-${helpOf("weights", "activations", "cache", "no-store", "quiet")}
+${helpOf("weights", "activations", "chosen-cache", "chosen-threads", "no-store", "quiet")}
 
 Lines that begin with / are commands: ${"/stop, /retry, /new, /save FILE, /help, /quit"}.`;
 
@@ -67,34 +66,12 @@ export async function chat(args: string[]): Promise<void> {
   };
   const sampling = { ...number("temperature"), ...number("top-p"), ...number("seed") };
   const maxTokens = count("tokens", MOST_TOKENS);
-  const common = readCommon("chat", { ...values, threads: values.threads ?? "auto" });
+  const common = readCommon("chat", values);
   const template = values.template === undefined ? undefined : await readText("chat", "--template", values.template);
-  const progress = createProgress(process.stderr.isTTY && !values.quiet ? process.stderr : undefined, () =>
-    performance.now(),
-  );
-  const libraries = {
-    tokenizers: await findLibrary("chat", "@huggingface/tokenizers", findTokenizers),
-    jinja: await findLibrary("chat", "@huggingface/jinja", findJinja),
-  };
-  const { open } = await import("../entries/open.ts");
-  const model = await open(source, {
-    ...{ for: "chat", template, libraries, weights: common.weights, activations: common.activations },
-    ...{
-      cache: common.cache,
-      maxSeqLen: count("max-seq-len", MOST_TOKENS),
-      memory: count("memory", Number.MAX_SAFE_INTEGER),
-    },
-    threads: values.threads === undefined ? undefined : common.threads,
-    ...(values["no-store"] && { store: false as const }),
-    onProgress: ({ bytes, allBytes, secondsLeft }) => {
-      const left = secondsLeft === undefined ? "" : `, ${Math.ceil(secondsLeft)} s left`;
-      progress.at(bytes / allBytes, `${sizeText(bytes)} of ${sizeText(allBytes)}${left}  ${source}`);
-    },
-  })
-    .catch((error: unknown) => {
-      throw aboutFile("chat", source, error);
-    })
-    .finally(() => progress.end());
+  const { model } = await openSource("chat", source, values, {
+    ...{ for: "chat", ...common, template, libraries: findLibraries("chat", true) },
+    ...{ maxSeqLen: count("max-seq-len", MOST_TOKENS), memory: count("memory", Number.MAX_SAFE_INTEGER) },
+  });
   try {
     if (!values.quiet) console.error(aboutModel(model));
     const system = values.system === undefined ? [] : [{ role: "system", content: values.system }];
@@ -202,8 +179,9 @@ async function answerTo(
   return false;
 }
 
-function aboutAnswer({ reason, read, reused, written, seconds, firstSeconds, forgotten, seed }: AnswerEnd): string {
-  const rate = written > 1 ? `, ${((written - 1) / Math.max(seconds - firstSeconds, 1e-3)).toFixed(1)} a second` : "";
+function aboutAnswer(end: AnswerEnd): string {
+  const { reason, read, reused, written, forgotten, seed } = end;
+  const rate = written > 1 ? `, ${rateOf(end)?.toFixed(1)} a second` : "";
   const left = forgotten ? `, ${forgotten} messages left out` : "";
   const drawn = seed === undefined ? "" : `, seed ${seed}`;
   return `(${written} tokens${rate}; ${read} read, ${reused} known; ${reason}${left}${drawn})`;

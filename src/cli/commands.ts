@@ -15,9 +15,9 @@ const helpOf = ({ version, description }: Manifest) => `headwise ${version}: ${d
 headwise info                              diagnose this engine: features, correctness, speed
 headwise run MODEL                         run and time a layer of a safetensors or GGUF file
 headwise run FOLDER --ids LIST             run a whole decoder: the logits of the next token
-headwise generate MODEL PROMPT             load a whole decoder and generate text
+headwise generate SOURCE PROMPT            open a model, and write text behind a prompt
 headwise chat SOURCE                       a conversation in the terminal
-headwise embed MODEL TEXT...               print vectors of texts, and their cosines
+headwise embed SOURCE TEXT...              print vectors of texts, and their cosines
 headwise inspect MODEL TEXT                show what each head of a decoder does, and where it looks
 headwise bench                             time layers, with each build and number of threads
 headwise bench FOLDER                      time a whole decoder in each format of weights

@@ -21,9 +21,10 @@ import {
   type Roofline,
   type WeightFormat,
 } from "../entries/configure.ts";
+import { createFolderStore, defaultStoreFolder } from "../entries/models.ts";
 import { readArguments, readChoice, readCount, refusePositionals, UsageError } from "./args.ts";
 import { aboutFile } from "./files.ts";
-import { expectModelPath, startKernels, storeOf } from "./load.ts";
+import { startKernels } from "./load.ts";
 import { OUTPUT_OPTIONS, STORE_OPTIONS } from "./options.ts";
 import { columnsText, print, sizeText } from "./terminal.ts";
 
@@ -242,7 +243,8 @@ export async function configure(args: string[]): Promise<void> {
     const other = [...FOR_BUDGETS, "width", "vocabulary", "memory"].find((name) => values[name as keyof typeof values]);
     if (other !== undefined) throw new UsageError(`${COMMAND}: --${other} expected none beside --model`);
     const { weights, cache: format } = formats;
-    const cost = await costAt(values.model, { ...sizes, weights, format }, storeOf(values.model, values["no-store"]));
+    const store = values["no-store"] ? undefined : storeOf(values.model);
+    const cost = await costAt(values.model, { ...sizes, weights, format }, store);
     if (cost.maxSeqLen !== undefined && cost.seqLen > cost.maxSeqLen)
       warn(`${cost.seqLen} tokens are more than the ${cost.maxSeqLen} that the model states`);
     return show(cost, () => costText(cost, formats));
@@ -279,10 +281,15 @@ async function withKernels(
   }
 }
 
+/** The user's store, for a model at a URL. */
+function storeOf(model: string): ModelStore | undefined {
+  const folder = /^https?:/.test(model) ? defaultStoreFolder() : undefined;
+  return folder === undefined ? undefined : createFolderStore(folder);
+}
+
 /** What the model at a path or URL costs. Errors of the library get the path. */
 async function costAt(model: string, options: DescribeOptions, store: ModelStore | undefined): Promise<ModelCost> {
   const isFile = /\.json$/i.test(model) && !/^https?:/.test(model);
-  if (!isFile) await expectModelPath(COMMAND, model.replace(/config\.json$/, ""));
   try {
     if (isFile) return describeModel(await readFile(model, "utf8"), options);
     return await describeFiles(model.replace(/config\.json$/, ""), { ...options, store });

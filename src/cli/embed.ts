@@ -1,22 +1,23 @@
-import { embed as embedTexts, gguf, loadEncoder, type Pooling } from "../entries/models.ts";
+// `headwise embed`: vectors of texts.
+
+import type { Pooling } from "../entries/models.ts";
 import { readArguments, readChoice, UsageError } from "./args.ts";
-import { aboutFile } from "./files.ts";
-import { openTokenizer } from "./generate.ts";
-import { expectModelPath, readLoading, startDecoderKernels } from "./load.ts";
+import { findLibraries, openSource } from "./load.ts";
 import { helpOf, KERNEL_OPTIONS, LOAD_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./options.ts";
 import { print, readPrompt, sizeText } from "./terminal.ts";
 
-const HELP = `headwise embed MODEL TEXT... [options]
+const HELP = `headwise embed SOURCE TEXT... [options]
 
-Loads the encoder MODEL, a folder, a GGUF file or the URL of either, and prints a vector for each TEXT; for
-several, the cosine of each pair. TEXT "-" is standard input. Needs the model's tokenizer, and the package
-@huggingface/tokenizers. What was loaded, and how long it took, is on stderr.
+Opens the encoder or decoder SOURCE, a GGUF file or a folder, its URL, or "owner/name" of a model on a hub, and prints a
+vector of length 1 for each TEXT; for several, the cosine of each pair. TEXT "-" is standard input. Needs the package
+@huggingface/tokenizers. What was opened, and how long it took, is on stderr.
 
-  --pooling KIND      mean, cls or last: how a text's states become one vector (default mean)
-${helpOf("weights", "activations", "threads", "deterministic", "no-store", "quiet", "json")}, with whole vectors`;
+  --pooling KIND      mean, cls or last: how a text's states become one vector (default what the model's files say, or
+                      mean)
+${helpOf("weights", "activations", "chosen-threads", "deterministic", "no-store", "quiet", "json")}, with whole vectors`;
 
 const OPTIONS = {
-  pooling: { type: "string", default: "mean" },
+  pooling: { type: "string" },
   weights: { type: "string" },
   activations: { type: "string" },
   ...KERNEL_OPTIONS,
@@ -32,33 +33,26 @@ const [SHOWN, WIDTH] = [6, 32];
 export async function embed(args: string[]): Promise<void> {
   const { values, positionals } = readArguments("embed", args, OPTIONS);
   if (values.help) return print(HELP);
-  const [folder, ...given] = positionals;
-  if (folder === undefined || given.length === 0)
+  const [source, ...given] = positionals;
+  if (source === undefined || given.length === 0)
     throw new UsageError(`embed: expected a model and a text, got ${positionals.length} arguments`);
-  const pooling = readChoice("embed", "--pooling", values.pooling, POOLINGS) ?? "mean";
+  const pooling = readChoice("embed", "--pooling", values.pooling, POOLINGS);
   const { weights, activations, threads } = readCommon("embed", values);
   const fromInput = given.filter((text) => text === "-").length;
   if (fromInput > 1) throw new UsageError(`embed: expected "-" once, for standard input, got it ${fromInput} times`);
-  const { store, onProgress, end } = readLoading(folder, values);
-  await expectModelPath("embed", folder);
   const texts = await Promise.all(given.map(readPrompt));
-  const tokenizer = await openTokenizer("embed", folder, { store });
-  const kernels = await startDecoderKernels(threads, values.deterministic);
+  const { model, loadMs } = await openSource("embed", source, values, {
+    ...{ for: "embed", weights, activations, threads, deterministic: values.deterministic },
+    libraries: findLibraries("embed"),
+  });
   try {
     const began = performance.now();
-    const options = { weights, activations, gguf, store, onProgress };
-    const model = await loadEncoder(kernels, folder, options)
-      .catch((error: unknown) => {
-        throw aboutFile("embed", folder, error);
-      })
-      .finally(end);
-    const loadMs = performance.now() - began;
-    const started = performance.now();
-    const vectors = embedTexts(model, texts, { tokenizer, pooling, normalize: true });
-    const ms = performance.now() - started;
-    const { type, layers, bytes, dModel } = model;
+    const vectors = await model.embed(texts, { ...(pooling && { pooling }), normalize: true });
+    const ms = performance.now() - began;
+    const { type, layers, bytes, dModel } = model.parts.model;
+    const { build } = model.choices;
     if (values.json) {
-      const facts = { type, layers, bytes, dModel, pooling, build: kernels.build, loadMs, ms };
+      const facts = { type, layers, bytes, dModel, pooling, build: build.value, loadMs, ms };
       const found = texts.map((text, i) => ({ text, vector: Array.from(vectors[i] as Float32Array) }));
       return print(JSON.stringify({ ...facts, texts: found }, null, 2));
     }
@@ -68,11 +62,11 @@ export async function embed(args: string[]): Promise<void> {
         if (i < j) print(`cosine ${i + 1}, ${j + 1}  ${cosineOf(a, b).toFixed(4)}`);
     if (values.quiet) return;
     console.error(`
-model          ${type}, ${layers} layers, ${sizeText(bytes)}, loaded in ${loadMs.toFixed(0)} ms
+model          ${type}, ${layers} layers, ${sizeText(bytes)}, opened in ${loadMs.toFixed(0)} ms
 vectors        ${texts.length} of ${dModel} in ${ms.toFixed(1)} ms
-build          ${kernels.build}: ${kernels.reason}`);
+build          ${build.value}: ${build.reason}`);
   } finally {
-    kernels.release();
+    model.release();
   }
 }
 

@@ -68,7 +68,11 @@ export async function info(args: string[], version: string): Promise<void> {
   if (values.help) return print(HELP);
   refusePositionals("info", positionals);
   const { quantized } = await import("../entries/quantized.ts");
-  const options = { threads: readThreads("info", values.threads), deterministic: values.deterministic, quantized };
+  const options = {
+    threads: readThreads("info", values.threads ?? "1"),
+    deterministic: values.deterministic,
+    quantized,
+  };
   const diagnosis = await diagnose(await import("../entries/threads.ts"), findSurroundings(version), options);
   const text = diagnosisText(diagnosis)
     .replace(/: ok\b/g, `: ${paint("green", "ok")}`)

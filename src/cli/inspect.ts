@@ -5,18 +5,9 @@ import type { CacheFormat, WeightFormat } from "../entries/core.ts";
 import { type AnyRecord, decodeRecord, replay } from "../entries/inspect.ts";
 import type { Tokenizer } from "../entries/text.ts";
 import { readArguments, readChoice, readCount, UsageError } from "./args.ts";
-import { openTokenizer } from "./generate.ts";
 import { checkText, type HeadPlace, type InspectWork, inspectModel, MOST_TOKENS } from "./inspect-model.ts";
 import { inspectionJson, inspectionText, keysThatFit, labelsOf } from "./inspect-text.ts";
-import {
-  expectModelPath,
-  type Loading,
-  loadDecoder,
-  readIds,
-  readLoading,
-  refuseEncoder,
-  startDecoderKernels,
-} from "./load.ts";
+import { findLibraries, type LoadValues, openDecoder, readIds, readStatistics } from "./load.ts";
 import {
   type CommonChoices,
   FORMAT_OPTIONS,
@@ -66,7 +57,7 @@ export function inspectorAddress({ path, text, place, work, weights, cache, dete
 /** The options that count beside the link. Weights are those of the record unless others are asked for. */
 type ReplayOptions = Pick<CommonChoices, "weights" | "activations" | "threads"> & {
   readonly json: boolean;
-  readonly loading: Loading;
+  readonly loading: LoadValues;
 };
 
 /** Prints whether the results have the recorded bits; if not, the process exits with 1. */
@@ -78,11 +69,12 @@ async function replayLink(
 ): Promise<void> {
   const record = readLink(command, link);
   const { formats, kernels: recorded, request } = record;
-  await expectModelPath(command, path);
-  const kernels = await startDecoderKernels(threads, recorded.build === "simd", "statistics" in request);
+  const { opened, model } = await openDecoder(command, path, loading, {
+    weights: weights ?? OPTION_VALUES.weights.find((format) => format === formats),
+    ...{ activations, threads, deterministic: recorded.build === "simd" },
+    ...("statistics" in request && { statistics: readStatistics() }),
+  });
   try {
-    const options = { weights: weights ?? OPTION_VALUES.weights.find((format) => format === formats), activations };
-    const { model } = await loadDecoder(command, kernels, path, options, loading);
     // Whoever runs a command can end it.
     const { same, record: found } = await replay(model, record, { maxTokens: Number.MAX_SAFE_INTEGER }).catch(
       (error: unknown) => {
@@ -95,7 +87,7 @@ async function replayLink(
     print(json ? JSON.stringify({ inspect: name, same, recorded: wanted, found: bits }, null, 2) : text);
     if (!same) process.exitCode = 1;
   } finally {
-    kernels.release();
+    opened.release();
   }
 }
 
@@ -111,8 +103,7 @@ const HELP = `headwise inspect MODEL TEXT [options]
 headwise inspect MODEL --ids LIST [options]
 headwise inspect MODEL --replay LINK [--weights FORMAT] [--activations KIND] [--threads N|auto] [--json]
 
-Loads the decoder MODEL, a folder (config.json, and model.safetensors or its index) or a GGUF file, or at
-a URL, reads TEXT, or the tokens of LIST, and prints what each head does, and maps of where some of them
+Opens the decoder MODEL, a GGUF file or a folder, its URL, or "owner/name" of a model on a hub, reads TEXT, or the tokens of LIST, and prints what each head does, and maps of where some of them
 look. TEXT "-" is standard input. Text needs the model's tokenizer, and the package @huggingface/tokenizers.
 
   --ids LIST          token ids, separated by commas
@@ -192,12 +183,11 @@ export async function inspect(args: string[]): Promise<void> {
       `${COMMAND}: expected one text, got ${more.length + 1}: quote it, as in ${JSON.stringify([given, ...more].join(" "))}`,
     );
   const common = readCommon(COMMAND, values);
-  const loading = readLoading(path, values);
   if (values.replay !== undefined) {
     const option = OF_TEXTS.find((name) => values[name]);
     const other = given === undefined ? option && `--${option}` : "a text";
     if (other) throw new UsageError(`${COMMAND}: --replay expected a model alone beside it, got ${other}`);
-    return replayLink(COMMAND, path, values.replay, { ...common, json: values.json, loading });
+    return replayLink(COMMAND, path, values.replay, { ...common, json: values.json, loading: values });
   }
   if ((values.ids === undefined) === (given === undefined))
     throw new UsageError(
@@ -213,13 +203,14 @@ export async function inspect(args: string[]): Promise<void> {
   };
   const listed = values.ids === undefined ? [] : readIds(COMMAND, "--ids", values.ids);
 
-  await expectModelPath(COMMAND, path);
-  await refuseEncoder(COMMAND, path, loading, ": headwise inspect reads decoders");
   const text = given === undefined ? undefined : await readPrompt(given);
-  const tokenizer = text === undefined ? undefined : await openTokenizer(COMMAND, path, loading);
-  const kernels = await startDecoderKernels(threads, values.deterministic, work.statistics);
+  const { opened, model, loadMs } = await openDecoder(COMMAND, path, values, {
+    ...{ weights, activations, threads, deterministic: values.deterministic },
+    ...(text !== undefined && { tokenizer: undefined, libraries: findLibraries(COMMAND) }),
+    ...(work.statistics && { statistics: readStatistics() }),
+  });
+  const tokenizer = text === undefined ? undefined : opened.parts.tokenizer;
   try {
-    const { model, loadMs } = await loadDecoder(COMMAND, kernels, path, { weights, activations }, loading);
     const ids = tokenizer && text !== undefined ? encode(tokenizer, text) : listed;
     const wordOf = (id: number) => (tokenizer ? decode(tokenizer, id) : String(id));
     checkText(COMMAND, model, text === undefined ? "--ids" : "TEXT", ids);
@@ -241,7 +232,7 @@ export async function inspect(args: string[]): Promise<void> {
     const all = { ...found, text, ids, wordOf, loadMs, page };
     print(values.json ? inspectionJson(all) : inspectionText(all, view, values.link));
   } finally {
-    kernels.release();
+    opened.release();
   }
 }
 

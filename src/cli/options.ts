@@ -12,7 +12,7 @@ export const FORMAT_OPTIONS = {
 
 /** Of all commands that start kernels. */
 export const KERNEL_OPTIONS = {
-  threads: { type: "string", default: "1" },
+  threads: { type: "string" },
   deterministic: { type: "boolean", default: false },
 } as const;
 
@@ -34,7 +34,9 @@ const LINES = {
   weights: "  --weights FORMAT    f32, f16, bf16, q8, q8-row, q4 (default: the formats of the file)",
   activations: "  --activations KIND  exact or fast: how rows are rounded for integer weights (default exact)",
   cache: "  --cache FORMAT      f32, f16, q8, q4 (default f32)",
+  "chosen-cache": "  --cache FORMAT      f32, f16, q8, q4 (default what suits the weights)",
   threads: "  --threads N|auto    number of threads, 1 to 64 (default 1)",
+  "chosen-threads": "  --threads N|auto    number of threads, 1 to 64 (default what suits the model)",
   deterministic: "  --deterministic     use the build that gives the same bits on every engine",
   "no-store": "  --no-store          do not keep what is read of URLs, nor use what is kept",
   quiet: "  --quiet             nothing on stderr but errors and warnings",
@@ -48,7 +50,7 @@ interface CommonValues {
   readonly weights?: string | undefined;
   readonly activations?: string | undefined;
   readonly cache?: string | undefined;
-  readonly threads: string;
+  readonly threads?: string | undefined;
 }
 
 /** What is asked for; undefined where a default holds. */
@@ -56,7 +58,7 @@ export interface CommonChoices {
   readonly weights: WeightFormat | undefined;
   readonly activations: "exact" | "fast" | undefined;
   readonly cache: CacheFormat | undefined;
-  readonly threads: number | "auto";
+  readonly threads: number | "auto" | undefined;
 }
 
 /** Reads the formats and threads that a command was given. */
@@ -65,6 +67,6 @@ export function readCommon(command: string, values: CommonValues): CommonChoices
     weights: readChoice(command, "--weights", values.weights, OPTION_VALUES.weights),
     activations: readChoice(command, "--activations", values.activations, ["exact", "fast"]),
     cache: readChoice(command, "--cache", values.cache, OPTION_VALUES.cache),
-    threads: readThreads(command, values.threads),
+    threads: values.threads === undefined ? undefined : readThreads(command, values.threads),
   };
 }

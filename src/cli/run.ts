@@ -8,15 +8,7 @@ import { FileError, readArguments, readChoice, readCount, UsageError } from "./a
 import { median, plainText, seededFloats } from "./common.ts";
 import { interpretFile, isNpy, isRows, isSafetensors, readBytes, readNpy } from "./files.ts";
 import { type LayerRun, PARTS, readLayer, readLayerNumber, runLayer } from "./layer.ts";
-import {
-  expectModelPath,
-  type Loading,
-  loadDecoder,
-  readIds,
-  readLoading,
-  startDecoderKernels,
-  startKernels,
-} from "./load.ts";
+import { type LoadValues, openDecoder, readIds, startKernels } from "./load.ts";
 import { helpOf, KERNEL_OPTIONS, LOAD_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./options.ts";
 import { columnsText, paint, print, sizeText } from "./terminal.ts";
 
@@ -31,10 +23,10 @@ interface ModelWork {
   readonly decode: number;
   readonly weights: WeightFormat | undefined;
   readonly cache: CacheFormat | undefined;
-  readonly threads: number | "auto";
+  readonly threads: number | "auto" | undefined;
   readonly deterministic: boolean;
   readonly json: boolean;
-  readonly loading: Loading;
+  readonly loading: LoadValues;
 }
 
 /** What a run gives. */
@@ -61,32 +53,31 @@ interface Readings {
 }
 
 /** Reads the ids at once, and again with the last of them one by one; compares and prints the logits of the next token. */
-async function runModel(folder: string, work: ModelWork): Promise<void> {
-  const { ids, weights, loading } = work;
-  await expectModelPath("run", folder);
-  const kernels = await startDecoderKernels(work.threads, work.deterministic);
+async function runModel(folder: string, { loading, ...work }: ModelWork): Promise<void> {
+  const { ids, weights, threads, deterministic } = work;
+  const asked = { weights, threads, deterministic, maxSeqLen: ids.length };
+  const { opened, model, kernels, loadMs } = await openDecoder("run", folder, loading, asked);
   try {
-    const { model, loadMs } = await loadDecoder("run", kernels, folder, { weights, maxSeqLen: ids.length }, loading);
     const outside = ids.find((id) => id >= model.vocabSize);
     if (outside !== undefined)
       throw new UsageError(`run: --ids expected ids below ${model.vocabSize}, those of the model, got ${outside}`);
     const { type, layers, vocabSize, bytes } = model;
     const { logits, ...readings } = readTokens(model, work);
-    const { build, reason, threads } = kernels;
+    const { build, reason, threads: used } = kernels;
     const report: ModelRun = {
-      ...{ folder, type, layers, vocabSize, bytes, loadMs, kernels: { build, reason, threads } },
+      ...{ folder, type, layers, vocabSize, bytes, loadMs, kernels: { build, reason, threads: used } },
       ...{ ...readings, top: nextTokens(logits, work.top), digest: digestFloats(logits) },
     };
     print(work.json ? JSON.stringify(report, null, 2) : reportText(report));
     if (report.decode?.same === false) process.exitCode = 1;
   } finally {
-    kernels.release();
+    opened.release();
   }
 }
 
 function readTokens(
   model: Model,
-  { ids, decode, cache: format }: ModelWork,
+  { ids, decode, cache: format }: Omit<ModelWork, "loading">,
 ): Readings & { readonly logits: Float32Array } {
   const past = Math.max(1, ids.length - decode);
   using whole = createSession(model, { maxSeqLen: ids.length, format });
@@ -146,8 +137,7 @@ folder with one of them, or a GGUF file. Prints the configuration, the milliseco
 of a decoded token, the first outputs, a digest of all outputs, and whether prefill and decode give
 the same bits. Exits with 1 if they do not.
 
-With --ids, runs the whole decoder in FOLDER (config.json, and model.safetensors or its index), or at
-a URL: reads the tokens of LIST, and prints the largest logits of the next token.
+With --ids, runs the whole decoder FOLDER (also a GGUF file, a URL, or "owner/name" of a model on a hub): reads the tokens of LIST, and prints the largest logits of the next token.
 
   --ids LIST          token ids, separated by commas
   --top N             how many of the largest logits are printed (default 10)
@@ -213,7 +203,7 @@ function runWhole(folder: string, values: Values, list: string): Promise<void> {
     ...readCommon("run", values),
     deterministic: values.deterministic,
     json: values.json,
-    loading: readLoading(folder, values),
+    loading: values,
   });
 }
 

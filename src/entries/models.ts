@@ -18,6 +18,7 @@ export {
   createBrowserStore,
   createFolderStore,
   createStore,
+  defaultStoreFolder,
   type KeptUrl,
   type ListStoreOptions,
   listStore,

@@ -1,6 +1,6 @@
 // A model's files, wherever they lie: config.json and safetensors, or GGUF.
 
-import { hostHasher, hostSha256, isLocal, openLocal, resolvePlace } from "../base/platform/host.ts";
+import { hostHasher, hostSha256, localKind, openLocal, resolvePlace } from "../base/platform/host.ts";
 import { expectBytes, type Global } from "../base/util/arguments.ts";
 import { decodeBase64, toHex } from "../base/util/bytes.ts";
 import { describe, HeadwiseError, tagOf, throwUnder } from "../base/util/errors.ts";
@@ -481,7 +481,7 @@ function hintOf(text: string): string {
 /** `hintOf`, unless the text is a path in a folder of the host, where a mistake in it is likelier. */
 export async function hubHint(text: string): Promise<string> {
   const hint = hintOf(text);
-  return hint && (await isLocal(text.replace(/\/.*/s, ""))) ? "" : hint;
+  return hint && (await localKind(text.replace(/\/.*/s, ""))) ? "" : hint;
 }
 
 /** Throws if a URL is that of a model's page, which has no files. */

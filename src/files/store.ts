@@ -1,6 +1,7 @@
 // Files of servers, kept in pieces where they were read once.
 
 import { hostSha256, resolvePlace, warnOnce } from "../base/platform/host.ts";
+import { cacheFolder } from "../base/platform/machine.ts";
 import { browserPieces, folderPieces, type ListedPieces, type PieceStore } from "../base/platform/piece-stores.ts";
 import { expectFlag, expectFunction, expectUint8Array, type Global, readFields } from "../base/util/arguments.ts";
 import { joinBytes, toHex } from "../base/util/bytes.ts";
@@ -85,6 +86,15 @@ export interface StoreOptions {
    */
   readonly onFailure?: ((error: HeadwiseError) => void) | undefined;
 }
+
+/**
+ * The folder in which `openModel` and the command line keep what they read of URLs: that of headwise among the caches of the user, by
+ * the conventions of the system; undefined on hosts without files.
+ * @example
+ * import { defaultStoreFolder } from "headwise/models";
+ * console.log(/headwise$/.test(defaultStoreFolder() ?? "headwise")); // true
+ */
+export const defaultStoreFolder = (): string | undefined => cacheFolder();
 
 /**
  * A store in a folder of the host's file system, for Node, Deno and Bun. The folder is made when something is written.

@@ -1,6 +1,6 @@
 // An answer as it is written.
 
-import type { GenerationEnd } from "../models/generate/generate.ts";
+import type { GeneratedToken, GenerationEnd } from "../models/generate/generate.ts";
 
 /** Why an answer ended, and what it took. */
 export interface AnswerEnd {
@@ -47,6 +47,8 @@ export interface Answer extends AsyncIterable<string> {
   readonly text: Promise<string>;
   /** The ids of the tokens that were written. */
   readonly ids: Promise<readonly number[]>;
+  /** Of each of `ids`, the logarithm of the probability that the model gives it, before any option of sampling changed it. */
+  readonly logprobs: Promise<readonly number[]>;
   /** Why it ended, and what it took. */
   readonly end: Promise<AnswerEnd>;
 }
@@ -54,7 +56,7 @@ export interface Answer extends AsyncIterable<string> {
 /** What writes an answer: its text as it comes, and its end. */
 export class AnswerWriter {
   readonly #pieces: string[] = [];
-  readonly #ids: number[] = [];
+  readonly #tokens: GeneratedToken[] = [];
   readonly #leave: () => void;
   #outcome: { readonly error: unknown } | "ended" | undefined;
   #settle!: (end: AnswerEnd | Promise<AnswerEnd>) => void;
@@ -76,7 +78,8 @@ export class AnswerWriter {
     this.answer = Object.freeze({
       end: quiet(end),
       text: quiet(end.then(() => this.#pieces.join(""))),
-      ids: quiet(end.then(() => this.#ids.slice())),
+      ids: quiet(end.then(() => this.#tokens.map(({ id }) => id))),
+      logprobs: quiet(end.then(() => this.#tokens.map(({ logprob }) => logprob))),
       [Symbol.asyncIterator]: () => this.#read(),
     });
   }
@@ -86,9 +89,9 @@ export class AnswerWriter {
     return this.#outcome !== undefined;
   }
 
-  /** Adds text, and the tokens that it is of. */
-  push(piece: string, ids: readonly number[] = []): void {
-    this.#ids.push(...ids);
+  /** Adds text, and the token that it came with. */
+  push(piece: string, token?: GeneratedToken): void {
+    if (token) this.#tokens.push(token);
     if (piece === "") return;
     this.#pieces.push(piece);
     this.#wake();

@@ -7,14 +7,23 @@ import { createSession, type Session } from "../models/decoder/session.ts";
 import { type EmbedOptions, embedAsync } from "../models/encoder/encode.ts";
 import type { Encoder, Seq2Seq } from "../models/encoder/load.ts";
 import { readSource } from "../models/encoder/read-source.ts";
-import type { GenerateOptions, GenerationEnd } from "../models/generate/generate.ts";
+import {
+  type GeneratedToken,
+  type GenerateOptions,
+  type GenerationEnd,
+  generate,
+} from "../models/generate/generate.ts";
 import type { GenerationFailure } from "../models/generate/generate-many.ts";
 import { expectStart } from "../text/generate-text.ts";
 import { KeptSessions } from "./kept-sessions.ts";
-import { createPasses } from "./passes.ts";
+import { createPasses, type Work } from "./passes.ts";
+
+/** Guesses by what followed the last tokens before. */
+export type NgramDraft = Extract<NonNullable<GenerateOptions["draft"]>, { readonly ngram: number }>;
 
 /** Tokens to write behind others. */
 export interface EngineJob extends Omit<GenerateOptions, "draft" | "signal" | "sliceMs"> {
+  readonly draft?: NgramDraft | undefined;
   /** The prompt; for a model with two halves, what its encoder reads. */
   readonly ids: readonly number[];
   /** Tokens that the session should have room for. */
@@ -25,7 +34,7 @@ export interface EngineJob extends Omit<GenerateOptions, "draft" | "signal" | "s
 export interface EngineEvents {
   /** Tokens of the prompt that are read now, and those that were read before. */
   begin(read: number, reused: number): void;
-  token(id: number): void;
+  token(token: GeneratedToken): void;
   end(end: GenerationEnd | GenerationFailure): void;
 }
 
@@ -91,24 +100,37 @@ export function createEngine(model: Model | Seq2Seq, cache: CacheFormat, bytes: 
     generate(job, events) {
       const abort = new AbortController();
       const { signal } = abort;
-      const { ids: _, length: _length, ...options } = job;
+      const { ids: _, length: _length, draft, ...options } = job;
       const run = async () => {
         const { session, unread, read, reused, giveBack } = await begin(job, signal);
         events.begin(read, reused);
-        passes.add({
+        const work: Work = {
           ...{ ...options, session, signal, ids: unread },
-          onToken: ({ id }) => events.token(id),
+          onToken: (token) => events.token(token),
           onEnd(end) {
             giveBack(end.reason === "error");
             events.end(end);
           },
-        });
+        };
+        if (draft) runAlone(work, { ...options, draft, signal });
+        else passes.add(work);
       };
       run().catch((error: unknown) => events.end({ reason: "error", error }));
       return () => abort.abort();
     },
     release: () => kept.release(),
   };
+}
+
+/** A generation with guesses, whose passes have other lengths than those of others: it has its own. */
+function runAlone({ session, ids, onToken, onEnd }: Work, options: GenerateOptions): void {
+  const tokens = generate(session, ids, options);
+  const read = async () => {
+    for await (const token of tokens) onToken(token);
+  };
+  // What ends the loop, ends the tokens.
+  read().catch(() => {});
+  tokens.end.then(onEnd, (error: unknown) => onEnd({ reason: "error", error }));
 }
 
 /** Makes vectors of lists of ids. */

@@ -9,7 +9,7 @@ import { type LoadModelOptions, loadModel } from "../models/load/load-model.ts";
 import type { ModelFormats } from "../models/load/plan-model.ts";
 import { gguf } from "../models/spec/read-gguf.ts";
 import type { Kernels } from "../wasm/kernels.ts";
-import type { LatentKernels, LoadOptions, ModelKernels, QuantizedKernels } from "../wasm/modules.ts";
+import type { LatentKernels, LoadOptions, ModelKernels, QuantizedKernels, StatisticsKernels } from "../wasm/modules.ts";
 import { type Choice, type Choices, chooseDecoder, chooseThreads } from "./choose.ts";
 import { createEmbedder, createEngine, type EmbedIds, type LocalEngine, type SessionBytes } from "./engine.ts";
 import type { ModelTask } from "./model.ts";
@@ -49,6 +49,8 @@ export interface LoadingOptions<Task extends ModelTask = ModelTask>
   readonly cache?: CacheFormat | undefined;
   /** Threads, 1 to 64, or "auto" for one each processor, up to 8. Default "auto", and 1 for small models. */
   readonly threads?: number | "auto" | undefined;
+  /** Kernels for statistics of attention on the model's parts: `statistics` of `headwise/inspect`. Default none. */
+  readonly statistics?: StatisticsKernels | undefined;
   /** Makes a worker of the threads that runs `headwise/worker`, for pages whose content security policy forbids inlined ones. */
   readonly createWorker?: (() => ThreadWorker) | undefined;
   /** Use the build with the same bits on every engine. Default false: the faster one of this engine. */
@@ -109,13 +111,14 @@ export async function loadParts(loading: Loading): Promise<Loaded> {
 
 /** Starts the kernels for a model whose weights take about so many bytes. */
 async function startKernels({ host, options, description }: Loading, weightBytes: number) {
-  const { deterministic = false, createWorker } = options;
+  const { deterministic = false, createWorker, statistics } = options;
   const { threads, reason } = chooseThreads(options.threads, weightBytes);
   const { models, quantized } = host;
   const latent = description.isLatent ? { latent: await host.latent() } : {};
   const kernels = await host.loadKernels({
     ...{ threads, deterministic, models, quantized, ...latent },
     ...(createWorker && { createWorker }),
+    ...(statistics && { statistics }),
   });
   return { kernels, threadReason: reason };
 }

@@ -13,6 +13,7 @@ import type { Tokenizer } from "../text/tokenizer.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import type { Answer } from "./answer.ts";
 import type { Choices } from "./choose.ts";
+import type { NgramDraft } from "./engine.ts";
 
 /**
  * What models can do: "text" goes on with a text (or, with two halves, writes another one of it), "chat" answers a conversation by
@@ -21,7 +22,10 @@ import type { Choices } from "./choose.ts";
 export type ModelTask = "text" | "chat" | "embed";
 
 /** How an answer is written: as `generateText` takes it. */
-export interface AnswerOptions extends Omit<GenerateTextOptions, "draft" | "sliceMs"> {}
+export interface AnswerOptions extends Omit<GenerateTextOptions, "draft" | "sliceMs"> {
+  /** As of `generate`, guesses by what followed the last tokens before. Such an answer shares no passes with others. Default none. */
+  readonly draft?: NgramDraft | undefined;
+}
 
 /** How a conversation is answered. */
 export interface ChatAnswerOptions extends AnswerOptions, Omit<ChatTemplateOptions, "library"> {

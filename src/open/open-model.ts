@@ -61,7 +61,8 @@ export interface OpenModelOptions<Task extends ModelTask = ModelTask> extends Lo
    * Runs the model in a worker, so that the thread of the page, or of the server, is free while it computes: true, or for pages whose
    * content security policy forbids workers of inlined source, what makes one that runs `headwise/open-worker` of this version.
    * Tokenizers and templates run in the calling thread. Bytes that are given as the source are transferred. Such a model has no
-   * `parts`, and takes no function as its source, no store of your own, no `createWorker` and no `logitsProcessors`. Default false.
+   * `parts`, and takes no function as its source, no store of your own, no `createWorker`, `statistics` or
+   * `logitsProcessors`. Default false.
    */
   readonly worker?: boolean | (() => ThreadWorker) | undefined;
   /** The token for files of the hub that ask for one, which no other host is sent. Default the environment variable HF_TOKEN. */
@@ -72,6 +73,7 @@ const OPTIONS = [
   ...["for", "onProgress", "signal", "store", "weights", "activations", "cache", "threads", "createWorker"],
   ...[
     "deterministic",
+    "statistics",
     "maxSeqLen",
     "keptBytes",
     "memory",
@@ -163,13 +165,14 @@ function checkOptions(options: OpenModelOptions): void {
 }
 
 /** What crosses no threads is refused with the option `worker`. */
-function checkWorker(source: OpenSource, { worker, store, createWorker }: OpenModelOptions): void {
+function checkWorker(source: OpenSource, { worker, store, createWorker, statistics }: OpenModelOptions): void {
   if (worker === undefined || worker === false) return;
   if (typeof source === "function")
     throw new TypeError(`${WHERE}: source expected one that can be sent to a worker, got a function`);
   if (worker !== true) expectFunction(WHERE, "options.worker", worker);
   if (store) throw new TypeError(`${WHERE}: options.store expected none or false with the option worker, got one`);
   if (createWorker) throw new TypeError(`${WHERE}: createWorker expected none with the option worker, got a function`);
+  if (statistics) throw new TypeError(`${WHERE}: options.statistics expected none with the option worker, got some`);
 }
 
 function storeReason(given: ModelStore | false | undefined, store: ModelStore | false | undefined): string {

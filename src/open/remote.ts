@@ -15,7 +15,7 @@ import { describe, HeadwiseError, type HeadwiseErrorCode } from "../base/util/er
 import { reasonOf } from "../base/util/strings.ts";
 import type { SliceOptions } from "../layers/pass/slices.ts";
 import type { EmbedOptions } from "../models/encoder/encode.ts";
-import type { GenerationEnd } from "../models/generate/generate.ts";
+import type { GeneratedToken, GenerationEnd } from "../models/generate/generate.ts";
 import type { Choices } from "./choose.ts";
 import type { EmbedIds, Engine, EngineEvents, EngineJob } from "./engine.ts";
 import type { Hub } from "./hub.ts";
@@ -44,7 +44,7 @@ export type ToWorker =
       readonly kind: "open";
       readonly script: string;
       readonly source: OpenSource | readonly SentFile[];
-      readonly options: Omit<LoadingOptions, "signal" | "onProgress" | "createWorker">;
+      readonly options: Omit<LoadingOptions, "signal" | "onProgress" | "createWorker" | "statistics">;
       readonly hub: { readonly url: string; readonly token: string | undefined };
       readonly keeps: boolean;
       readonly memory: number | undefined;
@@ -78,7 +78,7 @@ export type FromWorker = { readonly script: string } & (
   | { readonly kind: "opened"; readonly opened: OpenedRemotely }
   | { readonly kind: "failed"; readonly id: number | undefined; readonly error: SentError }
   | { readonly kind: "begin"; readonly id: number; readonly read: number; readonly reused: number }
-  | { readonly kind: "token"; readonly id: number; readonly token: number }
+  | { readonly kind: "token"; readonly id: number; readonly token: GeneratedToken }
   | { readonly kind: "end"; readonly id: number; readonly end: GenerationEnd }
   | { readonly kind: "share"; readonly id: number; readonly done: number }
   | { readonly kind: "vectors"; readonly id: number; readonly vectors: Float32Array[] }

@@ -1,13 +1,12 @@
 // What a model can be opened from, and how its files are found.
 
-import { isLocal } from "../base/platform/host.ts";
-import { cacheFolder } from "../base/platform/machine.ts";
+import { localKind } from "../base/platform/host.ts";
 import type { Global } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
 import type { ByteSource } from "../files/byte-source.ts";
 import { type RangeFetch, urlSource } from "../files/http-source.ts";
 import type { ModelSource } from "../files/model-files.ts";
-import { createBrowserStore, createFolderStore, type ModelStore } from "../files/store.ts";
+import { createBrowserStore, createFolderStore, defaultStoreFolder, type ModelStore } from "../files/store.ts";
 import { type Fetch, fetchOfHub, fileOfPage, findOnHub, type Hub, type HubFile, readHubName } from "./hub.ts";
 
 /**
@@ -29,7 +28,7 @@ export interface Place {
 
 /** The user's store: a folder among their caches, or the browser's; undefined on hosts without either. */
 export function defaultStore(): ModelStore | undefined {
-  const folder = cacheFolder();
+  const folder = defaultStoreFolder();
   if (folder !== undefined) return createFolderStore(folder);
   try {
     return createBrowserStore();
@@ -129,14 +128,20 @@ async function findNamed(
   const scheme = /^([a-z][a-z\d+.-]+):/i.exec(text)?.[1]?.toLowerCase();
   const model = readHubName(text, hub);
   // What lies in a folder of the host is a path, also if it is mistyped.
-  const isPath = scheme === undefined && model !== undefined && (await isLocal(text.replace(/\/.*/s, "")));
-  if (model && !isPath) {
+  const isPath = async () => scheme === undefined && Boolean(await localKind(text.replace(/\/.*/s, "")));
+  if (model && !(await isPath())) {
     const { url, files } = await findOnHub(where, hub, model, open);
     return { source: url, name: text, others: files };
   }
   if (text.trim() === "") throw new RangeError(`${where}: source expected a URL, a path or a name, got ""`);
   if (scheme !== undefined && scheme.length > 1 && !/^(https?|file)$/.test(scheme)) {
     const rule = "a URL of http:, https: or file:";
+    throw new HeadwiseError("BAD_FILE", `${where}: source expected ${rule}, got ${describe(text)}`);
+  }
+  const kind = scheme ? undefined : await localKind(text);
+  if (kind === "" || (kind === "file" && !/\.(gguf|safetensors)$/i.test(text))) {
+    const rule =
+      kind === "" ? 'a path that exists, a URL, or "owner/name" of a model on a hub' : "a folder or a GGUF file";
     throw new HeadwiseError("BAD_FILE", `${where}: source expected ${rule}, got ${describe(text)}`);
   }
   const [, name = text] = /([^/\\?]+)[/\\]?(?:\?.*)?$/.exec(text) ?? [];

@@ -5,7 +5,7 @@ import { randomSeed } from "../base/platform/host.ts";
 import { copyFields, expectFlag, expectOneOf, expectSignal, readFields, readOptions } from "../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../base/util/errors.ts";
 import { expectAlive } from "../base/util/lifetime.ts";
-import { checkGeneration, type GenerationEnd } from "../models/generate/generate.ts";
+import { checkGeneration, type GeneratedToken, type GenerationEnd } from "../models/generate/generate.ts";
 import type { GenerationFailure } from "../models/generate/generate-many.ts";
 import { SAMPLING_OPTIONS } from "../models/generate/sampling.ts";
 import { encodeChat } from "../text/chat.ts";
@@ -33,7 +33,7 @@ export interface WritingParts {
   readonly jinja: JinjaLibrary | undefined;
 }
 
-const ANSWER_OPTIONS = [...SAMPLING_OPTIONS, "signal", "maxTokens", "stopIds", "stop", "keepSpecial"] as const;
+const ANSWER_OPTIONS = [...SAMPLING_OPTIONS, "signal", "maxTokens", "stopIds", "stop", "keepSpecial", "draft"] as const;
 const WRITING_OPTIONS = ["template", "tools", "variables", "parseSpecial"] as const;
 type WritingOptions = Pick<ChatAnswerOptions, (typeof WRITING_OPTIONS)[number]>;
 
@@ -98,19 +98,19 @@ class Writing {
       { stopIds, ...options, ...this.#seed, ids, length },
       {
         begin: (read, reused) => void Object.assign(this.#counts, { read, reused }),
-        token: (id) => this.#token(stream, id),
+        token: (token) => this.#token(stream, token),
         end: (end) => this.#end(stream, end),
       },
     );
   }
 
-  #token(stream: TextStream, id: number): void {
+  #token(stream: TextStream, token: GeneratedToken): void {
     if (this.#writer.ended) return;
     this.#first ??= performance.now();
     this.#counts.written++;
     try {
-      const found = this.#stops.push(stream.push(id));
-      this.#writer.push(found.text, [id]);
+      const found = this.#stops.push(stream.push(token.id));
+      this.#writer.push(found.text, token);
       if (found.stop !== undefined) this.#finish({ reason: "stop", stop: found.stop });
     } catch (error) {
       this.#fail(error);
@@ -215,7 +215,7 @@ export function createWriting(parts: WritingParts): Pick<ModelMethods, "text" | 
 
 /** An error of a generation under the name of the method that was called; those of processors stay as they are. */
 function named(where: string, error: unknown): unknown {
-  const inner = /^(?:generateMany(?:: jobs\[\d+\])?|readSource|createSession|openModel)\b/;
+  const inner = /^(?:generate(?:Many(?:: jobs\[\d+\])?)?|readSource|createSession|openModel)\b/;
   const { message } = Object(error) as { readonly message?: unknown };
   if (typeof message !== "string" || !inner.test(message)) return error;
   const text = message.replace(inner, where);

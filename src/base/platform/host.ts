@@ -145,13 +145,17 @@ interface LocalFile {
 
 interface FileSystem {
   open(path: string | URL): Promise<LocalFile>;
-  stat(path: string): Promise<object>;
+  stat(path: string): Promise<{ isDirectory(): boolean }>;
 }
 
-/** Whether the host has something at this path. */
-export async function isLocal(path: string): Promise<boolean> {
+/** What the host has at this path, "" for nothing; undefined on hosts without files, and where it may not be read. */
+export async function localKind(path: string): Promise<"file" | "folder" | "" | undefined> {
   const system = builtinModule<FileSystem>("node:fs/promises");
-  return Boolean(await system?.stat(path).catch(() => undefined));
+  try {
+    return system && ((await system.stat(path)).isDirectory() ? "folder" : "file");
+  } catch (error) {
+    return ["ENOENT", "ENOTDIR"].includes((error as { readonly code?: string }).code ?? "") ? "" : undefined;
+  }
 }
 
 /** Opens a file of a folder on the host's file system; undefined if there is none of this name. Throws on hosts without one. */

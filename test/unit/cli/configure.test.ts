@@ -189,7 +189,7 @@ test("a file that is no config.json, an encoder, and a file that is missing are 
   expect(said(join(folder, "bert.json"))).toMatch(
     /got "bert", an encoder or a model with one, of which headwise\/models/,
   );
-  expect(said("model/config.jsn")).toMatch(/got model\/config\.jsn, which does not exist$/m);
+  expect(said("model/config.jsn")).toMatch(/expected a file "config\.json" in "model\/config\.jsn", got none$/m);
   expect(said("HuggingFaceTB/SmolLM2-135M")).toMatch(/Hugging Face would have the URL/);
 });
 

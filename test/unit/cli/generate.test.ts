@@ -50,8 +50,10 @@ describe("generate with text", () => {
     const ids = await greedy([5, 6, 7], 6);
     const { status, stdout, stderr } = run("w5 w6 w7", "--tokens", "6", "--deterministic");
     expect(status).toBe(0);
-    const [, , , decode] = stderr.trim().split("\n");
+    const [model, session, , decode] = stderr.trim().split("\n");
     expect(stdout.trim().split(/\s+/)).toEqual(ids.map((id) => `w${id}`));
+    expect(model).toMatch(/^model +llama, 2 layers, .* KB, opened in \d+ ms$/);
+    expect(session).toMatch(/^session +\d+ tokens, cache f16$/);
     expect(decode).toMatch(/^decode +\d+\.\d tokens\/s, 6 tokens, ended by length$/);
   });
 
@@ -62,9 +64,8 @@ describe("generate with text", () => {
       const { stdout, stderr } = run(...drawn);
       const seed = /^seed {11}(\d+)$/m.exec(stderr)?.[1] as string;
       const again = JSON.parse(run(...drawn, "--seed", seed, "--json").stdout);
-      const ids = again.ids ?? again.tokens.map(({ id }: { readonly id: number }) => id);
       expect(again.seed).toBe(Number(seed));
-      expect(stdout.trim().split("\n")[0]?.match(/\d+/g)).toEqual(ids.map(String));
+      expect(stdout.trim().split("\n")[0]?.match(/\d+/g)).toEqual(again.ids.map(String));
       expect(run(...prompt, "--tokens", "2").stderr).not.toContain("seed");
     },
   );
@@ -72,9 +73,10 @@ describe("generate with text", () => {
   test("--chat writes the prompt by the template, and --json gives ids and text", async () => {
     const ids = await greedy([5, 6, 9], 4);
     const result = JSON.parse(run("w5 w6", "--chat", "--tokens", "4", "--deterministic", "--json").stdout);
-    expect(result).toMatchObject({ ids, reason: "length", promptTokens: 3, type: "llama" });
-    expect(result.promptMs).toBeGreaterThan(0);
-    expect(result.tokensPerSecond).toBeCloseTo((1000 * (4 - 1)) / result.generationMs, 6);
+    expect(result).toMatchObject({ ids, reason: "length", read: 3, written: 4, type: "llama" });
+    expect(result.firstSeconds).toBeGreaterThan(0);
+    expect(result.tokensPerSecond).toBeCloseTo((4 - 1) / (result.seconds - result.firstSeconds), 6);
+    expect(result.logprobs.map((logprob: number) => logprob < 0)).toEqual([true, true, true, true]);
     expect(result.text.trim().split(/\s+/)).toEqual(ids.map((id) => `w${id}`));
   });
 
@@ -90,11 +92,8 @@ describe("generate with text", () => {
   test("a model without a template has no answers, unless one is given", () => {
     const plain = { "tokenizer_config.json": "{}" };
     const { status, stderr } = runCli(["generate", folderWith(plain), "w5", "--chat"]);
-    const rule = "a model with a chat template, or --template with one";
-    expect([status, stderr]).toEqual([
-      2,
-      `headwise generate: --chat expected ${rule}, got ${join(folder, "variant")} without one\n`,
-    ]);
+    const rule = "source expected a model with a chat template, or options.template, got llama without one";
+    expect([status, stderr]).toEqual([2, `headwise generate: ${join(folder, "variant")}: ${rule}\n`]);
   });
 
   test("--stop is a text, which is not printed", async () => {
@@ -124,41 +123,44 @@ describe("generate with text", () => {
     expect(stderr).toContain('expected a file "tokenizer.json", got none');
   });
 
-  test("an encoder is refused before anything else, with the command that runs it", () => {
+  test("--ngram guesses tokens, and gives the same ones", () => {
+    const options = ["w5 w6 w7", "--tokens", "40", "--deterministic", "--json"];
+    const [plain, drafted] = [run(...options), run(...options, "--ngram", "1")].map(({ stdout }) => JSON.parse(stdout));
+    expect(drafted.ids).toEqual(plain.ids);
+    expect(run("w5", "--ngram", "99").stderr).toMatch(
+      /^headwise generate: draft.ngram expected an integer from 1 to 16/,
+    );
+  });
+
+  test("an encoder is refused before anything else", () => {
     const model = folderWith({ "config.json": JSON.stringify(TINY.llama).replace('"llama"', '"bert"') });
     rmSync(join(model, "tokenizer.json"));
-    const got = `headwise generate: MODEL expected a decoder, got ${model}, an encoder (bert): use headwise embed\n`;
+    const rule = "source expected a model that writes, got";
+    const got = `headwise generate: ${model}: ${rule} bert, an encoder, which can embed\n`;
     for (const args of [["w5"], ["--ids", "5"]])
       expect(runCli(["generate", model, ...args])).toMatchObject({ status: 2, stderr: got });
     const file = join(folder, "encoder.gguf");
     writeFileSync(file, writeGguf({ metadata: { "general.architecture": text("nomic-bert") }, tensors: [] }));
     expect(runCli(["generate", file, "w5"]).stderr).toBe(
-      `headwise generate: MODEL expected a decoder, got ${file}, an encoder (nomic-bert): use headwise embed\n`,
+      `headwise generate: ${file}: ${rule} nomic-bert, an encoder, which can embed\n`,
     );
   });
 });
 
-describe("a path that is no model", () => {
-  const rule = "MODEL expected a folder, a GGUF file or the URL of one";
-  const hub = "https://huggingface.co/some-one/a.model/resolve/main/";
-  test.each([
-    ["nope", "which does not exist"],
-    ["nope.gguf", "which does not exist"],
-    ["some-one/a.model", `which does not exist: a model of that name on Hugging Face would have the URL ${hub}`],
-    [
-      "https://huggingface.co/some-one/a.model",
-      `a page: a model of that name on Hugging Face would have the URL ${hub}`,
-    ],
-  ])("%s", (model, what) => {
-    for (const [command = "", ...args] of [["generate", "a"], ["embed", "a"], ["run", "--ids", "1"], ["bench"]])
-      expect(runCli([command, model, ...args])).toMatchObject({
-        ...{ status: 2, stderr: `headwise ${command}: ${rule}, got ${model}, ${what}\n` },
+describe("a source that is no model", () => {
+  const commands = [["generate", "a"], ["embed", "a"], ["run", "--ids", "1"], ["bench"], ["inspect", "--ids", "1"]];
+
+  test.each(["nope", "nope.gguf", "./some-one/a.model"])("%s, which does not exist", (source) => {
+    const rule = 'a path that exists, a URL, or "owner/name" of a model on a hub';
+    for (const [command = "", ...args] of commands)
+      expect(runCli([command, source, ...args])).toMatchObject({
+        ...{ status: 2, stderr: `headwise ${command}: ${source}: source expected ${rule}, got "${source}"\n` },
       });
   });
 
   test("a file of a folder", () => {
     const file = join(folder, "tokenizer.json");
-    const stderr = `headwise generate: ${rule}, got ${file}, another file: give its folder, ${folder}\n`;
+    const stderr = `headwise generate: ${file}: source expected a folder or a GGUF file, got ${JSON.stringify(file)}\n`;
     expect(runCli(["generate", file, "a"])).toMatchObject({ status: 2, stderr });
   });
 });

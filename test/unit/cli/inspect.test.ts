@@ -398,7 +398,7 @@ describe("models in a folder", () => {
 
   test("an encoder is refused by name", () => {
     writeFileSync(join(folder, "config.json"), JSON.stringify({ model_type: "bert" }));
-    const got = `headwise inspect: MODEL expected a decoder, got ${folder}, an encoder (bert): headwise inspect reads decoders\n`;
+    const got = `headwise inspect: ${folder}: source expected a model that writes, got bert, an encoder, which can embed\n`;
     expect(run(folder, "text")).toMatchObject({ status: 2, stdout: "", stderr: got });
   });
 });

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { storeFolder } from "../../../src/base/platform/machine.ts";
-import { readLoading } from "../../../src/cli/load.ts";
+import { showOpening } from "../../../src/cli/load.ts";
 import { cli } from "../../support/cli.ts";
 import { serveFolder } from "../../support/range-server.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
@@ -86,15 +86,15 @@ describe("progress of loading", () => {
   const written = (isTTY: boolean, quiet: boolean) => {
     const lines: string[] = [];
     const stderr = { isTTY, columns: 80, write: (text: string) => lines.push(text) };
-    const { onProgress, end } = readLoading("model", { "no-store": true, quiet }, stderr);
+    const { onProgress, end } = showOpening("model", quiet, stderr);
     vi.advanceTimersByTime(10_000);
-    onProgress(5e6, 20e6);
+    onProgress({ file: "model", files: 1, bytes: 5e6, allBytes: 20e6, secondsLeft: 29.5 });
     end();
     return lines;
   };
 
   test("is one line of a terminal, which is erased", () => {
-    const bar = `[######${".".repeat(18)}]  25 %  5.00 MB of 20.0 MB  model`;
+    const bar = `[######${".".repeat(18)}]  25 %  5.00 MB of 20.0 MB, 30 s left  model`;
     expect(written(true, false)).toEqual([`\r\u001b[K${bar}`, "\r\u001b[K"]);
   });
 

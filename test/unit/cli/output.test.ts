@@ -89,7 +89,7 @@ describe("stdout has the result alone", () => {
     args[1] = folder;
     const { stdout, stderr } = spawnCli(args);
     expect(stdout).toMatch(/^(\s*w\d+){6}\n$/);
-    expect(stderr).toMatch(/^\nmodel .*\nsession .*\nfirst token .*\ndecode .*\nbuild .*\n$/);
+    expect(stderr).toMatch(/^\nmodel .*\nsession .*\nfirst token .*\ndecode .*\nbuild .*\nthreads .*\n$/);
     expect(spawnCli([...args, "--quiet"])).toMatchObject({ status: 0, stdout, stderr: "" });
   });
 

@@ -62,7 +62,29 @@ describe("an answer", () => {
     expect(end).toEqual({ reason: "length", read: 9, reused: 0, written: 20 });
     expect(seconds).toBeGreaterThanOrEqual(firstSeconds);
     expect(firstSeconds).toBeGreaterThan(0);
-    expect((await answer.ids).length).toBe(20);
+    const ids = await answer.ids;
+    expect(ids.length).toBe(20);
+    // Each is the most probable one, whose logarithm is that of softmax.
+    using read = createSession(decoder as Model, { format: model.choices.cache?.value });
+    const { logits } = forward(read, tokenizer.encode(STARTS[0] as string));
+    const sum = logits.reduce((all, logit) => all + Math.exp(logit), 0);
+    expect((await answer.logprobs)[0]).toBeCloseTo(Math.log(Math.exp(logits[ids[0] as number] as number) / sum), 4);
+  });
+
+  test("with guesses is the same one, beside others", async () => {
+    const plain = await model.text(STARTS[0] as string, { maxTokens: 40 }).ids;
+    const options = { maxTokens: 40, draft: { ngram: 1 } };
+    const answers = [options, { maxTokens: 40 }, options].map((each) => model.text(STARTS[0] as string, each));
+    for (const answer of answers) expect(await answer.ids).toEqual(plain);
+    const abort = new AbortController();
+    const aborted = model.text(STARTS[1] as string, { ...options, signal: abort.signal });
+    for await (const _ of aborted) abort.abort();
+    expect((await aborted.end).reason).toBe("aborted");
+    await expect(model.text("the", { draft: { ngram: 99 } }).end).rejects.toThrow(
+      "text: draft.ngram expected an integer from 1 to 16, got 99",
+    );
+    await model.text("the", { maxTokens: 1 }).end;
+    for (const session of model.parts.sessions) expectColdStart(session);
   });
 
   test("has a seed, and the same text with it", async () => {

@@ -1,6 +1,7 @@
 // What the tests of this folder import.
 
 export * from "../../../src/entries/index.ts";
+export { statistics } from "../../../src/entries/inspect.ts";
 export {
   createFolderStore,
   createSession,

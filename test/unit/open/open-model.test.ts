@@ -11,7 +11,14 @@ import { startHub } from "../../support/hub-server.ts";
 import { serveFolder } from "../../support/range-server.ts";
 import { encoderFolder } from "../../support/tiny-encoders.ts";
 import { wordTokenizer } from "../../support/word-tokenizer.ts";
-import { createFolderStore, type OpenModelOptions, type OpenProgress, type OpenSource, openModel } from "./entries.ts";
+import {
+  createFolderStore,
+  type OpenModelOptions,
+  type OpenProgress,
+  type OpenSource,
+  openModel,
+  statistics,
+} from "./entries.ts";
 
 const root = join(import.meta.dirname, "../../..");
 const folder = join(root, "model/stories");
@@ -96,6 +103,11 @@ describe("a model", () => {
       64,
     ]);
     expect([weights.reason, cache?.reason, maxSeqLen.reason]).toEqual(["asked for", "asked for", "asked for"]);
+  });
+
+  test("has kernels of statistics if they are given", async () => {
+    using model = await openModel("model/stories/stories.gguf", { statistics });
+    expect(model.parts.kernels.statistics).toBe(true);
   });
 
   test("with a template chats", async () => {
@@ -316,7 +328,7 @@ describe("what is wrong is said under the name of openModel", () => {
 
   test("a file that is not there, or is another", async () => {
     expect(await failure(join(folder, "none.gguf"))).toMatch(
-      /^openModel: source expected a file "none.gguf", got none/,
+      /^openModel: source expected a path that exists, a URL, or "owner\/name" of a model on a hub, got ".*none.gguf"$/,
     );
     expect(await failure(join(root, "docs"))).toMatch(
       /^openModel: source expected a folder with config.json .*, got "docs" without config.json$/,

@@ -6,7 +6,7 @@ import { Worker } from "node:worker_threads";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { encoderFolder } from "../../support/tiny-encoders.ts";
 import { wordTokenizer } from "../../support/word-tokenizer.ts";
-import { type OpenedModel, type OpenModelOptions, openModel } from "./entries.ts";
+import { type OpenedModel, type OpenModelOptions, openModel, statistics } from "./entries.ts";
 
 const root = join(import.meta.dirname, "../../..");
 const FILE = "model/stories/stories.gguf";
@@ -35,7 +35,10 @@ describe("a model in a worker", () => {
 
   test("writes the same ids, several answers at once, with aborts", async () => {
     const options = { maxTokens: 25, temperature: 0.8, seed: 7 };
-    const expected = await here.text(PROMPT, options).ids;
+    const own = here.text(PROMPT, options);
+    const expected = await own.ids;
+    const drafted = there.text(PROMPT, { ...options, draft: { ngram: 1 } });
+    expect([await drafted.ids, await drafted.logprobs]).toEqual([expected, await own.logprobs]);
     const abort = new AbortController();
     const answers = [{}, {}, { signal: abort.signal }].map((more) => there.text(PROMPT, { ...options, ...more }));
     let count = 0;
@@ -77,6 +80,9 @@ describe("a model in a worker", () => {
     const store = { open: async () => new Uint8Array() as never, remove: async () => {} };
     expect(await failure({ worker: true, store })).toBe(
       "openModel: options.store expected none or false with the option worker, got one",
+    );
+    expect(await failure({ worker: true, statistics })).toBe(
+      "openModel: options.statistics expected none with the option worker, got some",
     );
     expect(await failure({ worker: 3 as never })).toBe("openModel: options.worker expected a function, got 3");
     const sent = openModel(() => undefined, { worker: true }).catch(({ message }: Error) => message);
