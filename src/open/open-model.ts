@@ -114,7 +114,7 @@ export async function openOn(host: OpenHost, source: OpenSource, given: OpenMode
     if (options.for === "chat") expectTemplate(description, tokenizer, options);
     if (options.worker) {
       const remote = await openRemotely(await host.workers(options.worker === true ? undefined : options.worker), {
-        ...{ where: WHERE, source: place.source, options: pickLoading(options), hub, memory: options.memory },
+        ...{ where: WHERE, place, options: pickLoading(options), hub, memory: options.memory },
         keeps: Boolean(store),
       });
       return wrap(ofRemote(remote), description, tokenizer, options);

@@ -1,5 +1,6 @@
 // Answers that are written at the same time share passes: each step of the model is one for all of them.
 
+import { yieldToEventLoop } from "../base/platform/host.ts";
 import type { GeneratedToken, GenerationEnd } from "../models/generate/generate.ts";
 import { type GenerationFailure, type GenerationJob, generateMany } from "../models/generate/generate-many.ts";
 
@@ -21,6 +22,7 @@ export interface Passes {
 export function createPasses(): Passes {
   const waiting: Work[] = [];
   const running = new Set<Work>();
+  const begun = new WeakSet<Work>();
   let isRunning = false;
   let wake = () => {};
 
@@ -51,8 +53,12 @@ export function createPasses(): Passes {
       while (waiting.length > 0)
         try {
           for await (const { job, token, end } of generateMany(next()))
-            if (token) job.onToken(token);
-            else if (end) endOf(job, end);
+            if (token) {
+              job.onToken(token);
+              // The first words are read before the next step is computed.
+              if (!begun.has(job)) await yieldToEventLoop();
+              begun.add(job);
+            } else if (end) endOf(job, end);
         } catch (error) {
           // A step of all of them has failed, or the model was released.
           for (const work of [...running]) endOf(work, { reason: "error", error });

@@ -11,8 +11,9 @@ import {
   type ThreadHost,
   type ThreadWorker,
 } from "../base/platform/workers.ts";
-import { describe, HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
+import { describe, HeadwiseError, type HeadwiseErrorCode, tagOf } from "../base/util/errors.ts";
 import { reasonOf } from "../base/util/strings.ts";
+import type { ModelSource } from "../files/model-files.ts";
 import type { SliceOptions } from "../layers/pass/slices.ts";
 import type { EmbedOptions } from "../models/encoder/encode.ts";
 import type { GeneratedToken, GenerationEnd } from "../models/generate/generate.ts";
@@ -20,7 +21,7 @@ import type { Choices } from "./choose.ts";
 import type { EmbedIds, Engine, EngineEvents, EngineJob } from "./engine.ts";
 import type { Hub } from "./hub.ts";
 import type { LoadingOptions, OpenProgress } from "./load.ts";
-import type { OpenSource } from "./source.ts";
+import type { Place } from "./source.ts";
 
 /** The name of the script of these workers. */
 export const REMOTE_SCRIPT: string = scriptName("headwise/open-worker");
@@ -43,7 +44,8 @@ export type ToWorker =
   | {
       readonly kind: "open";
       readonly script: string;
-      readonly source: OpenSource | readonly SentFile[];
+      /** Where the files are, with `File`s and URLs as they can be sent. */
+      readonly place: Omit<Place, "source"> & { readonly source: ModelSource | readonly SentFile[] };
       readonly options: Omit<LoadingOptions, "signal" | "onProgress" | "createWorker" | "statistics">;
       readonly hub: { readonly url: string; readonly token: string | undefined };
       readonly keeps: boolean;
@@ -113,7 +115,7 @@ export interface Remote extends OpenedRemotely {
 /** How a worker is asked for a model. */
 interface RemoteRequest {
   readonly where: string;
-  readonly source: OpenSource;
+  readonly place: Place;
   readonly options: LoadingOptions;
   readonly hub: Hub;
   readonly keeps: boolean;
@@ -122,7 +124,7 @@ interface RemoteRequest {
 
 /** Opens a model in a worker of `host`, which is ended by `release`. */
 export async function openRemotely(host: ThreadHost, request: RemoteRequest): Promise<Remote> {
-  const { where, source, options, hub, keeps, memory } = request;
+  const { where, place, options, hub, keeps, memory } = request;
   const { signal, onProgress, createWorker: _, ...sent } = options;
   const worker = startWorker(where, host);
   const channel = createChannel(where, worker);
@@ -139,15 +141,14 @@ export async function openRemotely(host: ThreadHost, request: RemoteRequest): Pr
         fail: reject,
       };
       const hubFields = { url: hub.url.href, token: hub.token };
-      const files =
-        Array.isArray(source) && (source as readonly File[]).map((file) => ({ name: file.name, content: file }));
-      channel.post(
-        {
-          ...({ kind: "open", script: REMOTE_SCRIPT, source: files || source, options: sent } as const),
-          ...{ hub: hubFields, keeps, memory },
-        },
-        transferable(source),
-      );
+      const asked = {
+        place: { ...place, source: sendable(place.source) },
+        options: sent,
+        hub: hubFields,
+        keeps,
+        memory,
+      };
+      channel.post({ kind: "open", script: REMOTE_SCRIPT, ...asked }, transferable(place.source));
     });
     channel.opening = undefined;
     channel.rest();
@@ -174,8 +175,14 @@ function startWorker(where: string, { createWorker }: ThreadHost): ThreadWorker 
   );
 }
 
+/** Files with their names, and URLs as text. */
+function sendable(source: ModelSource): ModelSource | readonly SentFile[] {
+  if (Array.isArray(source)) return (source as readonly File[]).map((file) => ({ name: file.name, content: file }));
+  return tagOf(source) === "URL" ? String(source) : source;
+}
+
 /** The buffer of bytes, which the worker may have for itself. */
-function transferable(source: OpenSource): ArrayBuffer[] {
+function transferable(source: ModelSource): ArrayBuffer[] {
   const buffer = source instanceof Uint8Array ? source.buffer : source;
   return buffer instanceof ArrayBuffer ? [buffer] : [];
 }

@@ -3,12 +3,13 @@
 import { machineMemory } from "../base/platform/machine.ts";
 import { otherScript } from "../base/platform/workers.ts";
 import { HeadwiseError } from "../base/util/errors.ts";
+import type { ModelSource } from "../files/model-files.ts";
 import { chooseMemory } from "./choose.ts";
 import { type Fetch, readHub } from "./hub.ts";
 import { type KernelHost, type Loaded, loadParts } from "./load.ts";
 import { recognise } from "./recognise.ts";
 import { type FromWorker, REMOTE_SCRIPT, type SentFile, sendError, type ToWorker } from "./remote.ts";
-import { createUrlOpener, defaultStore, findPlace, type OpenSource } from "./source.ts";
+import { createUrlOpener, defaultStore } from "./source.ts";
 
 const WHERE = "openModel";
 
@@ -49,14 +50,15 @@ export class RemoteServer {
   async #open(asked: ToWorker & { readonly kind: "open" }): Promise<void> {
     const other = otherScript(asked, REMOTE_SCRIPT);
     if (other) throw new HeadwiseError("ABI_MISMATCH", `${REMOTE_SCRIPT} was started by ${other}`);
-    const { source, options, keeps, memory } = asked;
+    const { options, keeps, memory } = asked;
     const host = this.#host;
     const hub = readHub(WHERE, asked.hub.url, asked.hub.token);
     const store = keeps ? defaultStore() : undefined;
     const opener = createUrlOpener(store, hub, host.fetch);
-    const isList = Array.isArray(source);
-    const files = isList && (source as readonly SentFile[]).map(({ name, content }) => new File([content], name));
-    const place = await findPlace(WHERE, files || (source as OpenSource), hub, (url) => opener.open(url));
+    const { source } = asked.place;
+    const files =
+      Array.isArray(source) && (source as readonly SentFile[]).map(({ name, content }) => new File([content], name));
+    const place = { ...asked.place, source: files || (source as ModelSource) };
     const description = await recognise(WHERE, place, undefined, opener);
     const reason = store ? "the cache of this user or origin" : "asked for, or this host has no place for it";
     this.#loaded = await loadParts({

@@ -1,6 +1,6 @@
 // What a model can be opened from, and how its files are found.
 
-import { localKind } from "../base/platform/host.ts";
+import { localKind, resolvePlace } from "../base/platform/host.ts";
 import type { Global } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
 import type { ByteSource } from "../files/byte-source.ts";
@@ -145,5 +145,6 @@ async function findNamed(
     throw new HeadwiseError("BAD_FILE", `${where}: source expected ${rule}, got ${describe(text)}`);
   }
   const [, name = text] = /([^/\\?]+)[/\\]?(?:\?.*)?$/.exec(text) ?? [];
-  return { source: scheme ? fileOfPage(text, hub) : text, name, others: [] };
+  // A worker of a blob has no address that a path could be relative to.
+  return { source: scheme ? fileOfPage(text, hub) : resolvePlace(text), name, others: [] };
 }

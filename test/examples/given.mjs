@@ -50,11 +50,6 @@ export function expectChoices(got, reference, prompt, count) {
   expectEqual(got, reference.choices(prompt, count), prompt);
 }
 
-/** Throws unless `got` are the tokens of the story, with the same bits of their probabilities. */
-export async function expectTokens(got, { stories }, prompt, count) {
-  expectEqual(got, await stories.tokens(prompt, count), prompt);
-}
-
 function expectEqual(got, wanted, prompt) {
   const [mine, theirs] = [wanted, got].map((choices) => JSON.stringify(choices));
   if (mine !== theirs) throw new Error(`${JSON.stringify(prompt)} expected\n  ${mine}, got\n  ${theirs}`);

@@ -13,38 +13,35 @@ const TEMPLATE = "{% for message in messages %}{{ bos_token }}{{ message.content
 /** The texts of the package installed in `root`, of its deterministic build or of the one that it selects on this machine. */
 export async function createStories(root, deterministic) {
   const entry = (name) => import(pathToFileURL(join(root, `node_modules/headwise/dist/${name}.js`)));
-  const [{ loadKernels }, { createSession, generate, gguf, loadModel, models }, { quantized }, text] =
-    await Promise.all(["index", "models", "quantized", "text"].map(entry));
+  const [{ loadKernels }, { createSession, gguf, loadModel, models }, { quantized }, text] = await Promise.all(
+    ["index", "models", "quantized", "text"].map(entry),
+  );
   const folder = join(root, "model/stories");
-  const model = await loadModel(await loadKernels({ deterministic, models }), folder);
+  const model = await loadModel(await loadKernels({ deterministic, models, quantized }), folder);
   const tokenizer = await text.loadTokenizer(folder);
   const file = join(folder, "stories.gguf");
   const small = await loadModel(await loadKernels({ deterministic, models, quantized }), file, { gguf });
   const ofSmall = await text.loadTokenizer(file);
-  const whole = async (pieces) => (await Array.fromAsync(pieces)).join("");
+  /** The text by a session with a cache of the format that openModel chooses. */
+  const whole = async (model, format, generate) => {
+    using session = createSession(model, { format });
+    return (await Array.fromAsync(generate(session))).join("");
+  };
   return {
     tokenizer,
     /** The text behind a prompt. */
-    tell: (prompt, options) => whole(text.generateText(model, tokenizer, prompt, options)),
+    tell: (prompt, options) => whole(model, "f16", (on) => text.generateText(on, tokenizer, prompt, options)),
     /** The same by the GGUF file. */
-    tellByFile: (prompt) => whole(text.generateText(small, ofSmall, prompt)),
-    /** The text and the probability of each of `count` tokens at most. */
-    async tokens(prompt, count) {
-      const ids = tokenizer.encode(prompt);
-      using session = createSession(model, { maxSeqLen: ids.length + count });
-      const stream = text.createTextStream(tokenizer, ids);
-      const options = { maxTokens: count, stopIds: tokenizer.endIds };
-      const all = await Array.fromAsync(generate(session, ids, options));
-      return all.map(({ id, logprob }) => ({ text: stream.push(id), logprob }));
-    },
+    tellByFile: (prompt) => whole(small, "q8", (on) => text.generateText(on, ofSmall, prompt)),
     /** The text behind a prompt, or the answer to it, by the bytes of a GGUF file. */
     async ofFile(bytes, prompt, { asChat = false } = {}) {
       using kernels = await loadKernels({ deterministic, models, quantized });
       const file = new Blob([bytes]);
       const own = await text.loadTokenizer(file);
-      const session = createSession(await loadModel(kernels, file, { gguf }), { format: "f16" });
       const messages = [{ role: "user", content: prompt }];
-      return await whole(asChat ? text.chat(session, own, messages) : text.generateText(session, own, prompt));
+      return await whole(await loadModel(kernels, file, { gguf }), "q8", (on) =>
+        asChat ? text.chat(on, own, messages) : text.generateText(on, own, prompt),
+      );
     },
   };
 }

@@ -10,17 +10,23 @@ interface MachineScope {
     getBuiltinModule?(name: string): unknown;
   };
   readonly navigator?: { readonly deviceMemory?: number };
+  readonly Deno?: { readonly permissions: { querySync(asked: Permission): { readonly state: string } } };
 }
+
+/** What Deno permits, by its names. */
+type Permission =
+  | { readonly name: "env"; readonly variable: string }
+  | { readonly name: "sys"; readonly kind: "homedir" | "systemMemoryInfo" };
 
 /** An environment variable; undefined where it is not set, is empty, may not be read, or the host has none. */
 export function environmentOf(name: string, scope: MachineScope = globalThis as MachineScope): string | undefined {
-  return permitted(() => scope.process?.env?.[name] || undefined);
+  return permitted(scope, { name: "env", variable: name }, () => scope.process?.env?.[name] || undefined);
 }
 
-/** What `read` gives; undefined if the host does not permit it, as Deno without its permissions. */
-function permitted<T>(read: () => T): T | undefined {
+/** What `read` gives; undefined if the host does not permit it, as Deno without its permissions, for which its user is not asked. */
+function permitted<T>({ Deno }: MachineScope, asked: Permission, read: () => T): T | undefined {
   try {
-    return read();
+    return (Deno?.permissions.querySync(asked).state ?? "granted") === "granted" ? read() : undefined;
   } catch {
     return undefined;
   }
@@ -37,15 +43,17 @@ interface System {
   homedir(): string;
 }
 
+const MEMORY: Permission = { name: "sys", kind: "systemMemoryInfo" };
+
 /** What is left for other programs, and for what JavaScript itself needs. */
 const SHARE = 0.9;
 
 /** The memory of this machine; undefined where the host does not say it. */
 export function machineMemory(scope: MachineScope = globalThis as MachineScope): MachineMemory | undefined {
-  const available = permitted(() => scope.process?.availableMemory?.());
+  const available = permitted(scope, MEMORY, () => scope.process?.availableMemory?.());
   if (available)
     return { bytes: Math.floor(SHARE * available), reason: "nine tenths of what the system has available" };
-  const total = permitted(() => builtinModule<System>("node:os", scope)?.totalmem?.());
+  const total = permitted(scope, MEMORY, () => builtinModule<System>("node:os", scope)?.totalmem?.());
   if (total) return { bytes: Math.floor(total / 2), reason: "half of the memory of the machine" };
   const { deviceMemory } = scope.navigator ?? {};
   if (!deviceMemory) return undefined;
@@ -59,7 +67,8 @@ interface Paths {
 
 /** The folder of headwise among the caches of a user, by the conventions of the system; undefined on hosts without files. */
 export function cacheFolder(scope: MachineScope = globalThis as MachineScope): string | undefined {
-  const home = permitted(() => builtinModule<System>("node:os", scope)?.homedir?.());
+  const asked: Permission = { name: "sys", kind: "homedir" };
+  const home = permitted(scope, asked, () => builtinModule<System>("node:os", scope)?.homedir?.());
   if (!home || !builtinModule("node:fs/promises", scope)) return undefined;
   const names = ["LOCALAPPDATA", "XDG_CACHE_HOME"];
   const env = Object.fromEntries(names.map((name) => [name, environmentOf(name, scope)]));

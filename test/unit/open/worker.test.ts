@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Worker } from "node:worker_threads";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { startHub } from "../../support/hub-server.ts";
 import { encoderFolder } from "../../support/tiny-encoders.ts";
 import { wordTokenizer } from "../../support/word-tokenizer.ts";
 import { type OpenedModel, type OpenModelOptions, openModel, statistics } from "./entries.ts";
@@ -94,6 +95,21 @@ describe("a model in a worker", () => {
     using model = await openModel(bytes, { worker: true });
     expect((await model.text("the cat sat on the mat because it was", { maxTokens: 1 }).text).trim()).toBe("soft");
     expect(bytes.length).toBe(0);
+  });
+
+  test("may be on a hub, with what would fit where memory has no room", async () => {
+    const bytesOf = (name: string) => new Uint8Array(readFileSync(join(root, "model/stories", name)));
+    const files = { "a-Q8_0.gguf": bytesOf("stories.gguf"), "a-Q4_0.gguf": bytesOf("stories-q4.gguf") };
+    await using hub = await startHub({ models: { "owner/stories": files }, token: "hf_secret" });
+    const options = { worker: true, hub: hub.url, token: "hf_secret", store: false } as const;
+    const seen = new Set<string>();
+    using model = await openModel("owner/stories", { ...options, onProgress: ({ file }) => seen.add(file) });
+    expect((await model.text("the cat sat on the mat because it was", { maxTokens: 1 }).text).trim()).toBe("soft");
+    expect([...seen]).toEqual(["owner/stories"]);
+    await expect(openModel("owner/stories", { ...options, memory: 2_000_000 })).rejects.toThrow(/quantisation Q4_0$/);
+    const file = new URL(`${hub.url}/owner/stories/resolve/main/a-Q4_0.gguf`);
+    using other = await openModel(file, options);
+    expect(other.can).toEqual(["text"]);
   });
 
   test("reports progress, and is not opened once its signal is aborted", async () => {

@@ -29,6 +29,10 @@ test("an environment variable is undefined where it is empty, not there, or may 
   expect(["SET", "EMPTY", "NONE"].map((name) => environmentOf(name, { process }))).toEqual(["1", undefined, undefined]);
   expect(environmentOf("SET", {})).toBeUndefined();
   expect(environmentOf("SET", { process: forbidden })).toBeUndefined();
+  const denoWith = (state: string) => ({ process, Deno: { permissions: { querySync: () => ({ state }) } } });
+  expect(environmentOf("SET", denoWith("granted"))).toBe("1");
+  // Reading would ask the user.
+  expect(environmentOf("SET", denoWith("prompt"))).toBeUndefined();
 });
 
 test("memory is nine tenths of what is available, half of the machine's or of a device's, or unknown", () => {
