@@ -1,4 +1,5 @@
-// Startup: a process that does nothing, one that makes a layer's weights, and one that runs a layer, by turns.
+// Startup: a process that does nothing, one that makes a layer's weights, and one that runs a layer, by turns; and the first word of a
+// model by openModel and by its parts, by turns.
 
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -26,7 +27,7 @@ const columns: readonly Column<StartRow>[] = [
 ];
 
 /** Runs one process from its start to its end. `took` are the steps that it measured itself, in milliseconds. */
-function runChild(name: Child, ...args: string[]): { ms: number; took: Record<string, number> } {
+function runChild(name: Child | "first-word", ...args: string[]): { ms: number; took: Record<string, number> } {
   const path = fileURLToPath(new URL(`${name}.mjs`, import.meta.url));
   const start = performance.now();
   const printed = execFileSync(process.execPath, [path, ...args], { encoding: "utf8" });
@@ -64,4 +65,11 @@ export const startup = part("startup", columns, async function* rows({ quick, wa
   yield over("  over an empty one", "empty");
   yield over("  over one that makes the weights", "inputs");
   for (const [step, own] of steps) yield rowOf(`  its ${step}`, own);
+  const ways = ["opened", "parts"] as const;
+  const words: Record<(typeof ways)[number], number[]> = { opened: [], parts: [] };
+  for (let run = 0; run < (quick ? QUICK_RUNS : RUNS); run++)
+    for (const way of run % 2 === 0 ? ways : ways.toReversed())
+      words[way].push(runChild("first-word", way).took["first word"] as number);
+  yield rowOf("the first word by openModel", words.opened);
+  yield rowOf("  by the parts", words.parts);
 });

@@ -18,7 +18,7 @@ import { makeHandle, type Releasable } from "../base/util/lifetime.ts";
 import type { ModelStore } from "../files/store.ts";
 import { CACHE_FORMATS } from "../layers/state/pages.ts";
 import { readFormats } from "../models/load/plan-model.ts";
-import type { JinjaLibrary, TokenizersLibrary } from "../text/libraries.ts";
+import { findJinja, type JinjaLibrary, type TokenizersLibrary } from "../text/libraries.ts";
 import { loadTokenizer, readGgufTokenizer } from "../text/load-tokenizer.ts";
 import { expectTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { chooseMemory } from "./choose.ts";
@@ -111,7 +111,11 @@ export async function openOn(host: OpenHost, source: OpenSource, given: OpenMode
     const description = await recognise(WHERE, place, signal, opener);
     expectTask(description, options.for);
     const tokenizer = await findTokenizer(place, description, options, opener);
-    if (options.for === "chat") expectTemplate(description, tokenizer, options);
+    if (options.for === "chat") {
+      expectTemplate(description, tokenizer, options);
+      // Before the weights are read, which may take minutes.
+      await findJinja(WHERE, options.libraries?.jinja);
+    }
     if (options.worker) {
       const remote = await openRemotely(await host.workers(options.worker === true ? undefined : options.worker), {
         ...{ where: WHERE, place, options: pickLoading(options), hub, memory: options.memory },

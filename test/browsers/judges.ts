@@ -134,9 +134,10 @@ export const judgeRefusals: Judge = ({ result }) => {
 
 /** A page that may not make workers of text, but may of files. */
 export const judgeOwnWorkers: Judge = ({ result }, can) => {
-  const { text, file } = result as {
-    readonly text: { readonly threads: TwoThreads; readonly shards: TwoShards };
-    readonly file: { readonly classic: TwoThreads; readonly module: TwoThreads; readonly shards: TwoShards };
+  const { text, file, here } = result as {
+    readonly text: { readonly threads: TwoThreads; readonly shards: TwoShards; readonly opened: string };
+    readonly file: Record<"classic" | "module", TwoThreads> & { readonly shards: TwoShards; readonly opened: string };
+    readonly here: string;
   };
   const { used, reason } = isolated(can);
   const refused = used > 1 ? ["no worker started (", "worker-src blob:", "createWorker"] : [reason];
@@ -153,6 +154,9 @@ export const judgeOwnWorkers: Judge = ({ result }, can) => {
         ...differing("self-test with threads", [ok, digest], [true, text.threads.digest]),
       ]),
       ...differing("shards of a file", [file.shards.used, file.shards.same], [2, true]),
+      ...lacking("an opened model in a worker of text", text.opened, "WORKER_LOST: openModel: "),
+      ...differing("what is written in a worker of a file", file.opened, here),
+      ...differing("tokens that are written", here.split(" ").length, 6),
     ],
   };
 };

@@ -1,5 +1,6 @@
 // A hub on this machine: lists of files, redirects to another host for their bytes, and what can go wrong on the way.
 
+import { createHash } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
@@ -26,6 +27,8 @@ export interface LocalHub extends AsyncDisposable {
   readonly requests: readonly HubRequest[];
 }
 
+const etagOf = (bytes: Uint8Array) => `"${createHash("sha256").update(bytes).digest("hex")}"`;
+
 const listen = (server: Server) =>
   new Promise<string>((resolve) =>
     server.listen(0, "127.0.0.1", () => resolve(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)),
@@ -51,7 +54,7 @@ export async function startHub({ models, token, dropAfter }: HubOptions): Promis
     const end = Math.min(Number(last) + 1, bytes.length);
     const part = bytes.subarray(Number(begin), end);
     const range = `bytes ${begin}-${end - 1}/${bytes.length}`;
-    response.writeHead(206, { "Content-Range": range, "Content-Length": part.length, ETag: '"1"' });
+    response.writeHead(206, { "Content-Range": range, "Content-Length": part.length, ETag: etagOf(bytes) });
     if (isDropped || part.length <= (dropAfter as number)) return void response.end(part);
     isDropped = true;
     response.write(part.subarray(0, dropAfter), () => response.destroy());

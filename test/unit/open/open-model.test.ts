@@ -1,5 +1,6 @@
 // What `openModel` takes, what it finds in it, and what it refuses.
 
+import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { open as openFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -7,6 +8,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { fileSource } from "../../../src/entries/weights.ts";
+import { text, writeGguf } from "../../support/gguf-writer.ts";
 import { startHub } from "../../support/hub-server.ts";
 import { serveFolder } from "../../support/range-server.ts";
 import { encoderFolder } from "../../support/tiny-encoders.ts";
@@ -253,6 +255,22 @@ describe("a model on a hub", () => {
   test("is read to its end when the connection breaks off in the middle", async () => {
     await using hub = await startHub({ models, dropAfter: 100_000 });
     expect(await firstWord("owner/stories", { hub: hub.url })).toBe("soft");
+    // What has come is not requested again.
+    const begins = hub.requests.flatMap(({ host, range }) => (host === "files" ? [/\d+/.exec(range ?? "")?.[0]] : []));
+    expect(begins).toContain("100000");
+  });
+
+  test("is read again once it has changed, by its ETag", async () => {
+    const store = createFolderStore(join(stores, "changed"));
+    const changing: Record<string, Uint8Array> = { "stories-Q8_0.gguf": read("stories.gguf") };
+    await using hub = await startHub({ models: { "owner/stories": changing } });
+    expect(await firstWord("owner/stories", { hub: hub.url, store })).toBe("soft");
+    // The same vocabulary and weights but one word, with as many bytes.
+    const other = Buffer.from(read("stories.gguf"));
+    const at = other.indexOf("soft");
+    other.write("hard", at);
+    changing["stories-Q8_0.gguf"] = other;
+    expect(await firstWord("owner/stories", { hub: hub.url, store })).toBe("hard");
   });
 
   test("gets a token that no other host is sent, nor any message shows", async () => {
@@ -355,6 +373,34 @@ describe("what is wrong is said under the name of openModel", () => {
     const open = (name: string) =>
       name === "config.json" ? new TextEncoder().encode(JSON.stringify(config)) : undefined;
     expect(await failure(open)).toMatch(/^openModel: model_type expected a supported one \(nearest: "llama"/);
+    const file = writeGguf({ metadata: { "general.architecture": text("qwen33") }, tensors: [] });
+    expect(await failure(file)).toMatch(
+      /^openModel: key "general.architecture" expected a supported one \(nearest: "qwen3", .*\), got "qwen33"$/,
+    );
+  });
+
+  test("a missing package, with the command that installs it, before any weight is read", () => {
+    const code = `
+      import { registerHooks } from "node:module";
+      registerHooks({ resolve(name, context, next) {
+        if (name.startsWith("@huggingface/")) throw new Error("Cannot find package '" + name + "'");
+        return next(name, context);
+      } });
+      const { openModel } = await import("headwise");
+      const onProgress = () => console.log("weights");
+      const open = (options) => openModel("model/stories", { onProgress, store: false, ...options });
+      const say = ({ code, message }) => console.log(code, message);
+      await open({}).catch(say);
+      await open({ for: "chat", template: "", tokenizer: { encode() {}, decode() {} } }).catch(say);`;
+    const hooks = pathToFileURL(join(root, "scripts/source-hooks.mjs")).href;
+    const args = ["--import", hooks, "--input-type=module", "--eval", code];
+    const lines = execFileSync(process.execPath, args, { cwd: root, encoding: "utf8" }).trim().split("\n");
+    expect(lines).toEqual(
+      ["tokenizers", "jinja"].map((name) => {
+        const rule = `the package @huggingface/${name}: npm install @huggingface/${name}, or pass its exports as options.libraries`;
+        return `NO_LIBRARY openModel: expected ${rule}, got Error: Cannot find package '@huggingface/${name}'`;
+      }),
+    );
   });
 
   test("too little memory, with what is needed and what would fit", async () => {
