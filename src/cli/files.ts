@@ -47,7 +47,7 @@ export function aboutFile(command: string, path: string, error: unknown): unknow
   // By name: errors may come from another copy of the library.
   const { name, code, message = "" } = Object(error) as { name?: string; code?: string; message?: string };
   if (name === undefined || !["HeadwiseError", "RangeError", "TypeError"].includes(name)) return error;
-  const text = `${command}: ${path}: ${message.replace(/^\w+: /, "")}`;
+  const text = `${command}: ${path}: ${message.replace(/^\w+: /, "").replace("options.template", "--template")}`;
   return code === undefined || code === "BAD_FILE"
     ? new FileError(text, { cause: error })
     : new Error(text, { cause: error });

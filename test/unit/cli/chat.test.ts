@@ -68,7 +68,7 @@ describe("headwise chat", () => {
     const { status, stderr } = chat([], "model/stories/stories.gguf");
     expect([status, stderr]).toEqual([
       2,
-      "headwise chat: model/stories/stories.gguf: source expected a model with a chat template, or options.template, got llama without one\n",
+      "headwise chat: model/stories/stories.gguf: source expected a model with a chat template, or --template, got llama without one\n",
     ]);
   });
 });

@@ -92,7 +92,7 @@ describe("generate with text", () => {
   test("a model without a template has no answers, unless one is given", () => {
     const plain = { "tokenizer_config.json": "{}" };
     const { status, stderr } = runCli(["generate", folderWith(plain), "w5", "--chat"]);
-    const rule = "source expected a model with a chat template, or options.template, got llama without one";
+    const rule = "source expected a model with a chat template, or --template, got llama without one";
     expect([status, stderr]).toEqual([2, `headwise generate: ${join(folder, "variant")}: ${rule}\n`]);
   });
 
