@@ -3,10 +3,9 @@
 // that needs memory gets it from the one that has been idle longest, which later reads its pages from storage.
 
 import { env } from "cloudflare:workers";
-import { loadKernels } from "headwise";
-import { createSession, gguf, loadModel, type Model, models, planModel, type Session } from "headwise/models";
-import { quantized } from "headwise/quantized";
-import { loadTokenizer, type Tokenizer } from "headwise/text";
+import { openModel } from "headwise";
+import { createSession, type Model, planModel, type Session } from "headwise/models";
+import type { Tokenizer } from "headwise/text";
 import config from "../../../model/stories/config.json";
 import file from "../../../model/stories/stories.gguf";
 import { type Limits, readLimits, type Variables } from "./limits.ts";
@@ -95,6 +94,5 @@ export class Engine {
  * The `simd` build gives the same bits on every machine. The platform has several kinds, and a conversation may continue on
  * another one.
  */
-const kernels = await loadKernels({ deterministic: true, models, quantized });
-const [model, tokenizer] = await Promise.all([loadModel(kernels, file, { gguf }), loadTokenizer(file)]);
-export const engine: Engine = new Engine(model, tokenizer, readLimits(env as unknown as Variables));
+const { model, tokenizer } = (await openModel(file, { deterministic: true })).parts;
+export const engine: Engine = new Engine(model as Model, tokenizer, readLimits(env as unknown as Variables));
