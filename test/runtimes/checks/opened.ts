@@ -9,11 +9,20 @@ const numbers: Tokenizer = {
   decode: (ids) => ids.map((id) => ` ${id}`).join(""),
 };
 
+/** The part of bytes that a request asks for, as a server gives it. */
+function ranged(bytes: Uint8Array, headers: Headers): Response {
+  const [, first = "0", last = `${bytes.length - 1}`] = /^bytes=(\d+)-(\d+)$/.exec(headers.get("range") ?? "") ?? [];
+  const part = bytes.slice(Number(first), Number(last) + 1);
+  const range = `bytes ${first}-${Number(first) + part.length - 1}/${bytes.length}`;
+  return new Response(part, { status: 206, headers: { "content-range": range, etag: '"1"' } });
+}
+
 /** A model in one call, where the entry has it: its tokens are those of the parts, several answers at once, aborted, in a worker. */
 export async function checkOpened({ headwise, models, exact, check }: Context): Promise<void> {
   const { openModel } = headwise;
-  // Service workers have no import().
-  if (openModel === undefined || "ServiceWorkerGlobalScope" in globalThis) return;
+  // Service workers have no import(); workerd, whose scope has the same name, does.
+  const isServiceWorker = "ServiceWorkerGlobalScope" in globalThis && !("WebSocketPair" in globalThis);
+  if (openModel === undefined || isServiceWorker) return;
   const find = tinyFolder(TINY.llama);
   const file = (name: string) => new File([find(name) as Uint8Array<ArrayBuffer>], name);
   const files = ["config.json", "model.safetensors"].map(file);
@@ -33,6 +42,34 @@ export async function checkOpened({ headwise, models, exact, check }: Context): 
     expectEqual("the end", (await aborted.end).reason, "aborted");
     expectTrue("what there is", numbers.decode(ids).startsWith(await aborted.text));
     for (const each of [opened, session, model]) each.release();
+  });
+
+  await check("openModel: a name on a hub, whose files lie with another host, which is sent no token", async () => {
+    const sizes = ["config.json", "model.safetensors"].map((path) => ({ path, bytes: find(path) as Uint8Array }));
+    const list = JSON.stringify(sizes.map(({ path, bytes }) => ({ type: "file", path, size: bytes.length })));
+    const own = globalThis.fetch;
+    const withToken = new Set<string>();
+    globalThis.fetch = async (input, init) => {
+      const { hostname, pathname } = new URL(String(input));
+      const headers = new Headers(init?.headers);
+      if (headers.has("authorization")) withToken.add(hostname);
+      if (pathname === "/api/models/owner/tiny/tree/main") return ranged(new TextEncoder().encode(list), headers);
+      const name = pathname.split("/").at(-1);
+      const bytes = sizes.find(({ path }) => path === name)?.bytes;
+      if (bytes === undefined) return new Response("no", { status: 404 });
+      if (hostname === "files.test") return ranged(bytes, headers);
+      return new Response(null, { status: 302, headers: { location: `https://files.test/${name}` } });
+    };
+    try {
+      const opened = await openModel("owner/tiny", { ...options, hub: "https://hub.test", token: "secret" });
+      const here = await openModel(find, options);
+      const [ids, wanted] = [opened, here].map((model) => model.text(PROMPT, { maxTokens: 5 }).ids);
+      expectEqual("ids", (await ids)?.join(), (await wanted)?.join());
+      expectEqual("hosts that are sent the token", [...withToken].join(), "hub.test");
+      for (const model of [opened, here]) model.release();
+    } finally {
+      globalThis.fetch = own;
+    }
   });
 
   await check("openModel: in a worker tokens are the same, and errors have their codes", async () => {
