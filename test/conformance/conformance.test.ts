@@ -193,7 +193,7 @@ test.each([
   const given = mkdtempSync(join(tmpdir(), "conformance-"));
   try {
     writeFileSync(join(given, "index.json"), JSON.stringify({ cases }));
-    writeFileSync(join(given, "config.json"), '{"model_type": "minimax"}');
+    writeFileSync(join(given, "config.json"), '{"model_type": "zamba2"}');
     const hooks = join(import.meta.dirname, "../../scripts/source-hooks.mjs");
     const { status, stdout } = spawnSync(process.execPath, ["--import", hooks, join(import.meta.dirname, "run.ts")], {
       encoding: "utf8",

@@ -32,7 +32,7 @@ function readScan(facts: Facts): RecurrentSpec {
     taps: facts.count("mamba_d_conv", 4, MOST_TAPS),
     channels: {
       kind: "selective",
-      width: facts.count("mamba_expand", 2) * dModel,
+      width: facts.count("mamba_expand", 2, 1024) * dModel,
       stateDim: facts.count("mamba_d_state", 16),
       stepRank: isAuto ? Math.ceil(dModel / 16) : facts.count("mamba_dt_rank"),
       eps: facts.number("rms_norm_eps") ?? 1e-6,

@@ -197,8 +197,7 @@ const KEYS_OF_FIELDS: Readonly<Record<string, string>> = {
   clip_qkv: "attention.clamp_kqv",
   ...{ hidden_size_per_layer_input: "embedding_length_per_layer_input", num_hidden_layers: "block_count" },
   ...{ num_kv_shared_layers: "attention.shared_kv_layers", rms_norm_eps: "attention.layer_norm_rms_epsilon" },
-  embedding_multiplier: "embedding_scale",
-  logits_scaling: "logit_scale",
+  ...{ embedding_multiplier: "embedding_scale", logits_scaling: "logit_scale" },
 };
 
 /** The keys of the architecture `name` for a layer. `where` names the public function. */
