@@ -82,8 +82,8 @@ const imports = [
     entries: ["headwise"],
     names: ["loadKernels, scaledDotProductAttention"],
   },
-  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 134 },
-  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 111 },
+  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 148 },
+  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 123.5 },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
   {
     what: "headwise + models, without gguf",
@@ -92,32 +92,32 @@ const imports = [
       undefined,
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 143,
+    budget: 156.5,
   },
   {
     what: "headwise + models, decoders alone",
     entries: ["headwise", "headwise/models"],
     names: [undefined, DECODERS],
-    budget: 162,
+    budget: 176.5,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 176 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 191 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 211,
+    budget: 226,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 161,
+    budget: 174.5,
   },
   {
     what: "an encoder app",
     entries: ["headwise", "headwise/models"],
     names: ["loadKernels", "models, loadEncoder, embed"],
-    budget: 127.5,
+    budget: 140,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));
@@ -126,8 +126,8 @@ const rows = [];
 for (const { what, entries, names, budget } of imports)
   rows.push({ what, bytes: await bundled(entries, names), budget });
 rows.push(
-  { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 49.8 },
-  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 237.5 },
+  { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 50 },
+  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 255 },
 );
 /** The kernels of cache formats have tiles for each of the four, those of statistics have all of attention's, and sums besides. */
 const BUDGETS = { caches: 19, statistics: 17 };
@@ -147,7 +147,7 @@ for (const { what, bytes, budget } of rows) {
 }
 
 /** What all of src/ may have. The goal is 1,500 exports. */
-const READER = { files: 320, lines: 60_300, exports: 1_950 };
+const READER = { files: 315, lines: 63_000, exports: 2_000 };
 const rooms = roomsOf();
 const counts = Object.keys(READER);
 const total = {

@@ -403,13 +403,13 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
   for (const run of runs) {
     const { tokens, pages, inStep } = run.of;
     const { where, masks, target } = tokens;
-    const isRead = maps !== undefined || measure !== undefined;
     for (const whole of segmentsOf(tokens, run, inStep, stepFlops)) {
       if (inStep) agePages(where, kernels, pages, whole.batchRow, pageOf(whole.position));
-      const parts = chunks?.cut(whole, shape.left, chunks.size, isRead) ?? [{ ...whole, left: shape.left, before: 0 }];
+      const parts = chunks?.cut(whole, shape.left, chunks.size, !!(maps ?? measure)) ?? [
+        { ...whole, left: shape.left, before: 0 },
+      ];
       for (const { left, before, ...placed } of parts) {
-        const call = left === shape.left ? shape : { ...shape, left };
-        const own = { kernels, base, places: places.segment, call, masks, target };
+        const own = { kernels, base, places: places.segment, call: { ...shape, left }, masks, target };
         const segment = segmentIn(work, pages, placed, before);
         yield* attendSegment(own, segment, stepFlops, measure);
         if (maps) readScores(own, segment, stage, maps);

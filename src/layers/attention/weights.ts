@@ -452,33 +452,29 @@ function fillLayer(
   places: Places,
   staging: number,
 ): Omit<PackedHeads, "at" | "bytes" | "mode"> {
-  const store = (place: LinearPlace, { w, bias }: CheckedLinear) =>
-    storeLinear(kernels, at, place, w, weights.layout, bias, staging);
   const vector = (name: VectorName) => {
     const data = weights.vectors[name];
     if (!data) return NULL;
     kernels.memory.f32(at + places.vectors[name], data.length).set(data);
     return pointer.f32(at + places.vectors[name]);
   };
-  const given = weights.linears;
-  const storeAny = (name: ProjectionName) => {
-    const [place, own] = [places.linears[name], given[name]];
-    return place && own && store(place, own);
-  };
-  const linears = { q: store(places.linears.q, given.q), k: storeAny("k"), v: storeAny("v"), o: storeAny("o") };
+  const linears = eachOf(PROJECTIONS, (name) => {
+    const [place, own] = [places.linears[name], weights.linears[name]];
+    return place && own && storeLinear(kernels, at, place, own.w, weights.layout, own.bias, staging);
+  });
   const product = (part: Projection["part"]): Projection[] => {
     const linear = linears[part];
     return linear ? [{ linear, part }] : [];
   };
   const [q, k, v] = [product("q"), product("k"), product("v")];
-  const isWhole = k.length > 0 && v.length > 0;
+  const joins = linears.k && kdim === vdim;
   return {
     formats: weights.formats,
-    linears,
+    linears: { ...linears, q: linears.q as PackedLinear },
     products: {
       ...{ q, k, v },
-      kv: isWhole && kdim === vdim ? joinProjections([...k, ...v]) : undefined,
-      qkv: isWhole && kdim === vdim && kdim === dModel ? joinProjections([...q, ...k, ...v]) : undefined,
+      kv: joins ? joinProjections([...k, ...v]) : undefined,
+      qkv: joins && kdim === dModel ? joinProjections([...q, ...k, ...v]) : undefined,
     },
     qNorm: vector("qNorm") as F32Ptr,
     kNorm: vector("kNorm") as F32Ptr,

@@ -264,17 +264,13 @@ export function readPage(
     const got = isPage ? `one of version ${word(1)}` : showBytes(bytes.subarray(0, 8));
     throw new RangeError(`${where}: ${name}.bytes expected a page of version ${VERSION} of exportPages, got ${got}`);
   }
-  const expectFormats = () => {
-    if (word(2) === formats) return;
+  if (word(2) !== formats) {
     const [rule, got] = [formats, word(2)].map(describeFormatsWord);
     throw new RangeError(`${where}: ${name}.bytes expected ${rule}, got ${got}`);
-  };
-  // Of states and of tokens, the sizes are others.
-  if ([word(2), formats].includes(STATE_FORMATS)) expectFormats();
+  }
   for (const [i, [field, expected]] of fields.entries())
     if (word(3 + i) !== expected)
       throw new RangeError(`${where}: ${name}.bytes expected ${field} ${expected}, got ${word(3 + i)}`);
-  expectFormats();
   const held = word(TOKENS_WORD);
   const length = HEADER_BYTES + sizeOf(held);
   if (bytes.length !== length)

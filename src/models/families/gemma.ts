@@ -346,6 +346,8 @@ export const decoders = (): Family[] => [
       ...{ vocab_size: 262_400, hidden_size_per_layer_input: 256, intermediate_size: 16_384, num_hidden_layers: 35 },
       num_kv_shared_layers: 15,
     },
+    // Files have it without altup_correct_scale, too.
+    ignoredTensors: /\.altup\.correct_output_scale$/,
     // The first limits coefficients in training.
     ignored: ["altup_coef_clip", "vocab_size_per_layer_input", "hidden_size_per_layer_input", "altup_active_idx"],
   }),

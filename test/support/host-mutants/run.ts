@@ -25,7 +25,7 @@ const GGUF = [
 const TESTS: Readonly<Record<string, readonly string[]>> = {
   "layers/state": [
     ...["unit/layers/state", "unit/models/decoder/session-pages.test.ts", "unit/layers/api/errors.test.ts"],
-    ...["cache-aging", "cache-formats", "cache-pages", "cache-window", "kv-cache", "lifetime", "states"].map(
+    ...["cache-aging", "cache-formats", "cache-pages", "cache-window", "hybrids", "kv-cache", "lifetime", "states"].map(
       (name) => `properties/${name}.test.ts`,
     ),
   ],

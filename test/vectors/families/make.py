@@ -35,7 +35,10 @@ def draw(model, seed):
     random = torch.Generator().manual_seed(seed)
     uniform = lambda like: torch.rand(like.shape, generator=random, dtype=torch.float64) * 2 - 1
     with torch.no_grad():
-        for _, each in sorted(model.state_dict(keep_vars=True).items()):
+        for name, each in sorted(model.state_dict(keep_vars=True).items()):
+            # MiniMax stores what follows from its configuration.
+            if name.endswith(("slope_rate", "_decay")):
+                continue
             if not each.is_floating_point() or each.ndim == 0 or each.numel() == 0:
                 continue
             if each.ndim >= 2:

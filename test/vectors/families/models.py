@@ -57,6 +57,20 @@ MODELS = {
         vision_config=dict(VISION, model_type="siglip_vision_model"), mm_tokens_per_image=4, image_token_index=39,
         boi_token_index=38, eoi_token_index=37,
     ),
+    "gemma3n": of(
+        "gemma3n_text", **{"num_hidden_layers": 4}, layer_types=[*WINDOWED, *WINDOWED], sliding_window=5,
+        num_kv_shared_layers=2, hidden_size_per_layer_input=6, vocab_size_per_layer_input=30, altup_num_inputs=3,
+        laurel_rank=4, activation_sparsity_pattern=[0.5, 0.0, 0.0, 0.0],
+    ),
+    "gemma4": of(
+        "gemma4_text", **{"num_hidden_layers": 4}, layer_types=[*WINDOWED, *WINDOWED], sliding_window=5,
+        num_kv_shared_layers=2, hidden_size_per_layer_input=6, vocab_size_per_layer_input=40, use_double_wide_mlp=True,
+        global_head_dim=12,
+    ),
+    "gemma4-moe": of(
+        "gemma4_text", num_experts=6, moe_intermediate_size=10, layer_types=WINDOWED, sliding_window=5,
+        hidden_size_per_layer_input=0, enable_moe_block=True, top_k_experts=2, global_head_dim=12,
+    ),
     "glm4-moe-lite": of(
         "glm4_moe_lite", **{**LATENT, **EXPERTS, "num_experts": None}, n_routed_experts=6, n_shared_experts=1,
     ),
@@ -86,6 +100,16 @@ MODELS = {
     "hunyuan": of("hunyuan_v1_dense"),
     "hunyuan-moe": of("hunyuan_v1_moe", num_experts=4, moe_topk=2),
     "internlm3": of("internlm3", bias=True, qkv_bias=True),
+    "jamba": of(
+        "jamba", without=["head_dim"], **{"num_hidden_layers": 3}, num_experts=4, num_experts_per_tok=2,
+        attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=0, mamba_d_state=5,
+        mamba_d_conv=3, mamba_expand=2, mamba_dt_rank=4, use_mamba_kernels=False,
+    ),
+    "kimi-linear": of(
+        "kimi_linear", **{**LATENT, "q_lora_rank": None, "head_dim": 8}, linear_num_heads=2, linear_head_dim=6,
+        layer_types=["linear_attention", "full_attention"], num_experts=6, num_experts_per_token=2,
+        moe_intermediate_size=10,
+    ),
     "lfm2": of(
         "lfm2", without=["head_dim"], layer_types=["conv", "full_attention"], conv_L_cache=3,
         block_auto_adjust_ff_dim=False,
@@ -96,12 +120,22 @@ MODELS = {
         routed_scaling_factor=1.5,
     ),
     "lfm3": of("lfm3", layer_types=["conv", "full_attention"], conv_L_cache=5),
+    "llama4": of(
+        "llama4_text", num_local_experts=4, num_experts_per_tok=1, intermediate_size_mlp=20, attention_chunk_size=4,
+        floor_scale=3, attn_scale=0.3, interleave_moe_layer_step=2, no_rope_layers=[1, 0],
+        rope_parameters=dict(rope_type="default", rope_theta=1e4),
+    ),
     "mamba2": dict(
         model_type="mamba2", vocab_size=40, hidden_size=16, num_hidden_layers=2, num_heads=4, head_dim=8,
         state_size=6, n_groups=2, conv_kernel=4, expand=2, chunk_size=8, bos_token_id=1, eos_token_id=2,
         pad_token_id=0,
     ),
     "minicpm3": of("minicpm3", **LATENT, scale_emb=2, scale_depth=1.4, dim_model_base=8),
+    "minimax": of(
+        "minimax", num_local_experts=4, num_experts_per_tok=2, layer_types=["full_attention", "linear_attention"],
+        block_size=4, full_attn_alpha_factor=2.0, full_attn_beta_factor=0.8, linear_attn_alpha_factor=1.5,
+        linear_attn_beta_factor=0.9, mlp_alpha_factor=1.25, mlp_beta_factor=0.75,
+    ),
     "ministral3": of(
         "ministral3",
         rope_parameters=SCALED,
@@ -150,6 +184,11 @@ MODELS = {
     "qwen3.5": of(
         "qwen3_5_text", **DELTA, layer_types=["linear_attention", "full_attention"],
         rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5, mrope_section=[1, 1, 0]),
+    ),
+    "recurrent-gemma": of(
+        "recurrent_gemma", **{"num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 4}, lru_width=16,
+        attention_window_size=5, conv1d_width=3, block_types=["recurrent", "recurrent", "attention"],
+        logits_soft_cap=3.0,
     ),
     "seed-oss": of("seed_oss", attention_bias=True, attention_out_bias=False),
     "vaultgemma": of("vaultgemma", layer_types=WINDOWED, sliding_window=5, query_pre_attn_scalar=8),
