@@ -7,15 +7,8 @@ import { type GgufFile, readGgufMetadata } from "../files/gguf.ts";
 import { readTexts } from "../files/model-files.ts";
 import type { ModelStore } from "../files/store.ts";
 import type { Pooling } from "../models/encoder/encode.ts";
-import {
-  DECODERS,
-  ENCODERS,
-  GGUF_DECODERS,
-  GGUF_ENCODERS,
-  GGUF_LATENTS,
-  HALVES,
-  LATENTS,
-} from "../models/families/index.ts";
+import { DECODERS, ENCODERS, GGUF_DECODERS, GGUF_ENCODERS, HALVES } from "../models/families/index.ts";
+import { needsOf } from "../models/mixers/mixers.ts";
 import { readGgufDecoder } from "../models/spec/read-gguf.ts";
 import { readDecoder } from "../models/spec/read-spec.ts";
 import type { Place } from "./source.ts";
@@ -108,7 +101,14 @@ function ofConfig(
   }
   const text = { ...whole, ...Object(whole.text_config) } as Fields;
   const longest = countOf(text.max_position_embeddings ?? text.n_positions ?? text.max_sequence_length);
-  return { kind, type: known as string, isLatent: LATENTS.has(known), isFloat: true, longest, metadata: undefined };
+  return {
+    kind,
+    type: known as string,
+    isLatent: needsOf(DECODERS.get(known)?.attention) !== undefined,
+    isFloat: true,
+    longest,
+    metadata: undefined,
+  };
 }
 
 function kindOf(type: unknown): Description["kind"] | undefined {
@@ -133,7 +133,7 @@ async function ofGguf(where: string, metadata: GgufFile["metadata"]): Promise<De
   return {
     kind: isEncoder ? "encoder" : "decoder",
     type: type as string,
-    isLatent: GGUF_LATENTS.has(type),
+    isLatent: needsOf(GGUF_DECODERS.get(type)?.attention) !== undefined,
     isFloat: FLOAT_TYPES.includes(metadata.get("general.file_type")),
     longest: countOf(metadata.get(`${type}.context_length`)),
     files: Number(metadata.get("split.count") ?? 1) || 1,

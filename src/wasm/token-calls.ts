@@ -1,7 +1,8 @@
 // The kernel calls of a token. The tokens of a sequence make the same calls with the same addresses, and only their position
-// differs. So the steps that describe layers for any number of rows run for two positions, with kernels that note their calls and
-// do nothing else. Where the notes differ, they contain the position. From then on, a token is a loop over what was noted: a
-// product pushes what the host works with out of the processor's caches, and a list of numbers is less to bring back.
+// differs; where states exchange two places with each token, that holds for every other token, and both have calls of their own.
+// So the steps that describe layers for any number of rows run for two positions, with kernels that note their calls and do nothing
+// else. Where the notes differ, they contain the position. From then on, a token is a loop over what was noted: a product pushes what
+// the host works with out of the processor's caches, and a list of numbers is less to bring back.
 
 import type { Steps } from "../base/util/steps.ts";
 import type { KernelTable } from "./abi.ts";

@@ -134,6 +134,25 @@ describe.each(Object.keys(HYBRIDS) as Name[])("%s", (name) => {
     expect(logitsOf(other, IDS.slice(30), [270])).toEqual(all.slice(30 * width));
   });
 
+  test("behind an aborted call and a cut to a checkpoint, single tokens have the same bits", async () => {
+    using whole = open();
+    const all = logitsOf(whole, IDS, [300]);
+    const width = all.length / IDS.length;
+    for (let steps = 1; steps <= 6; steps++) {
+      using session = open();
+      logitsOf(session, IDS.slice(0, 128), [128]);
+      forward(session, [IDS[128] as number]);
+      const stop = new AbortController();
+      let left = steps;
+      const onProgress = () => --left === 0 && stop.abort();
+      const call = forwardAsync(session, IDS.slice(129, 140), { signal: stop.signal, sliceMs: 1e-9, onProgress });
+      await expect(call).rejects.toMatchObject({ name: "AbortError" });
+      session.truncate(128);
+      for (let i = 128; i < 134; i++)
+        expect(Array.from(forward(session, [IDS[i] as number]).logits)).toEqual(all.slice(i * width, (i + 1) * width));
+    }
+  });
+
   test("texts that are generated together, with a draft too, are those that are generated alone", async () => {
     const prompts = [IDS.slice(0, 5), IDS.slice(40, 171), IDS.slice(7, 8)];
     const alone: number[][] = [];

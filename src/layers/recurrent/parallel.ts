@@ -34,10 +34,6 @@ class ParallelState implements LayerState {
     return this.parts.reduce((sum, { forkBytes }) => sum + forkBytes, 0);
   }
 
-  get turn(): number {
-    return Math.max(...this.parts.map(({ turn = 0 }) => turn));
-  }
-
   mark(): void {
     for (const part of this.parts) part.mark?.();
   }

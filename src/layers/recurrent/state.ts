@@ -27,7 +27,10 @@ export interface StateSizes extends Readonly<Record<StatePart, number>> {
   readonly work: number;
 }
 
-/** Brings a part that lies at `from` to `to`, over `count` rows of what moves it on, which lie at `rows`; `first`: they begin a sequence. */
+/**
+ * Brings a part that lies at `from` to `to`, over `count` rows of what moves it on, which lie at `rows`; `first`: they begin a
+ * sequence.
+ */
 export type Replay = (
   part: StatePart,
   rows: number,

@@ -31,7 +31,6 @@ import {
 import {
   activateRows,
   addRows,
-  bendRows,
   gateHeads,
   gateRows,
   type LayerSite,
@@ -39,10 +38,10 @@ import {
   projectRows,
   ROW_SHAPE_BYTES,
   type RowWork,
-  thinRows,
+  sparsifyRows,
   warmQueries,
+  xieluRows,
 } from "./rows.ts";
-
 import { addToStreams, correctStreams, placeStreams, predictStreams, type StreamPlaces } from "./streams.ts";
 
 /** What runs the attention of a layer, and its attention to the outputs of an encoder. */
@@ -332,8 +331,8 @@ function* runMlp(
   const stride = PANEL * inputs.reduce((sum, { panels }) => sum + panels, 0);
   const first = { at: pointer.f32(work.base + inner), stride };
   yield* projectRows(work, inputs, first, from, rows);
-  if (activation.sparse) thinRows(work, activation.sparse, first, dim, rows);
-  if (xielu) bendRows(work, xielu, first, dim, rows);
+  if (activation.sparse) sparsifyRows(work, activation.sparse, first, dim, rows);
+  if (xielu) xieluRows(work, xielu, first, dim, rows);
   else activateRows(work, activation, first, gated ? pointer.f32(first.at + 4 * wholePanels(dim)) : NULL, dim, rows);
   if (norm) normRows(work, norm, first, first, dim, rows);
   yield* projectRows(work, [down], to, first, rows);
@@ -406,8 +405,8 @@ function placeMoeRows(
 }
 
 /**
- * to = the weighted outputs of each row's experts, and of those that every row takes. With norms of their own, router and experts read
- * the residual: `from` is then overwritten.
+ * to = the weighted outputs of each row's experts, plus those of the MLP that every row takes. With norms of their own, router and
+ * experts read the residual instead of `from`, and `from` is overwritten.
  */
 function* runMoe(
   work: RowWork,
@@ -422,7 +421,7 @@ function* runMoe(
 ): Steps {
   const { kernels, base } = work;
   const { memory, table } = kernels;
-  const { topK, experts, narrow, weighsInputs } = moe;
+  const { topK, experts, narrow, scalesInputs } = moe;
   const dModel = moe.gate.k;
   yield* runShared(work, moe, places, inner, to, from, rows);
   if (sharedPost) normRows(work, sharedPost, to, to, dModel, rows);
@@ -431,7 +430,7 @@ function* runMoe(
   if (routerPre) normRows(work, routerPre, routed, residual, dModel, rows);
   yield* projectRows(work, [moe.gate], logits, routed, rows);
   // The choice replaces them.
-  const kept = weighsInputs && memory.f32(logits.at, rows * logits.stride).slice();
+  const kept = scalesInputs && memory.f32(logits.at, rows * logits.stride).slice();
   chooseExperts(work, moe, places, logits, rows);
   const ids = memory.u32(base + places.ids, rows * topK);
   const slotsOf = bySlots(ids, experts.length);

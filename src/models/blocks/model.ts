@@ -242,7 +242,7 @@ export interface PackedMlp {
 export interface PackedMoe {
   readonly topK: number;
   readonly router: RouterSpec;
-  readonly weighsInputs: true | undefined;
+  readonly scalesInputs: true | undefined;
   readonly gate: PackedLinear;
   readonly correction: F32Ptr | NullPtr;
   /** What the weights of each expert are multiplied by, if they are. */

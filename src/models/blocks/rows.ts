@@ -88,7 +88,7 @@ export function* projectRows(
 }
 
 /** x = xielu(x), for rows of n floats. */
-export function bendRows(
+export function xieluRows(
   { kernels }: Pick<RowWork, "kernels">,
   { positive, negative, beta }: NonNullable<PackedMlp["xielu"]>,
   { at, stride }: Rows,
@@ -99,7 +99,7 @@ export function bendRows(
 }
 
 /** Leaves of each row of n floats what exceeds their mean by so many standard deviations, less that, and zeros. */
-export function thinRows(
+export function sparsifyRows(
   { kernels: { memory } }: Pick<RowWork, "kernels">,
   { deviations, sample }: NonNullable<ActivationSpec["sparse"]>,
   { at, stride }: Rows,

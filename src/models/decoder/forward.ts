@@ -9,7 +9,7 @@ import { finish, type Steps } from "../../base/util/steps.ts";
 import { fillTables } from "../../layers/attention/rope.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import { linearFlops, type Rows } from "../../layers/linear/products.ts";
-import type { CallTokens, LayerCall, RunRows, StateCall } from "../../layers/mixer/mixer.ts";
+import type { CallTokens, LayerCall, LayerState, RunRows, StateCall } from "../../layers/mixer/mixer.ts";
 import { tokensBehind } from "../../layers/pass/call.ts";
 import {
   checkSlices,
@@ -372,10 +372,15 @@ interface LastToken extends Pick<RowWork, "base" | "stepFlops"> {
 
 const LAST = new WeakMap<Session, LastToken>();
 
+/** The turns of a state, or of those that it consists of. */
+const turnsOf = ({ turn, parts }: LayerState): readonly number[] =>
+  parts ? parts.flatMap(turnsOf) : turn === undefined ? [] : [turn];
+
 /**
  * The calls of the layers for a chunk that is a single token. Undefined if the host does more for it than to call kernels: it routes
- * experts, scales heads by what it read of their gates, puts latent attention together, takes or ages pages, keeps a checkpoint of
- * a recurrent state, attends to the outputs of an encoder, or shows rows.
+ * experts, keeps the largest gates, mixes streams, scales queries by their positions or heads by their gates, puts latent attention
+ * together, cuts tokens into chunks, takes or ages pages, keeps a checkpoint of a recurrent state, attends to the outputs of an
+ * encoder, or shows rows.
  */
 function callsOf(
   work: RowWork,
@@ -400,7 +405,10 @@ function callsOf(
   if (model.weights.blocks.some(isHosted)) return undefined;
   const last = LAST.get(session);
   const known = last?.plan === plan && last.base === base && last.stepFlops === stepFlops ? last.calls : undefined;
-  const turn = session.states.reduce((most, each) => Math.max(most, each.turn ?? 0), 0);
+  // Behind an aborted call and a cut, states may have different turns: no list of calls fits them then.
+  const turns = new Set(session.states.flatMap(turnsOf));
+  if (turns.size > 1) return undefined;
+  const [turn = 0] = turns;
   if (known?.[turn]) return known[turn];
   const stepsAt = (position: number) => {
     const call = { ...of.call, past: position };

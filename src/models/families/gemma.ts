@@ -1,8 +1,8 @@
 // Gemma 1 to 3: gains are stored less 1 (in GGUF files, 1 is added), rows of the table are multiplied by √dModel, GELU with gates.
 // From 2 on, norms also on the outputs of branches, softcaps, and windows. Gemma 4: norms of values, which may be the keys, two sizes of
 // heads, of which a share rotates in full layers, and a factor on each layer; inputs of layers besides the residual, layers that attend
-// the keys of others, and MLPs of two widths (E2B); experts beside the MLP. Gemma 3n: several rows of a
-// token between layers, a product of low rank beside attention, and gates of which most are zeros.
+// the keys of others, and MLPs of two widths (E2B); experts beside the MLP. Gemma 3n: several rows of a token between layers, a product
+// of low rank beside attention, and gates of which most are zeros.
 
 import { LARGEST_INT } from "../../base/util/arguments.ts";
 import { exp } from "../../base/util/math.ts";

@@ -48,7 +48,8 @@ function readScan(facts: Facts): RecurrentSpec {
     facts.flag("mamba_conv_bias", true) ? "conv1d.bias" : undefined,
   );
   const joined = jointly(config, "in_proj.weight", facts.flag("mamba_proj_bias", false) ? "in_proj.bias" : undefined);
-  return { kind: "recurrent", config, at: "mamba.", tensors: [joined, ...own] };
+  const steps = own.map((each) => (each.name === "dt_proj.weight" ? ({ ...each, biased: true } as const) : each));
+  return { kind: "recurrent", config, at: "mamba.", tensors: [joined, ...steps] };
 }
 
 /** The rows of the scan, then those of its gate. */

@@ -37,7 +37,7 @@ const readExperts: ReadExperts = (file, layer, mlp) => {
     expert,
     shared: { mlp: expert, gated: false },
     router: { ...SOFTMAX, renormalise: false },
-    weighsInputs: true,
+    scalesInputs: true,
   };
 };
 

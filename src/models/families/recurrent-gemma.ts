@@ -40,7 +40,10 @@ const scan: RecurrentRules = {
     const tensors = [...ownTensors(config, names, "conv_1d.bias"), rate];
     return {
       ...{ kind: "recurrent", config, at: "temporal_block." },
-      tensors: [...tensors, gate("recurrent", "step"), gate("input", "write")],
+      tensors: [...tensors, gate("recurrent", "step"), gate("input", "write")].map((each) => ({
+        ...each,
+        biased: true,
+      })),
     };
   },
 };

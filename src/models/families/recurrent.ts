@@ -25,8 +25,9 @@ export interface RecurrentTensor {
   readonly name: string;
   readonly shape: readonly number[];
   readonly parts: readonly RecurrentPart[];
-  /** The name of its bias, which files may lack. */
+  /** The name of its bias, which files may lack unless it is `biased`. */
   readonly bias?: string;
+  readonly biased?: true;
   readonly optional?: true;
   /**
    * Rates are stored as their logarithm, negative, or as what softplus makes an eighth of them; or a matrix is that of "blocks" along

@@ -564,11 +564,11 @@ const XIELU_SCALARS = ["positive", "negative", "beta", "eps"] as const;
 
 const softplus = (x: number): number => (x > 30 ? x : ln(1 + exp(x)));
 
-function packedMoe(packed: PackedWeights, { topK, router, weighsInputs, experts, expert, shared }: MoeSpec): PackedMoe {
+function packedMoe(packed: PackedWeights, { topK, router, scalesInputs, experts, expert, shared }: MoeSpec): PackedMoe {
   const { linears, vectors } = packed;
   const [before, behind] = [linears.get("expertsIn"), linears.get("expertsOut")];
   return {
-    ...{ topK, router, weighsInputs },
+    ...{ topK, router, scalesInputs },
     gate: linears.get("router") as PackedLinear,
     correction: vectors.get("correction")?.at ?? NULL,
     expertScales: vectors.get("expertScales")?.at ?? NULL,

@@ -37,8 +37,8 @@ export interface MixerTensor {
   readonly shape: readonly number[];
   readonly roles: readonly MixerRole[];
   readonly optional?: boolean;
-  /** The name and the shape of its bias, which files may lack. */
-  readonly bias?: readonly [name: string, shape: readonly number[]] | undefined;
+  /** The name and the shape of its bias, which files may lack unless it is `required`. */
+  readonly bias?: readonly [name: string, shape: readonly number[], required?: true] | undefined;
 }
 
 /** What a file says of the matrices of a layer. */

@@ -15,6 +15,10 @@ export const MIXERS: Readonly<Record<keyof MixerSpecs, MixerKind>> = {
   parallel: /* @__PURE__ */ parallelOf(() => MIXERS),
 };
 
+/** What kernels have to be loaded with, besides `models`, for models with this attention. */
+export const needsOf = ({ kind = "heads" }: { readonly kind?: keyof MixerSpecs } = {}): string | undefined =>
+  MIXERS[kind].needs?.option;
+
 /** What packs layers of a kind. */
 export const LOADERS: Readonly<Record<keyof MixerSpecs, MixerLoader>> = {
   heads: HEADS_LOADER,

@@ -61,10 +61,10 @@ export const RECURRENT_MEMORY: MixerMemory<RecurrentSpec> = {
 
 /** The tensors of a layer are those of its specification, in files of any form. */
 export const recurrentTensors = ({ tensors }: RecurrentSpec): readonly MixerTensor[] =>
-  tensors.map(({ name, shape, parts, bias, optional, form }) => ({
+  tensors.map(({ name, shape, parts, bias, biased, optional, form }) => ({
     ...{ name, shape, optional: optional ?? false },
     roles: [...new Set(parts.map(({ of }) => `recurrent ${of}` as const))],
-    bias: bias === undefined ? undefined : ([bias, form === "blocks" ? [shape[0]!, shape[2]!] : [shape[0]!]] as const),
+    bias: bias === undefined ? undefined : [bias, form === "blocks" ? [shape[0]!, shape[2]!] : [shape[0]!], biased],
   }));
 
 export const RECURRENT_LOADER: MixerLoader<RecurrentSpec> = {

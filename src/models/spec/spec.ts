@@ -78,7 +78,7 @@ export interface MoeSpec {
   readonly shared?: { readonly mlp: MlpSpec; readonly gated: boolean };
   readonly router: RouterSpec;
   /** The router chooses alone: experts read rows times the sigmoid of their logit, and their outputs are added as they are. */
-  readonly weighsInputs?: true;
+  readonly scalesInputs?: true;
 }
 
 /** How scores become a choice: see `route_f32`. */
@@ -148,7 +148,8 @@ export function expectSharedKeys(where: string, blocks: readonly BlockSpec[]): v
   };
   for (const [layer, block] of blocks.entries()) {
     const owner = stateLayer(block, layer);
-    if (owner === layer || shapeIn(owner) === shapeIn(layer)) continue;
+    const isKept = owner < layer && stateLayer(blocks[owner] as BlockSpec, owner) === owner;
+    if (owner === layer || (isKept && shapeIn(owner) === shapeIn(layer))) continue;
     const rule = `those of layer ${owner}, ${shapeIn(owner)}`;
     throw new HeadwiseError("BAD_FILE", `${where}: keys of layer ${layer} expected ${rule}, got ${shapeIn(layer)}`);
   }

@@ -68,7 +68,7 @@ export function layerSources(
       ({ name, shape, roles, optional, bias }): Source => ({
         ...{ name: `${prefix}${name}`, shape, optional },
         weights: roles.flatMap((role) => own.get(role) ?? []),
-        bias: bias && { name: `${prefix}${bias[0]}`, shape: bias[1] },
+        bias: bias && { name: `${prefix}${bias[0]}`, shape: bias[1], required: bias[2] },
       }),
     );
     return { mixer, prefix, sources };
@@ -358,7 +358,11 @@ export function countDecoder(decoder: Decoder, file: Facts): DecoderCounts {
   const { head } = decoder.spec;
   const parts = (BIASES.get(decoder.spec.type)?.[1] ?? biasesByFlags)(file);
   const counts = { parameters: 0, active: 0, tables: 0 };
-  for (const { shape, weights, optional, bias } of sourcesOf(decoder, "")) {
+  const counted = new Set<string>();
+  for (const { name, shape, weights, optional, bias } of sourcesOf(decoder, "")) {
+    // Gates of attention may lie in the tensor of queries.
+    if (counted.has(name)) continue;
+    counted.add(name);
     const hasBias = parts.includes(partOf(weights[0] as Weight));
     const own = !optional || hasBias ? sizeOf(shape) : 0;
     const all = own + (bias && (bias.required || hasBias) ? sizeOf(bias.shape) : 0);

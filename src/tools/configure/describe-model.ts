@@ -342,14 +342,10 @@ function readConfigFacts(where: string, config: string | object, tensors?: Model
     const nearest = `one whose costs are known${nearestNames(type, names)}`;
     throw file.refusal("model_type", nearest, type, whyUnknown(type));
   }
-  return DECODERS.has(type) && (!Object.hasOwn(OTHER_MODELS, type as string) || hasAttentionAlone(file))
+  return DECODERS.has(type)
     ? factsOfDecoder(where, resolveHead(readDecoder(where, json), tensors), file)
     : factsOfParts(file, type as string);
 }
-
-/** Whether the layers of a file, whose type has others too, are all attention. */
-const hasAttentionAlone = (file: Fields): boolean =>
-  file.list("layer_types")?.every((type) => type === "attention" || type === "full_attention") ?? false;
 
 /** What is known of a type whose costs are not. */
 function whyUnknown(type: unknown): string {

@@ -95,36 +95,6 @@ function mamba2(sizes: {
   };
 }
 
-/** Gated DeltaNet (Yang 2024): a state [keyDim, valueDim] for each head of values. */
-function deltaNet(sizes: {
-  d: number;
-  keyHeads: number;
-  keyDim: number;
-  valueHeads: number;
-  valueDim: number;
-  kernel: number;
-}): Mixer {
-  const { d, keyHeads, keyDim, valueHeads, valueDim, kernel } = sizes;
-  const [keys, values] = [keyHeads * keyDim, valueHeads * valueDim];
-  const conv = convolution(2 * keys + values, kernel, false);
-  // Queries, keys, values and a gate; beta and the decay's step of each head; outputs.
-  const projections = matrix(2 * keys + 2 * values, d) + matrix(2 * valueHeads, d) + matrix(d, values);
-  return {
-    parameters: projections + conv.parameters + 2 * valueHeads + valueDim,
-    state: valueHeads * keyDim * valueDim + conv.state,
-  };
-}
-
-/** The recurrent block of Griffin (De 2024): a convolution and a gated linear recurrence of `width` channels. */
-function griffin(d: number, width: number, blocks: number, kernel: number): Mixer {
-  const conv = convolution(width, kernel, true);
-  const gates = 2 * (width * (width / blocks) + width);
-  return {
-    parameters: 2 * matrix(width, d, true) + matrix(d, width, true) + conv.parameters + gates + width,
-    state: width + conv.state,
-  };
-}
-
 /** RWKV-4 (Peng 2023), both of its halves: token shifts, time mix and channel mix. The state is five vectors. */
 function rwkv(d: number, inner: number, mlpDim: number): Mixer {
   const time = 2 * inner + 3 * d + 3 * matrix(inner, d) + matrix(d, inner);
@@ -180,14 +150,6 @@ function attentionOf(file: Fields, more: Partial<Parameters<typeof heads>[0]> = 
   return heads({ ...{ d, heads: count, kvHeads: file.count("num_key_value_heads", count), headDim, bias }, ...more });
 }
 
-/** The kind of each layer, from a list of the file. Kinds besides `kinds` are refused. */
-function kindsOf(file: Fields, name: string, count: number, kinds: readonly string[]): readonly string[] {
-  const list = file.list(name);
-  if (list?.length !== count) throw file.refusal(name, `a list of the ${count} layers' kinds`, file.raw(name));
-  for (const kind of list) if (!kinds.includes(kind as string)) throw file.refusal(name, kinds.join(" or "), kind);
-  return list as readonly string[];
-}
-
 /** Mamba of the fields that `mamba` and `falcon_mamba` have. */
 const readMamba: Reader = (file) => {
   const { d, count, ...model } = basics(file, true);
@@ -214,83 +176,12 @@ function prefixedMamba2(file: Fields, normed: boolean, least: number): Mixer {
   });
 }
 
-const readJamba: Reader = (file) => {
-  const { d, count, ...model } = basics(file, false);
-  const mlp = gatedMlp(file.count("intermediate_size"), d);
-  const experts = file.count("num_experts", 16);
-  const taken = file.count("num_experts_per_tok", 2, experts);
-  const every = (name: string, period: number, offset: number) => {
-    const [own, at] = [file.count(`${name}_period`, period), file.raw(`${name}_offset`) ?? offset];
-    return (i: number) => i % own === at;
-  };
-  const [attends, hasExperts] = [every("attn_layer", 8, 4), every("expert_layer", 2, 1)];
-  const recurrent = mamba({
-    ...{ d, inner: file.count("mamba_expand", 2) * d, stateSize: file.count("mamba_d_state", 16), normed: true },
-    ...{ rank: file.count("mamba_dt_rank", Math.ceil(d / 16)), kernel: file.count("mamba_d_conv", 4) },
-    ...{ bias: file.flag("mamba_proj_bias", false), convBias: file.flag("mamba_conv_bias", true) },
-  });
-  const layer = (i: number): LayerParts => ({
-    mixers: [attends(i) ? attentionOf(file) : recurrent],
-    rest: 2 * d + (hasExperts(i) && experts > 1 ? experts * (mlp + d) : mlp),
-    idle: hasExperts(i) && experts > 1 ? (experts - taken) * mlp : 0,
-  });
-  return { ...model, layers: layersOf(count, layer) };
-};
-
 const readBamba: Reader = (file) => {
   const { d, count, ...model } = basics(file, false);
   const attends = file.list("attn_layer_indices") ?? [];
   const recurrent = prefixedMamba2(file, true, file.count("mamba_expand", 2) * d);
   const rest = 2 * d + gatedMlp(file.count("intermediate_size"), d);
   const mixer = (i: number) => (attends.includes(i) ? attentionOf(file) : recurrent);
-  return { ...model, layers: layersOf(count, (i) => ({ mixers: [mixer(i)], rest })) };
-};
-
-const readGraniteHybrid: Reader = (file) => {
-  const { d, count, ...model } = basics(file, false);
-  const kinds = kindsOf(file, "layer_types", count, ["mamba", "attention"]);
-  const experts = file.raw("num_local_experts") === 0 ? 0 : file.count("num_local_experts", 8);
-  const expert = gatedMlp(file.count("intermediate_size"), d);
-  const taken = experts && file.count("num_experts_per_tok", 2, experts);
-  const recurrent = prefixedMamba2(file, true, file.count("mamba_expand", 2) * d);
-  const rest = 2 * d + gatedMlp(file.count("shared_intermediate_size", 1024), d) + experts * (expert + d);
-  const layer = (i: number): LayerParts => ({
-    mixers: [kinds[i] === "attention" ? attentionOf(file) : recurrent],
-    ...{ rest, idle: (experts - taken) * expert },
-  });
-  return { ...model, layers: layersOf(count, layer) };
-};
-
-const readQwen3Next: Reader = (file) => {
-  const { d, count, ...model } = basics(file, false);
-  const interval = file.count("full_attention_interval", 4);
-  const linear = deltaNet({
-    ...{ d, keyHeads: file.count("linear_num_key_heads"), keyDim: file.count("linear_key_head_dim") },
-    ...{ valueHeads: file.count("linear_num_value_heads"), valueDim: file.count("linear_value_head_dim") },
-    kernel: file.count("linear_conv_kernel_dim", 4),
-  });
-  const full = attentionOf(file, { gated: true, normed: true });
-  const experts = file.count("num_experts");
-  const expert = gatedMlp(file.count("moe_intermediate_size"), d);
-  const shared = gatedMlp(file.count("shared_expert_intermediate_size"), d) + d;
-  const idle = (experts - file.count("num_experts_per_tok", undefined, experts)) * expert;
-  const layer = (i: number): LayerParts => ({
-    mixers: [(i + 1) % interval === 0 ? full : linear],
-    ...{ rest: 2 * d + experts * (expert + d) + shared, idle },
-  });
-  return { ...model, layers: layersOf(count, layer) };
-};
-
-const readRecurrentGemma: Reader = (file) => {
-  const { d, count, ...model } = basics(file, true);
-  const kinds = file.list("block_types") ?? file.list("_block_types") ?? ["recurrent", "recurrent", "attention"];
-  const width = file.count("lru_width", d);
-  const dim = file.count("intermediate_size") / 2;
-  const window = file.count("attention_window_size", 2048);
-  const recurrent = griffin(d, width, file.count("num_attention_heads"), file.count("conv1d_width", 4));
-  const rest = 2 * d + 2 * matrix(dim, d, true) + matrix(d, dim, true);
-  const mixer = (i: number) =>
-    kinds[i % kinds.length] === "attention" ? attentionOf(file, { window, biasOut: true }) : recurrent;
   return { ...model, layers: layersOf(count, (i) => ({ mixers: [mixer(i)], rest })) };
 };
 
@@ -301,14 +192,10 @@ const readRwkv: Reader = (file) => {
   return { ...model, layers: layersOf(count, () => ({ mixers: [mixer], rest: 4 * d })) };
 };
 
-/** Every type that is known here and of which `headwise/models` runs no models, or those of attention alone. */
+/** Every type that is known here and that `headwise/models` does not run. */
 export const OTHER_MODELS: Readonly<Record<string, Reader>> = {
   bamba: readBamba,
   falcon_mamba: readMamba,
-  granitemoehybrid: readGraniteHybrid,
-  jamba: readJamba,
   mamba: readMamba,
-  qwen3_next: readQwen3Next,
-  recurrent_gemma: readRecurrentGemma,
   rwkv: readRwkv,
 };

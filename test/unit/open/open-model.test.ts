@@ -1,7 +1,7 @@
 // What `openModel` takes, what it finds in it, and what it refuses.
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { open as openFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -156,6 +156,18 @@ describe("a model", () => {
     });
   });
 });
+
+test.each(["glm4-moe-lite", "kimi-linear", "minicpm3", "mistral4", "youtu"])(
+  "a decoder with latents, %s, has the kernels that it needs",
+  async (family) => {
+    const model = join(root, "test/vectors/families", family);
+    using opened = await openModel((name) => {
+      if (name === "tokenizer.json") return new TextEncoder().encode(JSON.stringify(wordTokenizer(40)));
+      return existsSync(join(model, name)) ? new Uint8Array(readFileSync(join(model, name))) : undefined;
+    });
+    expect(await opened.text("w7 w8", { maxTokens: 3 }).ids).toHaveLength(3);
+  },
+);
 
 describe("an encoder", () => {
   const words = (name: string) =>

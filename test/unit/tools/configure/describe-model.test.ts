@@ -89,7 +89,7 @@ describe("memory", () => {
     expect(memory).toEqual(planModel(config, { maxSeqLen: 512, weights: "q8", format: "f16" }));
     expect(weightBytes.q8).toBe(memory?.weights);
     expect(refusal).toBeUndefined();
-    const other = describeModel(configOf("Jamba-v0.1"));
+    const other = describeModel({ model_type: "rwkv", hidden_size: 64, num_hidden_layers: 2, vocab_size: 100 });
     expect(other.memory).toBeUndefined();
     expect(other.refusal).toMatch(/state-space/);
     expect(other.weightBytes.f16).toBe(2 * other.parameters);

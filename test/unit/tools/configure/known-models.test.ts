@@ -42,7 +42,9 @@ describe("what is published of", () => {
       for (const config of [row.config, open]) {
         const { parameters, weightBytes, memory } = describeModel(config);
         expect(weightBytes.f32).toBeGreaterThanOrEqual(4 * parameters);
-        expect(weightBytes.f32).toBeLessThan(1.01 * 4 * parameters);
+        // The gates of RecurrentGemma, matrices of blocks, are packed as whole ones.
+        const most = open.model_type === "recurrent_gemma" ? 1.09 : 1.01;
+        expect(weightBytes.f32).toBeLessThan(most * 4 * parameters);
         // Tables of inputs of layers are no part of linear memory.
         const sides = ["vocab_size_per_layer_input", "hidden_size_per_layer_input", "num_hidden_layers"];
         const outside = sides.reduce((product, name) => product * Number(open[name] ?? 0), 4);
