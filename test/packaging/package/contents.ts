@@ -17,7 +17,7 @@ const ALLOWED = [
   /^dist\/[a-z]+\.(html|css)$/,
 ];
 /** Code is not minified, so most of the unpacked bytes are white space and names. */
-const BUDGET = { packed: 1_500_000, unpacked: 4_800_000, files: 118 };
+const BUDGET = { packed: 1_600_000, unpacked: 5_150_000, files: 118 };
 
 /** Of a source map, and of folders that machines have. */
 const STRAYS = [
