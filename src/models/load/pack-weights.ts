@@ -451,12 +451,10 @@ export async function packEnds(packing: Packing, { ends }: ModelPlaces, decoder:
   const { transform } = spec.head;
   const [first, second, dense] = ["firstConv", "secondConv", "dense"].map((role) => linears.get(role));
   const stored = sources.find(({ weights: [weight] }) => weight?.outside);
-  const projection = linears.get("perLayerProjection");
   const perLayer = spec.embed.perLayer &&
-    stored &&
-    projection && {
+    stored && {
       stored: await reader.table(stored.name),
-      projection,
+      projection: linears.get("perLayerProjection") as PackedLinear,
       norm: packedNorm(packed, "perLayerNorm", spec.embed.perLayer.norm),
     };
   return {

@@ -85,7 +85,7 @@ export function scaledFiles(where: string, decoder: Decoder, files: ModelFiles):
   /** The mean magnitude. */
   const meanOf = async (name: string): Promise<number> => {
     const { shape, bytes } = tensors.get(name) as { shape: readonly number[]; bytes: number };
-    const [rows = 0, k = 0] = shape;
+    const [rows, k] = shape as [number, number];
     let sum = 0;
     for (const [begin, end] of chunksOf(rows, Math.max(1, Math.floor((pieceBytes * rows) / bytes))))
       for (const value of toFloats(await file.readRows(name, begin, end, where), where)) sum += Math.abs(value);

@@ -264,7 +264,7 @@ export async function readGgufDecoder(
     moeNames: { ...moeNamesIn(tensors), ...family.gguf?.experts?.names },
     ...(family.gatedQueries && { gatedQueries: true as const }),
     ...(family.gguf?.scaled && { scales: "product" as const }),
-    ...(ahead > 0 && { ignoredTensors: new RegExp(`^blk\\.(${unread})\\.`) }),
+    ignoredTensors: new RegExp(`^blk\\.(${unread})\\.`),
     ...(encoders && { ignoredTensors: CLASSIFIER }),
   };
   return { spec, names, family: form, mixers: mixersOf(where, shapes, family) };

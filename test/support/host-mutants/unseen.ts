@@ -148,4 +148,22 @@ export const UNSEEN: readonly Unseen[] = [
     to: "",
     reason: "checked by logits of published layouts in transformers, not yet by vectors of the project's own",
   },
+  {
+    file: "models/blocks/block.ts",
+    from: "[spec.embed.perLayer?.dim ?? 0, ...spec.blocks.map(({ lowRank = 0 }) => lowRank)],",
+    to: "[spec.embed.perLayer?.dim ?? 1, ...spec.blocks.map(({ lowRank = 0 }) => lowRank)],",
+    reason: "a float of scratch, which the MLP of the same model exceeds",
+  },
+  {
+    file: "models/load/pack-weights.ts",
+    from: "const step = Math.max(1, Math.floor((pieceBytes * rows) / bytes));",
+    to: "const step = Math.max(1, Math.floor((pieceBytes / rows) / bytes));",
+    reason: "smaller pieces of the same rows, which only time shows",
+  },
+  {
+    file: "models/load/scaled.ts",
+    from: "const signs = new Int8Array((end - begin) * k);",
+    to: "const signs = new Int8Array((end + begin) * k);",
+    reason: "signs behind the last row, which nobody reads",
+  },
 ];
