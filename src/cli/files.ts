@@ -30,7 +30,7 @@ const FAULTS: Readonly<Record<string, string>> = {
 };
 
 /** What is wrong with a path, by the error of the system. */
-export function faultOf(error: unknown): string {
+function faultOf(error: unknown): string {
   const { code = "", message } = error as NodeJS.ErrnoException;
   return (Object.hasOwn(FAULTS, code) && FAULTS[code]) || message;
 }

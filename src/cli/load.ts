@@ -16,7 +16,7 @@ import { createProgress, type ProgressStream, sizeText } from "./terminal.ts";
  * An optional package of headwise, beside it or in the current directory: npx keeps headwise in a folder of its own, where nobody
  * installs anything.
  */
-export function findLibrary<Library extends object>(command: string, name: string): Library {
+function findLibrary<Library extends object>(command: string, name: string): Library {
   const folder = process.cwd();
   let cause: unknown;
   for (const place of [import.meta.url, join(folder, "package.json")])

@@ -31,7 +31,7 @@ export interface HubFile {
 }
 
 /** What is taken of a hub: the URL of a file or folder, and the other files that could have been taken. */
-export interface HubPlace {
+interface HubPlace {
   readonly url: URL;
   readonly files: readonly HubFile[];
 }

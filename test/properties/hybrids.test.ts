@@ -15,6 +15,7 @@ import { planModel } from "../../src/models/load/plan-model.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
 import { createRandom } from "../support/harness.ts";
 import { kernelsOf, threadedKernels } from "../support/layers.ts";
+import { logitsOf } from "../support/logits.ts";
 import { HYBRIDS, tinyFolder, tinyTensors } from "../support/tiny-models.ts";
 
 type Name = keyof typeof HYBRIDS;
@@ -29,18 +30,6 @@ beforeAll(async () => {
 afterAll(() => kernels.release());
 
 const IDS = Array.from({ length: 300 }, (_, i) => (i * 29 + 5) % 67);
-
-/** The logits of all tokens, which are read in calls of these lengths. */
-function logitsOf(session: Session, ids: readonly number[], lengths: readonly number[]): number[] {
-  const all: number[] = [];
-  let from = 0;
-  for (const length of lengths) {
-    all.push(...forward(session, ids.slice(from, from + length), { rows: "all" }).logits);
-    from += length;
-  }
-  expect(from).toBe(ids.length);
-  return all;
-}
 
 describe.each(Object.keys(HYBRIDS) as Name[])("%s", (name) => {
   const open = () => createSession(models.get(name) as Model, { maxSeqLen: 320 });

@@ -12,6 +12,7 @@ import { loadModel } from "../../src/models/load/load-model.ts";
 import { planModel } from "../../src/models/load/plan-model.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
 import { kernelsOf, threadedKernels } from "../support/layers.ts";
+import { logitsOf } from "../support/logits.ts";
 import { TINY_FEATURES, tinyFolder } from "../support/tiny-models.ts";
 
 const MODELS = {
@@ -39,18 +40,6 @@ beforeAll(async () => {
     models.set(name, await loadModel(kernels, tinyFolder(MODELS[name])));
 });
 afterAll(() => kernels.release());
-
-/** The logits of all tokens, which are read in calls of these lengths. */
-function logitsOf(session: Session, ids: readonly number[], lengths: readonly number[]): number[] {
-  const all: number[] = [];
-  let from = 0;
-  for (const length of lengths) {
-    all.push(...forward(session, ids.slice(from, from + length), { rows: "all" }).logits);
-    from += length;
-  }
-  expect(from).toBe(ids.length);
-  return all;
-}
 
 describe.each((Object.keys(MODELS) as Name[]).flatMap((name) => FORMATS.map((format) => [name, format] as const)))(
   "%s, %j",

@@ -203,7 +203,7 @@ export function placeSegment(
 }
 
 /** What the segments of a call share: its scratch at `base`, its rules and its masks. */
-export interface SegmentWork {
+interface SegmentWork {
   readonly kernels: Kernels;
   readonly base: number;
   readonly places: SegmentPlaces;

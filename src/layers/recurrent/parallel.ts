@@ -16,7 +16,8 @@ export interface ParallelLayer extends BlockLayer {
   readonly parts: readonly ParallelPart[];
 }
 
-const statesOf = ({ mixer }: BlockLayer): StateMaker => mixer.states ?? KV_STATES;
+/** What makes the state of a layer: by default keys and values. */
+export const statesOf = ({ mixer }: BlockLayer): StateMaker => mixer.states ?? KV_STATES;
 
 /** What each of the mixers keeps, as one state. */
 class ParallelState implements LayerState {
@@ -85,7 +86,7 @@ export function nearestOf(states: readonly LayerState[], length: number, held: n
 }
 
 /** Opens a state of each; if one fails, none stays. */
-function openAll<T>(all: readonly T[], open: (each: T) => LayerState): LayerState[] {
+export function openAll<T>(all: readonly T[], open: (each: T) => LayerState): LayerState[] {
   const opened: LayerState[] = [];
   try {
     for (const each of all) opened.push(open(each));

@@ -20,7 +20,7 @@ export type RecurrentMatrix = (typeof RECURRENT_MATRICES)[number];
  * The vectors of a layer. Rates are of heads, also where each component of a key has a step; constant decays are rates. Of channels,
  * `rate` has the rates of each; `stepNorm`, `keyNorm` and `queryNorm` are gains.
  */
-export const RECURRENT_VECTORS = [
+const RECURRENT_VECTORS = [
   "conv",
   "convBias",
   "stepBias",

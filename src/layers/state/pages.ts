@@ -37,7 +37,7 @@ export type PageCode = number;
 const keyCode = (code: PageCode) => code & 3;
 const valueCode = (code: PageCode) => (code >> 2) & 3;
 
-export function encodeFormats({ keys, values }: CacheFormats): PageCode {
+function encodeFormats({ keys, values }: CacheFormats): PageCode {
   return CACHE_FORMATS.indexOf(keys) | (CACHE_FORMATS.indexOf(values) << 2);
 }
 

@@ -36,6 +36,7 @@ import {
   type LayerSite,
   normRows,
   projectRows,
+  ROOT_HALF,
   ROW_SHAPE_BYTES,
   type RowWork,
   sparsifyRows,
@@ -260,7 +261,7 @@ export function* runBlock<Call>(
     norm("lowRankPost", branch, branch);
     addRows(work, branch, branch, read, 1, count);
     addRows(work, residual, residual, branch, 1, count);
-    work.kernels.table.cap_logits_f32(residual.at, width, residual.stride, HALF, 0, 0, count);
+    work.kernels.table.cap_logits_f32(residual.at, width, residual.stride, ROOT_HALF, 0, 0, count);
   }
   if (attendCross) {
     read = norm("crossPre", normed, residual);
@@ -289,8 +290,6 @@ export function* runBlock<Call>(
   if (outScale !== 1) work.kernels.table.cap_logits_f32(residual.at, width, residual.stride, outScale, 0, 0, count);
   tap?.("residPost", residual);
 }
-
-const HALF = Math.sqrt(0.5);
 
 /**
  * Shows the tap what a branch reads. These rows may be those of the residual, or be read again: what is returned undoes the tap's

@@ -9,7 +9,7 @@ import { pointer } from "../../wasm/memory.ts";
 import { widthOfRows } from "../spec/spec.ts";
 import type { BlockRows, PassPlan } from "./block.ts";
 import { type LoadedModel, modelPointer } from "./model.ts";
-import { addRows, embedRows, normRows, projectRows, type RowWork } from "./rows.ts";
+import { addRows, embedRows, normRows, projectRows, ROOT_HALF, type RowWork } from "./rows.ts";
 
 // The rows that tokens begin with: those of the table, and what is added to them.
 
@@ -75,8 +75,6 @@ export function* embedTokens(
   if (weights.perLayer) yield* writeLayerInputs(work, spec, weights.perLayer, plan.layerInputs, residual, runs, count);
 }
 
-const HALF = Math.sqrt(0.5);
-
 /** Writes the inputs of all layers for the rows of a chunk: see PerLayerSpec. */
 function* writeLayerInputs(
   work: RowWork,
@@ -98,7 +96,7 @@ function* writeLayerInputs(
       const id = of.ids[token] as number;
       const own = stored.row(id < rows ? id : 0);
       const floats = kernels.memory.f32(to, own.length);
-      for (let i = 0; i < own.length; i++) floats[i] = HALF * ((floats[i] as number) + scale * (own[i] as number));
+      for (let i = 0; i < own.length; i++) floats[i] = ROOT_HALF * ((floats[i] as number) + scale * (own[i] as number));
     }
 }
 

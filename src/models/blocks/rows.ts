@@ -47,6 +47,9 @@ export interface RowWork {
  */
 export type LayerSite = HeadSite | "residPre" | "attnIn" | "attnOut" | "residMid" | "mlpIn" | "mlpOut" | "residPost";
 
+/** What sums of two equally large rows are multiplied by. */
+export const ROOT_HALF: number = /* @__PURE__ */ Math.sqrt(0.5);
+
 /** Bytes that the largest of these shapes needs. */
 export const ROW_SHAPE_BYTES: number = /* @__PURE__ */ (() =>
   Math.max(NormShape.bytes, ActivationShape.bytes, EmbedShape.bytes))();

@@ -1,9 +1,8 @@
 import { expectInt, readOptions } from "../../base/util/arguments.ts";
 import { HeadwiseError, underName } from "../../base/util/errors.ts";
 import { expectAlive, expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
-import { KV_STATES } from "../../layers/attention/kv-state.ts";
-import type { BlockLayer, CallTokens, LayerCall, LayerState, StateMaker } from "../../layers/mixer/mixer.ts";
-import { nearestOf } from "../../layers/recurrent/parallel.ts";
+import type { BlockLayer, CallTokens, LayerCall, LayerState } from "../../layers/mixer/mixer.ts";
+import { nearestOf, openAll, statesOf } from "../../layers/recurrent/parallel.ts";
 import { type CacheOptions, expectNoHold } from "../../layers/state/kv-cache.ts";
 import { expectKernels } from "../../wasm/kernels.ts";
 import { LARGEST_MEMORY, type Layout } from "../../wasm/memory.ts";
@@ -115,9 +114,6 @@ export function createSession(model: Model, options: SessionOptions = {}): Sessi
   return makeSession(where, model, readOptions(where, options, SESSION_OPTIONS));
 }
 
-/** Makes what a layer keeps: by default keys and values. */
-const statesOf = ({ mixer }: BlockLayer): StateMaker => mixer.states ?? KV_STATES;
-
 /** The layers that keep something of their own. */
 const keepingLayers = ({ weights, spec }: ModelHalf): readonly BlockLayer[] =>
   weights.blocks.flatMap(({ attention }, layer) =>
@@ -163,15 +159,8 @@ function openStates<T>(
   of: readonly T[],
   open: (each: T) => LayerState,
 ): LayerState[] {
-  const states: LayerState[] = [];
   reserve(where, kernels.memory, bytes);
-  try {
-    for (const each of of) states.push(underName(where, () => open(each)));
-    return states;
-  } catch (error) {
-    for (const state of states) state.release();
-    throw error;
-  }
+  return openAll(of, (each) => underName(where, () => open(each)));
 }
 
 /** A session with these states, which have read these tokens. */

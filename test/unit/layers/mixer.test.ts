@@ -7,7 +7,7 @@ import type { BlockLayer, LayerState, Mixer, StateRuns } from "../../../src/laye
 import { createPageLayout } from "../../../src/layers/state/pages.ts";
 import type { Model, PackedBlock } from "../../../src/models/blocks/model.ts";
 import { forward, forwardAsync } from "../../../src/models/decoder/forward.ts";
-import { createSession, nearestLength, type Session } from "../../../src/models/decoder/session.ts";
+import { createSession, nearestLength } from "../../../src/models/decoder/session.ts";
 import { exportSession } from "../../../src/models/decoder/session-pages.ts";
 import { generate } from "../../../src/models/generate/generate.ts";
 import { loadModel, loadWith } from "../../../src/models/load/load-model.ts";
@@ -17,6 +17,7 @@ import type { BlockSpec } from "../../../src/models/spec/spec.ts";
 import { type Decoder, expectedTensors, resolveHead } from "../../../src/models/spec/tensors.ts";
 import type { Kernels } from "../../../src/wasm/kernels.ts";
 import { kernelsOf } from "../../support/layers.ts";
+import { logitsOf } from "../../support/logits.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
 
 /** Tokens between two sums that are kept to go back to. */
@@ -186,18 +187,6 @@ beforeAll(async () => {
 afterAll(() => kernels.release());
 
 const IDS = Array.from({ length: 45 }, (_, i) => (i * 29 + 5) % 67);
-
-/** The logits of all tokens, which are read in calls of these lengths. */
-function logitsOf(session: Session, ids: readonly number[], lengths: readonly number[]): number[] {
-  const all: number[] = [];
-  let from = 0;
-  for (const length of lengths) {
-    all.push(...forward(session, ids.slice(from, from + length), { rows: "all" }).logits);
-    from += length;
-  }
-  expect(from).toBe(ids.length);
-  return all;
-}
 
 describe.each(["softmax heads", "latents", "heads, then means", "heads, then latents"])("a decoder of %s", (name) => {
   const open = () => createSession(models.get(name) as Model, { maxSeqLen: 100 });
