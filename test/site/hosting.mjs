@@ -124,11 +124,11 @@ export async function expectCachingHost({ browser, url: strict }) {
     expect("the digest", await digestAt(browser, `${url}inspector${VIEW}`), digest);
     host.isNew = true;
     await visit(browser, `${url}docs`, async (page) => {
-      // The page of the old version has the browser look for a new one, which answers once all of its files are there.
+      // The new version answers once all of its files are there. The visit itself may have had the browser look for it already.
       await page.evaluate(async () => {
-        const changed = new Promise((done) => navigator.serviceWorker.addEventListener("controllerchange", done));
-        await (await navigator.serviceWorker.ready).update();
-        await changed;
+        const registration = await navigator.serviceWorker.ready;
+        await registration.update();
+        while (registration.installing ?? registration.waiting) await new Promise((done) => setTimeout(done, 50));
       });
     });
     await visit(browser, `${url}docs`, async (page) => {
