@@ -56,6 +56,7 @@ export const ENTRIES = [
 export const LAZY = [
   { name: "open-model", source: "src/entries/open-model.ts", hosted: "src/entries/open-model.ts" },
   { name: "open", source: "src/entries/open.ts", hosted: "src/entries/open.ts" },
+  { name: "reading", source: "src/entries/reading.ts" },
   {
     name: "open-worker-text",
     source: "src/entries/open-worker-text.ts",

@@ -18,7 +18,7 @@ export const ROOMS = [
     (room) => `models/${room}`,
   ),
   ...["text", "tools/diagnostics", "tools/configure", "tools/inspect", "hosts/threads", "hosts/shards"],
-  ...["open", "entries", "cli"],
+  ...["retrieval", "open", "entries", "cli"],
 ];
 
 const DECLARED = /^export (?:declare |abstract |async )*(?:function\*?|const|let|class|interface|type|enum) \w/gm;

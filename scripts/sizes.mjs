@@ -100,7 +100,7 @@ const imports = [
     names: [undefined, DECODERS],
     budget: 176.5,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 191 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 191.5 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
@@ -127,7 +127,7 @@ for (const { what, entries, names, budget } of imports)
   rows.push({ what, bytes: await bundled(entries, names), budget });
 rows.push(
   { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 50 },
-  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 255 },
+  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 263 },
 );
 /** The kernels of cache formats have tiles for each of the four, those of statistics have all of attention's, and sums besides. */
 const BUDGETS = { caches: 19, statistics: 17 };
@@ -147,7 +147,7 @@ for (const { what, bytes, budget } of rows) {
 }
 
 /** What all of src/ may have. The goal is 1,500 exports. */
-const READER = { files: 315, lines: 63_000, exports: 2_000 };
+const READER = { files: 330, lines: 67_000, exports: 2_120 };
 const rooms = roomsOf();
 const counts = Object.keys(READER);
 const total = {

@@ -47,7 +47,6 @@ export {
   type MaskedLogits,
   type MaskedLogitsOptions,
   maskedLogits,
-  type Pooling,
 } from "../models/encoder/encode.ts";
 export {
   type Encoder,
@@ -61,6 +60,7 @@ export {
   type Seq2Seq,
 } from "../models/encoder/load.ts";
 export { type LogMelOptions, logMel, logMelAsync } from "../models/encoder/log-mel.ts";
+export type { Pooling } from "../models/encoder/pooling.ts";
 export { type ReadSourceOptions, readSource } from "../models/encoder/read-source.ts";
 export {
   type DraftOptions,

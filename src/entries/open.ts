@@ -11,6 +11,7 @@ import { loadKernels } from "./threads.ts";
 const host: OpenHost = {
   ...{ loadKernels, models, quantized },
   latent: async () => (await import("./latent.ts")).latent,
+  reading: () => import("./reading.ts"),
   fetch: (url, init) => fetch(url, init),
   async workers(createWorker) {
     const source = createWorker ? "" : (await import("./open-worker-text.ts")).workerSource;

@@ -45,6 +45,41 @@ export interface ModelFiles {
   close(): Promise<void>;
 }
 
+/** A folder within that of a model's files: "" is that folder itself. */
+export function folderOf(source: ModelSource, folder: string): ModelSource {
+  if (folder === "") return source;
+  const at = (name: string) => `${folder}/${name}`;
+  if (typeof source === "function") return (name) => source(at(name));
+  if (Array.isArray(source)) {
+    const pathOf = ({ name, webkitRelativePath }: File) => `/${webkitRelativePath || name}`;
+    return (name) => (source as readonly File[]).find((file) => pathOf(file).endsWith(`/${at(name)}`));
+  }
+  if (typeof source === "string" && !/^[a-z][a-z\d+.-]+:/i.test(source))
+    return `${source.replace(/[/\\]$/, "")}/${folder}`;
+  if (typeof source !== "string" && tagOf(source) !== "URL") return source;
+  const url = new URL(String(source));
+  url.pathname = `${url.pathname.replace(/\/?$/, "/")}${folder}/`;
+  return url;
+}
+
+/** Opens a file of a model's folder; undefined if there is none. */
+export async function openFile(
+  where: string,
+  source: ModelSource,
+  name: string,
+  signal?: Global<"AbortSignal">,
+  store?: UrlOpener,
+): Promise<{ readonly source: ByteSource; close(): Promise<void> } | undefined> {
+  const closers: (() => Promise<void>)[] = [];
+  const { place } = locate(where, source);
+  const find = finderOf(where, place, closers, undefined, (url, _name, optional) =>
+    openUrl(where, url, optional, signal, store),
+  );
+  const found = await find(name, true);
+  const close = async () => void (await Promise.all(closers.map((each) => each())));
+  return found && { source: toSource(where, found), close };
+}
+
 /** What opens URLs instead of `urlSource`. */
 type UrlOpener = Pick<ModelStore, "open"> & Partial<Pick<ModelStore, "remove">>;
 type FolderSource = Exclude<ModelSource, BytesOrSource>;

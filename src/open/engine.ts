@@ -1,11 +1,9 @@
-// What computes the tokens and vectors of an opened model.
+// What computes the tokens of an opened model.
 
-import type { SliceOptions } from "../layers/pass/slices.ts";
 import type { CacheFormat } from "../layers/state/pages.ts";
 import type { Model } from "../models/blocks/model.ts";
 import { createSession, type Session } from "../models/decoder/session.ts";
-import { type EmbedOptions, embedAsync } from "../models/encoder/encode.ts";
-import type { Encoder, Seq2Seq } from "../models/encoder/load.ts";
+import type { Seq2Seq } from "../models/encoder/load.ts";
 import { readSource } from "../models/encoder/read-source.ts";
 import {
   type GeneratedToken,
@@ -132,18 +130,3 @@ function runAlone({ session, ids, onToken, onEnd }: Work, options: GenerateOptio
   read().catch(() => {});
   tokens.end.then(onEnd, (error: unknown) => onEnd({ reason: "error", error }));
 }
-
-/** Makes vectors of lists of ids. */
-export type EmbedIds = (
-  batch: readonly (readonly number[])[],
-  options: Pick<EmbedOptions, "pooling" | "normalize"> & SliceOptions,
-) => Promise<Float32Array[]>;
-
-/** Runs an encoder in this thread. */
-export const createEmbedder =
-  (model: Encoder): EmbedIds =>
-  (batch, options) =>
-    embedAsync(model, batch, options);
-
-/** Options of vectors. */
-export const EMBED_OPTIONS = ["signal", "onProgress", "sliceMs", "pooling", "normalize"] as const;

@@ -1,6 +1,7 @@
 // Loads the kernels and the weights of a model whose files are known.
 
 import type { ThreadWorker } from "../base/platform/workers.ts";
+import { folderOf } from "../files/model-files.ts";
 import type { WeightFormat } from "../layers/linear/formats/format.ts";
 import type { CacheFormat } from "../layers/state/pages.ts";
 import type { Model } from "../models/blocks/model.ts";
@@ -8,10 +9,13 @@ import { type Encoder, loadEncoder, loadSeq2Seq, type Seq2Seq } from "../models/
 import { type LoadModelOptions, loadModel } from "../models/load/load-model.ts";
 import type { ModelFormats } from "../models/load/plan-model.ts";
 import { gguf } from "../models/spec/read-gguf.ts";
+import type { createRunner, RunTexts } from "../retrieval/run.ts";
+import type { createLookup, loadLookup } from "../retrieval/static.ts";
+import type { createTasks } from "../retrieval/tasks.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import type { LatentKernels, LoadOptions, ModelKernels, QuantizedKernels, StatisticsKernels } from "../wasm/modules.ts";
 import { type Choice, type Choices, chooseDecoder, chooseThreads } from "./choose.ts";
-import { createEmbedder, createEngine, type EmbedIds, type LocalEngine, type SessionBytes } from "./engine.ts";
+import { createEngine, type LocalEngine, type SessionBytes } from "./engine.ts";
 import type { ModelTask } from "./model.ts";
 import type { Description } from "./recognise.ts";
 import type { Place, UrlOpener } from "./source.ts";
@@ -69,8 +73,17 @@ interface ThreadOptions extends LoadOptions {
   readonly createWorker?: () => ThreadWorker;
 }
 
-/** Kernels as an entry has them, which this room may not import. */
+/** What only models need that read texts. */
+export interface Reading {
+  readonly createRunner: typeof createRunner;
+  readonly createTasks: typeof createTasks;
+  readonly loadLookup: typeof loadLookup;
+  readonly createLookup: typeof createLookup;
+}
+
+/** Kernels as an entry has them, which this room may not import, and what is imported when it is needed. */
 export interface KernelHost {
+  readonly reading: () => Promise<Reading>;
   loadKernels(options: ThreadOptions): Promise<Kernels>;
   readonly models: ModelKernels;
   readonly quantized: QuantizedKernels;
@@ -96,16 +109,19 @@ export interface Loaded {
   readonly model: Model | Encoder | Seq2Seq;
   readonly choices: Choices;
   readonly engine?: LocalEngine;
-  readonly embedIds?: EmbedIds;
+  readonly run?: RunTexts;
 }
 
-const isEmbedding = ({ kind, isEmbedder }: Description, task: ModelTask | undefined) =>
-  kind === "encoder" || task === "embed" || (kind === "decoder" && isEmbedder && task === undefined);
+/** Whether a model is loaded to read texts, as opposed to writing them. */
+export const isReading = ({ kind, isReader }: Description, task: ModelTask | undefined): boolean =>
+  kind === "encoder" ||
+  kind === "lookup" ||
+  (kind === "decoder" && (task === undefined ? isReader : task !== "text" && task !== "chat"));
 
 /** Loads the kernels and the weights. */
 export async function loadParts(loading: Loading): Promise<Loaded> {
   const { options, description } = loading;
-  if (isEmbedding(description, options.for)) return loadForVectors(loading);
+  if (isReading(description, options.for)) return loadReader(loading);
   return description.kind === "halves" ? loadHalves(loading) : loadForText(loading);
 }
 
@@ -211,14 +227,30 @@ async function loadHalves(loading: Loading): Promise<Loaded> {
   return { kernels, model, choices, engine: createEngine(model, cache, sessionsOf(loading, model.bytes)) };
 }
 
-async function loadForVectors(loading: Loading): Promise<Loaded> {
-  const { options, place, description, memory } = loading;
+/** A model that reads texts, and what becomes of its rows. */
+async function loadReader(loading: Loading): Promise<Loaded> {
+  const { where, host, options, place, description, opener, memory } = loading;
+  const { recipe } = description;
+  const { createRunner } = await host.reading();
+  const source = folderOf(place.source, recipe.base ?? "");
   const { weights } = options;
   const asked = { weights, gguf, maxBytes: memory.value, ...commonOf(loading) };
   const { kernels, model, started } = await withKernels(loading, Number.POSITIVE_INFINITY, (kernels) =>
-    loadEncoder(kernels, place.source, asked),
+    loadEncoder(kernels, source, asked),
   );
-  const stated = [description.embedding.maxTokens, model.maxSeqLen].filter((length) => length !== undefined);
+  let run: RunTexts;
+  try {
+    run = await createRunner(where, model, recipe, {
+      source: place.source,
+      gguf,
+      signal: options.signal,
+      store: opener,
+    });
+  } catch (error) {
+    kernels.release();
+    throw error;
+  }
+  const stated = [recipe.texts.maxTokens, model.maxSeqLen].filter((length) => length !== undefined);
   const maxSeqLen = {
     value: stated.length > 0 ? Math.min(...stated) : undefined,
     reason: "what the model's files say",
@@ -229,7 +261,7 @@ async function loadForVectors(loading: Loading): Promise<Loaded> {
     weights: givenOr<Choices["weights"]["value"]>(weights, "stored", STORED),
     cache: undefined,
   };
-  return { kernels, model, choices, embedIds: createEmbedder(model) };
+  return { kernels, model, choices, run };
 }
 
 const givenOr = <Value>(given: Value | undefined, chosen: Value, reason: string): Choice<Value> =>

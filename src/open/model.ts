@@ -1,12 +1,12 @@
 // An opened model: what it can do, and what is asked of it.
 
 import type { Releasable } from "../base/util/lifetime.ts";
-import type { SliceOptions } from "../layers/pass/slices.ts";
 import type { Model } from "../models/blocks/model.ts";
 import type { TokenIds } from "../models/decoder/forward.ts";
 import type { Session } from "../models/decoder/session.ts";
-import type { Pooling } from "../models/encoder/encode.ts";
 import type { Encoder, Seq2Seq } from "../models/encoder/load.ts";
+import type { TextTask } from "../retrieval/recipe.ts";
+import type { TextTasks } from "../retrieval/tasks.ts";
 import type { ChatMessage, ChatTemplateOptions } from "../text/chat.ts";
 import type { GenerateTextOptions } from "../text/generate-text.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
@@ -17,9 +17,9 @@ import type { NgramDraft } from "./engine.ts";
 
 /**
  * What models can do: "text" goes on with a text (or, with two halves, writes another one of it), "chat" answers a conversation by
- * the model's template, "embed" makes vectors of texts.
+ * the model's template; others are the methods of those names, of models that read texts.
  */
-export type ModelTask = "text" | "chat" | "embed";
+export type ModelTask = "text" | "chat" | TextTask;
 
 /** How an answer is written: as `generateText` takes it. */
 export interface AnswerOptions extends Omit<GenerateTextOptions, "draft" | "sliceMs"> {
@@ -39,19 +39,11 @@ export interface ChatAnswerOptions extends AnswerOptions, Omit<ChatTemplateOptio
   readonly whenFull?: "refuse" | "forget" | undefined;
 }
 
-/** How texts become vectors. */
-export interface EmbedTextOptions extends SliceOptions {
-  /** How a text's states become one vector. Default what the model's files say, else "mean". */
-  readonly pooling?: Pooling | undefined;
-  /** Whether vectors are divided by their length. Default what modules.json says; of GGUF files true, else false. */
-  readonly normalize?: boolean | undefined;
-}
-
 /** Messages of a conversation. */
 export type ChatMessages = readonly (ChatMessage | Pick<ChatMessage, "role" | "content">)[];
 
 /** What can be asked of opened models, each where `can` has its name. */
-export interface ModelMethods {
+export interface ModelMethods extends Omit<TextTasks, "countTokens"> {
   /**
    * Goes on with a text. Answers that are written at the same time share passes, and have the bits of each alone. A model with two
    * halves reads the text as its source instead, and writes another one.
@@ -71,15 +63,6 @@ export interface ModelMethods {
     input: string | ChatMessages,
     options?: Pick<ChatAnswerOptions, "template" | "tools" | "variables" | "parseSpecial">,
   ): Promise<number>;
-  /**
-   * Makes a vector [dModel] of each text, as the model's files ask for it. Longer texts than the model reads are cut at their end.
-   * @param texts A text, which gives one vector, or a list of texts.
-   * @throws Rejects with TypeError or RangeError naming the argument, HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or the signal's reason.
-   */
-  embed<Texts extends string | readonly string[]>(
-    texts: Texts,
-    options?: EmbedTextOptions,
-  ): Promise<Texts extends string ? Float32Array : Float32Array[]>;
 }
 
 /** What an opened model consists of: for the functions of the other entries. */
@@ -115,4 +98,4 @@ export interface OpenedModelBase extends Releasable {
  * all tasks, and one that the model cannot do throws a TypeError that names what it can; with `for`, those of that task alone.
  */
 export type OpenedModel<Task extends ModelTask = ModelTask> = OpenedModelBase &
-  Pick<ModelMethods, "countTokens" | (Task extends "embed" ? "embed" : Task extends "chat" ? "chat" | "text" : "text")>;
+  Pick<ModelMethods, "countTokens" | (Task extends "chat" ? "chat" | "text" : Task)>;

@@ -15,17 +15,20 @@ import {
 } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, throwUnder } from "../base/util/errors.ts";
 import { makeHandle, type Releasable } from "../base/util/lifetime.ts";
+import { folderOf } from "../files/model-files.ts";
 import type { ModelStore } from "../files/store.ts";
 import { CACHE_FORMATS } from "../layers/state/pages.ts";
 import { readFormats } from "../models/load/plan-model.ts";
+import { recipeFor, TEXT_TASKS, tasksOf } from "../retrieval/recipe.ts";
+import type { RunTexts } from "../retrieval/run.ts";
+import type { TaskParts } from "../retrieval/tasks.ts";
 import { findJinja, type JinjaLibrary, type TokenizersLibrary } from "../text/libraries.ts";
 import { loadTokenizer, readGgufTokenizer } from "../text/load-tokenizer.ts";
 import { expectTokenizer, type Tokenizer } from "../text/tokenizer.ts";
-import { chooseMemory } from "./choose.ts";
-import { createEmbedding } from "./embed.ts";
-import type { EmbedIds, Engine } from "./engine.ts";
+import { type Choices, chooseMemory } from "./choose.ts";
+import type { Engine } from "./engine.ts";
 import { type Fetch, readHub } from "./hub.ts";
-import { type KernelHost, type Loaded, type LoadingOptions, loadParts } from "./load.ts";
+import { isReading, type KernelHost, type Loaded, type LoadingOptions, loadParts, type Reading } from "./load.ts";
 import type { ModelMethods, ModelParts, ModelTask, OpenedModel } from "./model.ts";
 import { type Description, recognise } from "./recognise.ts";
 import { openRemotely, type Remote } from "./remote.ts";
@@ -94,7 +97,8 @@ export interface OpenHost extends KernelHost {
 }
 
 const WHERE = "openModel";
-const TASKS: readonly ModelTask[] = ["text", "chat", "embed"];
+const TASKS: readonly ModelTask[] = ["text", "chat", ...TEXT_TASKS];
+const METHODS: readonly (keyof ModelMethods)[] = [...TASKS, "countTokens"];
 
 /** `openModel`, with what `host` has. */
 export async function openOn(host: OpenHost, source: OpenSource, given: OpenModelOptions): Promise<OpenedModel> {
@@ -108,27 +112,35 @@ export async function openOn(host: OpenHost, source: OpenSource, given: OpenMode
   try {
     signal?.throwIfAborted();
     const place = await findPlace(WHERE, source, hub, (url) => opener.open(url, { signal }));
-    const description = await recognise(WHERE, place, signal, opener);
-    expectTask(description, options.for);
-    const tokenizer = await findTokenizer(place, description, options, opener);
+    const found = await recognise(WHERE, place, signal, opener);
+    expectKind(found, options.for);
+    const tokenizer = await findTokenizer(place, found, options, opener);
+    const answersOf = () => [idOf(tokenizer, "no"), idOf(tokenizer, "yes")] as const;
+    const description = { ...found, recipe: recipeFor(found.recipe, options.for, answersOf) };
+    expectReading(description, options.for);
     if (options.for === "chat") {
       expectTemplate(description, tokenizer, options);
       // Before the weights are read, which may take minutes.
       await findJinja(WHERE, options.libraries?.jinja);
     }
+    const kept = { value: Boolean(store), reason: storeReason(options.store, store) };
+    const memory = chooseMemory(options.memory, machineMemory());
+    const reading = isReading(description, options.for)
+      ? await prepareReading(await host.reading(), place, description, options, opener, tokenizer)
+      : undefined;
+    if (description.kind === "lookup") return wrap(ofTables(kept, memory), description, tokenizer, options, reading);
     if (options.worker) {
       const remote = await openRemotely(await host.workers(options.worker === true ? undefined : options.worker), {
         ...{ where: WHERE, place, options: pickLoading(options), hub, memory: options.memory },
-        keeps: Boolean(store),
+        ...{ keeps: Boolean(store), recipe: description.recipe },
       });
-      return wrap(ofRemote(remote), description, tokenizer, options);
+      return wrap(ofRemote(remote), description, tokenizer, options, reading);
     }
     const loaded = await loadParts({
       ...{ where: WHERE, host, options, place, description, opener },
-      memory: chooseMemory(options.memory, machineMemory()),
-      store: { value: Boolean(store), reason: storeReason(options.store, store) },
+      ...{ memory, store: kept },
     });
-    return wrap(ofLocal(loaded, tokenizer), description, tokenizer, options);
+    return wrap(ofLocal(loaded, tokenizer), description, tokenizer, options, reading);
   } catch (error) {
     // A request that the signal ended fails with an error of its own.
     signal?.throwIfAborted();
@@ -184,28 +196,70 @@ function storeReason(given: ModelStore | false | undefined, store: ModelStore | 
   return store ? "the cache of this user or origin" : "this host has no place for it";
 }
 
-/** Throws unless the files are those of a model for the task. */
-function expectTask({ kind, type }: Description, task: ModelTask | undefined): void {
+/** Throws unless the files are those of a kind of models that can do the task. */
+function expectKind({ kind, type }: Description, task: ModelTask | undefined): void {
   const fail = (rule: string, got: string) => {
     throw new HeadwiseError("BAD_FILE", `${WHERE}: source expected ${rule}, got ${type}, ${got}`);
   };
-  if (task === "chat" && kind !== "decoder")
-    fail("a decoder that can chat", kind === "encoder" ? "an encoder" : "a model with two halves");
-  if (task === "text" && kind === "encoder") fail("a model that writes", "an encoder, which can embed");
-  if (task === "embed" && kind === "halves") fail("an encoder or a decoder", "a model with two halves");
+  const names = {
+    decoder: "a decoder",
+    encoder: "an encoder, which reads texts",
+    halves: "a model with two halves",
+    lookup: "a table of rows",
+  };
+  if (task === "chat" && kind !== "decoder") fail("a decoder that can chat", names[kind]);
+  if (task === "text" && kind !== "decoder" && kind !== "halves") fail("a model that writes", names[kind]);
+  if (task !== undefined && task !== "chat" && task !== "text" && kind === "halves")
+    fail("an encoder or a decoder", names[kind]);
+}
+
+/** Throws unless what the files ask for is the task, where that is one of models that read. */
+function expectReading({ recipe, type }: Description, task: ModelTask | undefined): void {
+  const can: readonly ModelTask[] = tasksOf(recipe);
+  if (task === undefined || task === "text" || task === "chat" || can.includes(task)) return;
+  const text = `${WHERE}: source expected a model that can ${task}, got ${type}, which can ${can.join(" and ")}`;
+  throw new HeadwiseError("BAD_FILE", text);
 }
 
 /** The tokenizer that was given, or else that of the files. */
 async function findTokenizer(
   { source }: Place,
-  { metadata }: Description,
+  { metadata, recipe }: Description,
   { tokenizer, libraries, signal, integrity }: OpenModelOptions,
   store: ModelStore,
 ): Promise<Tokenizer> {
   if (tokenizer) return tokenizer;
   const library = libraries?.tokenizers;
   if (metadata) return readGgufTokenizer({ metadata }, { library });
-  return loadTokenizer(source, { library, signal, store, integrity });
+  const folder = recipe.base ?? recipe.lookup?.folder ?? "";
+  const { lowercase } = recipe.texts;
+  return loadTokenizer(folderOf(source, folder), { library, signal, store, integrity, lowercase });
+}
+
+/** The id of a word, of several tokens the last one. */
+function idOf(tokenizer: Tokenizer, word: string): number {
+  const id = tokenizer.encode(word, { addSpecial: false }).at(-1);
+  if (id !== undefined) return id;
+  throw new HeadwiseError(
+    "BAD_FILE",
+    `${WHERE}: source expected a tokenizer with a token for ${describe(word)}, got none`,
+  );
+}
+
+/** What makes the tasks of a model that reads texts, and tables whose rows these become. */
+type Prepared = Pick<Reading, "createTasks"> & Pick<TaskParts, "lookup" | "queryLookup">;
+
+async function prepareReading(
+  { createTasks, createLookup, loadLookup }: Reading,
+  { source }: Place,
+  { recipe }: Description,
+  { signal }: OpenModelOptions,
+  store: ModelStore,
+  tokenizer: Tokenizer,
+): Promise<Prepared> {
+  const load = async (rules: typeof recipe.lookup) =>
+    rules && createLookup(await loadLookup(WHERE, source, rules, signal, store), tokenizer);
+  return { createTasks, lookup: await load(recipe.lookup), queryLookup: await load(recipe.queryLookup) };
 }
 
 const hasTemplate = (tokenizer: Tokenizer, { template }: OpenModelOptions) =>
@@ -224,7 +278,7 @@ const ASYNC_DISPOSE: typeof Symbol.asyncDispose =
 /** A loaded model, in this thread or in a worker. */
 interface Opened extends Pick<Loaded, "choices"> {
   readonly engine: Engine | undefined;
-  readonly embedIds: EmbedIds | undefined;
+  readonly run: RunTexts | undefined;
   /** Whether it reads features of sounds instead of text. */
   readonly hears: boolean;
   /** What tells whether it was released. */
@@ -233,7 +287,7 @@ interface Opened extends Pick<Loaded, "choices"> {
   release(): void;
 }
 
-function ofLocal({ kernels, model, engine, embedIds, choices }: Loaded, tokenizer: Tokenizer): Opened {
+function ofLocal({ kernels, model, engine, run, choices }: Loaded, tokenizer: Tokenizer): Opened {
   const parts: ModelParts = Object.freeze({
     ...{ kernels, model, tokenizer },
     get sessions() {
@@ -245,27 +299,59 @@ function ofLocal({ kernels, model, engine, embedIds, choices }: Loaded, tokenize
     engine?.release();
     kernels.release();
   };
-  return { engine, embedIds, hears, choices, model: kernels, parts: () => parts, release };
+  return { engine, run, hears, choices, model: kernels, parts: () => parts, release };
 }
 
-function ofRemote({ engine, embedIds, writes, hears, choices, release }: Remote): Opened {
+function ofRemote({ engine, run, writes, hears, choices, release }: Remote): Opened {
   const parts = () => {
     throw new TypeError("parts: model expected one that was opened without the option worker, got one in a worker");
   };
-  const calls = { engine: writes ? engine : undefined, embedIds: writes ? undefined : embedIds };
+  const calls = { engine: writes ? engine : undefined, run: writes ? undefined : run };
   return { ...calls, hears, choices, model: engine, parts, release };
+}
+
+/** A model of tables alone, which runs no kernels. */
+function ofTables(store: Choices["store"], memory: Choices["memory"]): Opened {
+  const model = { released: false };
+  const parts = () => {
+    throw new TypeError("parts: model expected one that runs kernels, got a table of rows");
+  };
+  const reason = "rows of a table need no kernels";
+  const choices: Choices = {
+    ...{ build: { value: "simd", reason }, threads: { value: 1, reason }, store, memory, cache: undefined },
+    ...{ weights: { value: "f32", reason }, maxSeqLen: { value: undefined, reason: "any number of tokens" } },
+  };
+  const release = () => {
+    model.released = true;
+  };
+  return { engine: undefined, run: undefined, hears: false, choices, model, parts, release };
 }
 
 /** What a loaded model can do, and the methods for it. */
 function methodsOf(
-  { engine, embedIds, hears, model, choices }: Opened,
-  { embedding: rules }: Description,
+  { engine, run, hears, model, choices }: Opened,
+  { recipe }: Description,
   tokenizer: Tokenizer,
   options: OpenModelOptions,
+  reading: Prepared | undefined,
 ): { readonly can: readonly ModelTask[]; readonly methods: Partial<ModelMethods> } {
-  if (embedIds) {
+  if (reading) {
+    const { createTasks, ...tables } = reading;
     const maxTokens = choices.maxSeqLen.value ?? Number.POSITIVE_INFINITY;
-    return { can: ["embed"], methods: createEmbedding({ embedIds, tokenizer, rules, maxTokens, model }) };
+    const { template, libraries } = options;
+    const chatTemplate = template ?? tokenizer.chatTemplate;
+    const own = {
+      recipe,
+      tokenizer: { ...tokenizer, chatTemplate },
+      run,
+      ...tables,
+      maxTokens,
+      jinja: libraries?.jinja,
+    };
+    const tasks = createTasks({ ...own, model });
+    const can = tasksOf(recipe);
+    const methods = Object.fromEntries(can.map((task) => [task, tasks[task]]));
+    return { can, methods: { ...methods, countTokens: (text) => tasks.countTokens(text as string) } };
   }
   if (engine === undefined || hears) return { can: [], methods: {} };
   const { template, libraries } = options;
@@ -275,13 +361,20 @@ function methodsOf(
 }
 
 /** The handle of an opened model. */
-function wrap(opened: Opened, description: Description, tokenizer: Tokenizer, options: OpenModelOptions): OpenedModel {
+function wrap(
+  opened: Opened,
+  description: Description,
+  tokenizer: Tokenizer,
+  options: OpenModelOptions,
+  reading: Prepared | undefined,
+): OpenedModel {
   const { choices } = opened;
   const { type } = description;
-  const { can, methods } = methodsOf(opened, description, tokenizer, options);
+  const { can, methods } = methodsOf(opened, description, tokenizer, options, reading);
   const refuse = (method: keyof ModelMethods): never => {
     const what = can.length > 0 ? `${type}, which can ${can.join(" and ")}` : `${type}, whose parts are in model.parts`;
-    const hint = method === "embed" && description.kind === "decoder" ? ': open it with { for: "embed" }' : "";
+    const isOpen = description.kind === "decoder" && (method === "embed" || method === "rank");
+    const hint = isOpen ? `: open it with { for: "${method}" }` : "";
     throw new TypeError(`${method}: model expected one that can ${method}, got ${what}${hint}`);
   };
   const parts: Omit<OpenedModel, "released" | "release" | typeof Symbol.dispose> = {
@@ -289,10 +382,9 @@ function wrap(opened: Opened, description: Description, tokenizer: Tokenizer, op
     get parts() {
       return opened.parts();
     },
-    text: methods.text ?? (() => refuse("text")),
-    chat: methods.chat ?? (() => refuse("chat")),
-    countTokens: methods.countTokens ?? (() => refuse("countTokens")),
-    embed: methods.embed ?? (() => refuse("embed")),
+    ...(Object.fromEntries(
+      METHODS.map((name) => [name, methods[name] ?? (() => refuse(name))]),
+    ) as unknown as ModelMethods),
     async [ASYNC_DISPOSE](this: Releasable) {
       this.release();
     },

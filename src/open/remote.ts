@@ -1,5 +1,5 @@
 // A model in a worker: the same methods, off the thread that calls them. Tokenizers and templates stay with the caller; the worker
-// loads the weights and computes ids and vectors.
+// loads the weights and computes ids and rows.
 
 import {
   endWorker,
@@ -14,11 +14,11 @@ import {
 import { describe, HeadwiseError, type HeadwiseErrorCode, tagOf } from "../base/util/errors.ts";
 import { reasonOf } from "../base/util/strings.ts";
 import type { ModelSource } from "../files/model-files.ts";
-import type { SliceOptions } from "../layers/pass/slices.ts";
-import type { EmbedOptions } from "../models/encoder/encode.ts";
 import type { GeneratedToken, GenerationEnd } from "../models/generate/generate.ts";
+import type { Recipe } from "../retrieval/recipe.ts";
+import type { RunOptions, RunTexts, TextTokens } from "../retrieval/run.ts";
 import type { Choices } from "./choose.ts";
-import type { EmbedIds, Engine, EngineEvents, EngineJob } from "./engine.ts";
+import type { Engine, EngineEvents, EngineJob } from "./engine.ts";
 import type { Hub } from "./hub.ts";
 import type { LoadingOptions, OpenProgress } from "./load.ts";
 import type { Place } from "./source.ts";
@@ -50,24 +50,23 @@ export type ToWorker =
       readonly hub: { readonly url: string; readonly token: string | undefined };
       readonly keeps: boolean;
       readonly memory: number | undefined;
+      readonly recipe: Recipe;
     }
   | { readonly kind: "generate"; readonly id: number; readonly job: Omit<EngineJob, "logitsProcessors"> }
   | {
-      readonly kind: "embed";
+      readonly kind: "run";
       readonly id: number;
-      readonly batch: readonly (readonly number[])[];
-      readonly options: EmbedShape;
+      readonly batch: readonly TextTokens[];
+      readonly options: Omit<RunOptions, "signal" | "onProgress">;
     }
   | { readonly kind: "abort"; readonly id: number };
-
-type EmbedShape = Pick<EmbedOptions, "pooling" | "normalize"> & Pick<SliceOptions, "sliceMs">;
 
 /** What a worker has opened. */
 export interface OpenedRemotely {
   readonly type: string;
   readonly vocabSize: number;
   readonly sessionLength: number;
-  /** Whether it writes, as opposed to making vectors. */
+  /** Whether it writes, as opposed to reading texts. */
   readonly writes: boolean;
   readonly isHalves: boolean;
   readonly hears: boolean;
@@ -83,7 +82,7 @@ export type FromWorker = { readonly script: string } & (
   | { readonly kind: "token"; readonly id: number; readonly token: GeneratedToken }
   | { readonly kind: "end"; readonly id: number; readonly end: GenerationEnd }
   | { readonly kind: "share"; readonly id: number; readonly done: number }
-  | { readonly kind: "vectors"; readonly id: number; readonly vectors: Float32Array[] }
+  | { readonly kind: "rows"; readonly id: number; readonly rows: Float32Array[] }
 );
 
 /** An error, to be sent. */
@@ -108,7 +107,7 @@ interface Call {
 /** A model in a worker. */
 export interface Remote extends OpenedRemotely {
   readonly engine: Engine;
-  readonly embedIds: EmbedIds;
+  readonly run: RunTexts;
   release(): void;
 }
 
@@ -120,11 +119,12 @@ interface RemoteRequest {
   readonly hub: Hub;
   readonly keeps: boolean;
   readonly memory: number | undefined;
+  readonly recipe: Recipe;
 }
 
 /** Opens a model in a worker of `host`, which is ended by `release`. */
 export async function openRemotely(host: ThreadHost, request: RemoteRequest): Promise<Remote> {
-  const { where, place, options, hub, keeps, memory } = request;
+  const { where, place, options, hub, keeps, memory, recipe } = request;
   const { signal, onProgress, createWorker: _, ...sent } = options;
   const worker = startWorker(where, host);
   const channel = createChannel(where, worker);
@@ -147,12 +147,13 @@ export async function openRemotely(host: ThreadHost, request: RemoteRequest): Pr
         hub: hubFields,
         keeps,
         memory,
+        recipe,
       };
       channel.post({ kind: "open", script: REMOTE_SCRIPT, ...asked }, transferable(place.source));
     });
     channel.opening = undefined;
     channel.rest();
-    const calls = { engine: remoteEngine(channel, opened), embedIds: remoteEmbedder(channel) };
+    const calls = { engine: remoteEngine(channel, opened), run: remoteRunner(channel) };
     return { ...opened, ...calls, release: () => channel.end() };
   } catch (error) {
     channel.end(error);
@@ -301,8 +302,8 @@ function remoteEngine(channel: Channel, opened: OpenedRemotely): Engine {
   };
 }
 
-/** Vectors by the encoder in the worker. */
-function remoteEmbedder(channel: Channel): EmbedIds {
+/** Rows by the model in the worker. */
+function remoteRunner(channel: Channel): RunTexts {
   return (batch, { signal, onProgress, ...options }) =>
     new Promise((resolve, reject) => {
       const abort = () => {
@@ -313,9 +314,9 @@ function remoteEmbedder(channel: Channel): EmbedIds {
         answer(message) {
           if (message.kind === "share") onProgress?.(message.done);
           else if (message.kind === "failed") call.fail(receiveError(message.error));
-          else if (message.kind === "vectors") {
+          else if (message.kind === "rows") {
             done();
-            resolve(message.vectors);
+            resolve(message.rows);
           }
         },
         fail(error) {
@@ -330,6 +331,6 @@ function remoteEmbedder(channel: Channel): EmbedIds {
       };
       signal?.addEventListener("abort", abort);
       if (signal?.aborted) call.fail(signal.reason);
-      else channel.post({ kind: "embed", id, batch, options });
+      else channel.post({ kind: "run", id, batch, options });
     });
 }

@@ -38,7 +38,7 @@ export class RemoteServer {
     const id = "id" in message ? message.id : undefined;
     const failed = (error: unknown) => this.#reply({ kind: "failed", id, error: sendError(error) });
     if (message.kind === "generate") this.#generate(message);
-    else if (message.kind === "embed") this.#embed(message).catch(failed);
+    else if (message.kind === "run") this.#run(message).catch(failed);
     else if (message.kind === "abort") this.#ends.get(message.id)?.();
     else this.#open(message).catch(failed);
   }
@@ -59,7 +59,7 @@ export class RemoteServer {
     const files =
       Array.isArray(source) && (source as readonly SentFile[]).map(({ name, content }) => new File([content], name));
     const place = { ...asked.place, source: files || (source as ModelSource) };
-    const description = await recognise(WHERE, place, undefined, opener);
+    const description = { ...(await recognise(WHERE, place, undefined, opener)), recipe: asked.recipe };
     const reason = store ? "the cache of this user or origin" : "asked for, or this host has no place for it";
     this.#loaded = await loadParts({
       ...{ where: WHERE, host, place, description, opener },
@@ -88,14 +88,13 @@ export class RemoteServer {
     if (end) this.#ends.set(id, end);
   }
 
-  async #embed({ id, batch, options }: ToWorker & { readonly kind: "embed" }): Promise<void> {
+  async #run({ id, batch, options }: ToWorker & { readonly kind: "run" }): Promise<void> {
     const abort = new AbortController();
     this.#ends.set(id, () => abort.abort());
     try {
       const onProgress = (done: number) => this.#reply({ kind: "share", id, done });
-      const vectors = (await this.#loaded?.embedIds?.(batch, { ...options, signal: abort.signal, onProgress })) ?? [];
-      const buffers = vectors.map(({ buffer }) => buffer as ArrayBuffer);
-      this.#reply({ kind: "vectors", id, vectors }, buffers);
+      const rows = (await this.#loaded?.run?.(batch, { ...options, signal: abort.signal, onProgress })) ?? [];
+      this.#reply({ kind: "rows", id, rows }, [...new Set(rows.map(({ buffer }) => buffer as ArrayBuffer))]);
     } finally {
       this.#ends.delete(id);
     }

@@ -19,9 +19,21 @@ export interface JinjaLibrary {
 export interface LibraryTokenizer {
   encode(text: string, options: { add_special_tokens: boolean }): { readonly ids: readonly number[] };
   decode(ids: number[], options: { skip_special_tokens: boolean; clean_up_tokenization_spaces: boolean }): string;
+  readonly decoder: ((tokens: string[]) => string) | null;
+  readonly post_processor:
+    | ((
+        first: string[],
+        second: string[] | null,
+        addSpecial: boolean,
+      ) => { readonly tokens: readonly string[]; readonly token_type_ids?: readonly number[] })
+    | null;
   normalizer: ((text: string) => string) | null;
   pre_tokenizer: ((text: string, options?: object) => string[]) | null;
   model: ((pieces: string[]) => string[]) & { readonly unk_token?: string };
+  /** What divides texts at added tokens, before and after they are normalised. */
+  readonly splitter_unnormalized: { split(text: string): string[] };
+  readonly splitter_normalized: { split(text: string): string[] };
+  readonly added_tokens_map: ReadonlyMap<string, { readonly content: string }>;
   id_to_token(id: number): string | undefined;
   token_to_id(token: string): number | undefined;
 }

@@ -1,4 +1,11 @@
-import { expectFunction, expectSignal, type Global, readFields, readOptions } from "../base/util/arguments.ts";
+import {
+  expectFlag,
+  expectFunction,
+  expectSignal,
+  type Global,
+  readFields,
+  readOptions,
+} from "../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
 import { parseJson } from "../base/util/strings.ts";
 import { type GgufFile, readGgufMetadata } from "../files/gguf.ts";
@@ -32,6 +39,8 @@ export interface LoadTokenizerOptions extends TokenizerOptions {
    * then. Default none.
    */
   readonly integrity?: string | Readonly<Record<string, string>> | undefined;
+  /** Whether texts are written in lower case first, where the tokenizer's own rules do not. Default false. */
+  readonly lowercase?: boolean | undefined;
 }
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -60,8 +69,9 @@ const MODEL = "config.json";
  */
 export async function loadTokenizer(source: ModelSource, options: LoadTokenizerOptions = {}): Promise<Tokenizer> {
   const where = "loadTokenizer";
-  const known = ["library", "signal", "store", "integrity"] as const;
-  const { library: given, signal, store, integrity } = readOptions(where, options, known);
+  const known = ["library", "signal", "store", "integrity", "lowercase"] as const;
+  const { library: given, signal, store, integrity, lowercase } = readOptions(where, options, known);
+  expectFlag(where, "options.lowercase", lowercase);
   if (signal !== undefined) expectSignal(where, signal);
   if (store !== undefined) expectFunction(where, "options.store.open", Object(store).open);
   signal?.throwIfAborted();
@@ -84,7 +94,8 @@ export async function loadTokenizer(source: ModelSource, options: LoadTokenizerO
       hub || "; a model without it, such as one with tokenizer.model alone, is read from its GGUF by readGgufTokenizer";
     throw new HeadwiseError("BAD_FILE", `${where}: source expected a file "${TOKENIZER}", got none${hint}`);
   }
-  const json = readObject(where, TOKENIZER, text);
+  const stored = readObject(where, TOKENIZER, text);
+  const json = lowercase ? loweringCase(stored) : stored;
   const [config, generation, model] = [CONFIG, GENERATION, MODEL].map((name) =>
     readObject(where, name, texts.get(name) ?? "{}"),
   ) as [Fields, Fields, Fields];
@@ -146,6 +157,20 @@ function readObject(where: string, name: string, text: string): Fields {
   const value = parseJson(where, name, text);
   if (tagOf(value) === "Object") return value as Fields;
   throw new HeadwiseError("BAD_FILE", `${where}: ${name} expected a JSON object, got ${describe(value)}`);
+}
+
+/** A tokenizer whose normalizer writes texts in lower case, as it is if it does so already. */
+function loweringCase(json: Fields): Fields {
+  const { normalizer } = json;
+  const isLowering = (step: unknown): boolean => {
+    const { type, lowercase, normalizers } = Object(step) as Fields;
+    return type === "Lowercase" || lowercase === true || (Array.isArray(normalizers) && normalizers.some(isLowering));
+  };
+  if (isLowering(normalizer)) return json;
+  return {
+    ...json,
+    normalizer: { type: "Sequence", normalizers: [{ type: "Lowercase" }, ...(normalizer ? [normalizer] : [])] },
+  };
 }
 
 function vocabSizeOf(where: string, { model }: Fields): number {

@@ -75,6 +75,14 @@ export interface Tokenizer {
   readonly specialTexts?: readonly string[] | undefined;
   /** Texts of special tokens by the names that chat templates have for them, such as `bos_token`. */
   readonly specialTokens?: Readonly<Record<string, string>> | undefined;
+  /** The tokenizer of the library, by which pairs of texts are encoded and tokens are found in their text (`token-places.ts`). @internal */
+  readonly made?: MadeTokenizer | undefined;
+}
+
+/** A tokenizer of the library, and the file that it was made from. */
+export interface MadeTokenizer {
+  readonly library: LibraryTokenizer;
+  readonly json: object;
 }
 
 /** Throws unless `tokenizer` has the two functions, and what else it has is of the right type. */
@@ -130,6 +138,7 @@ export function makeTokenizer(
   const attempt = attemptOn(what);
   const made = attempt(where, () => new library.Tokenizer(json, config));
   divideLongTexts(made, json);
+  keepWholeWords(made, json);
   const endIds = ends
     .map((end) => (typeof end === "string" ? made.token_to_id(end) : end))
     .filter((id) => id !== undefined);
@@ -170,6 +179,7 @@ export function makeTokenizer(
     ...(chatTemplate === undefined ? {} : { chatTemplate }),
     specialTexts: specials.texts,
     specialTokens,
+    made: { library: made, json },
   });
 }
 
@@ -332,6 +342,7 @@ const SPACE = "\u2581";
 const LONGEST_PIECE = 2 ** 14;
 
 interface Added {
+  readonly single_word?: unknown;
   readonly id?: unknown;
   readonly content?: unknown;
   readonly special?: unknown;
@@ -401,6 +412,29 @@ function divideLongTexts(made: LibraryTokenizer, json: object): void {
   };
   const { pre_tokenizer: before } = made;
   made.pre_tokenizer = (text, options) => (before ? before(text, options) : [text]).flatMap(divide);
+}
+
+/** Leaves added tokens that stand for whole words alone within other words, as the library does not. */
+function keepWholeWords(made: LibraryTokenizer, json: object): void {
+  const { added_tokens: added = [] } = json as Json;
+  const words = new Set(added.filter(({ single_word }) => single_word).map(({ content }) => content));
+  if (words.size === 0) return;
+  const tokens = new Set(added.map(({ content }) => content));
+  for (const splitter of [made.splitter_unnormalized, made.splitter_normalized]) {
+    const divide = splitter.split.bind(splitter);
+    splitter.split = (text) => {
+      const parts: string[] = [];
+      let [at, isOpen] = [0, false];
+      for (const part of divide(text)) {
+        const end = at + part.length;
+        const isWithin = /[\p{L}\p{M}\p{N}_]$/u.test(text.slice(0, at)) || /^[\p{L}\p{M}\p{N}_]/u.test(text.slice(end));
+        const isText = !tokens.has(part) || (words.has(part) && isWithin);
+        parts.push(isText && isOpen ? `${parts.pop()}${part}` : part);
+        [at, isOpen] = [end, isText];
+      }
+      return parts;
+    };
+  }
 }
 
 /**

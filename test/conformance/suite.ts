@@ -7,6 +7,18 @@ import { encoder, maskedLm } from "./encoders.ts";
 import { causalLm, reasonToSkip } from "./models.ts";
 import { attention, rotaryEmbedding } from "./onnx.ts";
 import { quantDecoderAttention, quantMatMul } from "./quantised.ts";
+import {
+  crossEncoder,
+  fillMask,
+  generativeReranker,
+  lateInteraction,
+  questionAnswering,
+  sentenceEmbedding,
+  sequenceClassification,
+  sparseEmbedding,
+  tokenClassification,
+  zeroShot,
+} from "./retrieval.ts";
 import { loadSafetensors } from "./safetensors.ts";
 import { matMul, softmax, tutorialAttention } from "./seeds.ts";
 import { seq2seq } from "./seq2seq.ts";
@@ -32,6 +44,16 @@ const ADAPTERS: Readonly<Record<string, Adapter>> = {
   Encoder: encoder,
   MaskedLM: maskedLm,
   Seq2Seq: seq2seq,
+  SentenceEmbedding: sentenceEmbedding,
+  CrossEncoder: crossEncoder,
+  GenerativeReranker: generativeReranker,
+  SequenceClassification: sequenceClassification,
+  TokenClassification: tokenClassification,
+  QuestionAnswering: questionAnswering,
+  ZeroShot: zeroShot,
+  FillMask: fillMask,
+  SparseEmbedding: sparseEmbedding,
+  LateInteraction: lateInteraction,
   DequantizeBlocks: (_, c) => dequantizeBlocks(c),
 };
 

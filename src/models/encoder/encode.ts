@@ -10,13 +10,14 @@ import type { Rows } from "../../layers/linear/products.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../../layers/pass/slices.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { MOST_TOP } from "../blocks/block.ts";
-import { type OutputSink, runHead } from "../blocks/ends.ts";
+import { type OutputRow, type OutputSink, runHead } from "../blocks/ends.ts";
 import type { LoadedModel } from "../blocks/model.ts";
 import { activateRows, normRows, projectRows, type RowWork } from "../blocks/rows.ts";
 import { readIds, type TokenIds } from "../decoder/forward.ts";
 import { mostTokens } from "../spec/spec.ts";
 import { type Encoder, expectEncoder, type Seq2Seq } from "./load.ts";
 import { type Output, runEncoder, type Sequence, statesTo, stemRows } from "./pass.ts";
+import { POOLINGS, Pool, type Pooling } from "./pooling.ts";
 
 // The sequences of a call on an encoder: token ids, or texts that a tokenizer turns into ids.
 
@@ -207,9 +208,6 @@ export function collectRows(
   return { results, output };
 }
 
-/** How a text's states become one vector: their mean, the first one, or the last one. */
-export type Pooling = "mean" | "cls" | "last";
-
 /** Options of `embed`. */
 export interface EmbedOptions extends BatchOptions {
   /** What a model was trained for, mostly "mean"; many of BGE and E5 take "cls". Default "mean". */
@@ -218,7 +216,6 @@ export interface EmbedOptions extends BatchOptions {
   readonly normalize?: boolean | undefined;
 }
 
-const POOLINGS: readonly Pooling[] = ["mean", "cls", "last"];
 const OPTIONS = [...BATCH_OPTIONS, "pooling", "normalize"] as const;
 
 /**
@@ -282,31 +279,16 @@ function checkPool(where: string, pooling: Pooling = "mean", normalize = false) 
   expectOneOf(where, "pooling", pooling, POOLINGS);
   expectFlag(where, "normalize", normalize);
   return (model: LoadedModel, sequences: readonly Sequence[]): { output: Output; vectors: () => Float32Array[] } => {
-    const { dModel } = model;
-    // In float64, row by row: the same sum however the rows are divided into chunks.
-    const sums = sequences.map(() => new Float64Array(dModel));
-    const output = statesTo(model, (sequence, begin, count, rows, stride) => {
-      const { length } = (sequences[sequence] as Sequence).ids;
-      const sum = sums[sequence] as Float64Array;
-      const first = pooling === "last" ? length - 1 : 0;
-      const end = pooling === "cls" ? 1 : length;
-      for (let row = Math.max(first, begin); row < Math.min(end, begin + count); row++) {
-        const at = (row - begin) * stride;
-        for (let i = 0; i < dModel; i++) sum[i]! += rows[at + i] as number;
-      }
-    });
-    const vectors = () =>
-      sums.map((sum, i) =>
-        toVector(sum, normalize ? lengthOf(sum) : pooling === "mean" ? sequences[i]!.ids.length : 1),
-      );
-    return { output, vectors };
+    const pools = sequences.map(({ ids }) => new Pool([pooling], model.dModel, { first: 0, count: ids.length }));
+    return { output: poolStates(model, pools), vectors: () => pools.map((pool) => pool.result(normalize)) };
   };
 }
 
-const lengthOf = (vector: Float64Array) => Math.sqrt(vector.reduce((sum, x) => sum + x * x, 0));
-
-/** A vector of length 0 stays as it is. */
-const toVector = (sum: Float64Array, divisor: number) => Float32Array.from(sum, (x) => x / (divisor || 1));
+/** Gives the states of all rows to the pools of their sequences. */
+export const poolStates = (model: LoadedModel, pools: readonly Pool[]): Output =>
+  statesTo(model, (sequence, begin, count, rows, stride) => {
+    for (let row = 0; row < count; row++) pools[sequence]?.add(begin + row, rows, row * stride);
+  });
 
 /** Options of `maskedLogits`. */
 export interface MaskedLogitsOptions extends BatchOptions {
@@ -354,33 +336,48 @@ export function maskedLogits(model: Encoder, batch: Batch, options: MaskedLogits
     logits: createFloats(where, "logits", length * width),
     ids: top === undefined ? undefined : new Int32Array(length * width),
   }));
-  // Outputs are numbered in the order of the sequences.
-  const outputs = places.flatMap((own, sequence) => own.map((token, i) => ({ sequence, token, i })));
-  const sink: OutputSink = (row) => {
-    const { sequence, i } = outputs[row.output] as (typeof outputs)[number];
+  const output = logitsTo(model, places, (row, sequence, i) => {
     const { logits, ids } = results[sequence] as (typeof results)[number];
     const at = i * width;
     if (!ids) return logits.set(row.logits(), at);
     const found = row.top(width);
     logits.set(found.values, at);
     ids.set(found.ids, at);
+  });
+  finish(runEncoder(where, model, sequences, output));
+  return results;
+}
+
+/** Gives the logits of tokens at `places` of each sequence to `sink`, with the number of the sequence and of the place. */
+export function logitsTo(
+  model: Encoder,
+  places: readonly (readonly number[])[],
+  sink: (row: OutputRow, sequence: number, i: number) => void,
+): Output {
+  // Outputs are numbered in the order of the sequences.
+  const outputs = places.flatMap((own, sequence) => own.map((_, i) => ({ sequence, i })));
+  const firsts: number[] = [];
+  let count = 0;
+  for (const { length } of places) {
+    firsts.push(count);
+    count += length;
+  }
+  const given: OutputSink = (row) => {
+    const { sequence, i } = outputs[row.output] as (typeof outputs)[number];
+    sink(row, sequence, i);
   };
-  const outputsOf = (of: number): readonly (readonly [output: number, token: number])[] =>
-    outputs.flatMap(({ sequence, token }, output) => (sequence === of ? [[output, token] as const] : []));
-  const output: Output = {
+  return {
     logits: outputs.length,
     *take(work, plan, { runs, rows }) {
-      const wanted = runs.flatMap(({ of, begin, end, at }) =>
-        outputsOf(of.sequence).flatMap(([output, token]) =>
-          token < begin || token >= end ? [] : [{ row: at + token - begin, output }],
+      const wanted = runs.flatMap(({ of: { sequence }, begin, end, at }) =>
+        (places[sequence] ?? []).flatMap((token, i) =>
+          token < begin || token >= end ? [] : [{ row: at + token - begin, output: (firsts[sequence] ?? 0) + i }],
         ),
       );
       const transform = (to: Rows, from: Rows, count: number) => transformRows(work, model, to, from, count);
-      yield* runHead(work, model, plan, rows, wanted, sink, transform);
+      yield* runHead(work, model, plan, rows, wanted, given, transform);
     },
   };
-  finish(runEncoder(where, model, sequences, output));
-  return results;
 }
 
 /** What is before the head: a projection, an activation and a norm. */

@@ -24,6 +24,8 @@ export interface Sequence {
   readonly types: Int32Array | undefined;
   /** Features [channels, frames] instead of tokens, of which `ids` has the number of rows only. */
   readonly features?: Tensor;
+  /** Tokens that are attended, from the first on: those behind them only attend. Default all. */
+  readonly attended?: number | undefined;
 }
 
 /** What is computed from the outputs of the last layer. */
@@ -111,11 +113,12 @@ export function* runEncoder(
       let at = base + aligned(plan.bytes);
       const calls: GroupCall[] = [];
       for (const [i, sequence] of own.entries()) {
-        const { ids, types, features } = sequence;
+        const { ids, types, features, attended = ids.length } = sequence;
         const rows = features && (yield* runStem(where, model, weights, features, stepFlops));
         const pages = pagesAt(kernels, at, layout, 1, ids.length);
         at += bytesOf(sequence);
-        const tokens = tokensBehind(where, attention.config, 0, ids.length);
+        const whole = tokensBehind(where, attention.config, 0, ids.length);
+        const tokens = { ...whole, placements: [{ position: 0, kvLen: attended }] };
         calls.push({ ...{ ids, types, rows, past: 0, sequence: first + i }, tokens, pages, inStep: false });
       }
       const chunks = chunksIn(calls, plan, base, base + rowsAt);

@@ -46,7 +46,7 @@ const XIELU: ActivationSpec = { kind: "xielu", alpha: 1 };
 /** Fields that change nothing here: of training, of other programs, of tokens, or repeated in the tensors. */
 const HARMLESS = new RegExp(
   [
-    "^_ ^architectures$ ^auto_map$ dtype$ ^id2label$ ^label2id$ ^model_type$ ^transformers_version$ ^unsloth ^name$",
+    "^_ ^architectures$ ^auto_map$ dtype$ ^id2label$ ^label2id$ ^model_type$ ^s(entence_transformers|bert_ce_default_activation_function)$ ^transformers_version$ ^unsloth ^name$",
     "dropout _drop$ pdrop$ layerdrop initializer init_std aux_loss router_jitter router_z ^seq_aux$ ^ep_size$",
     "_token_id$ ^output_ ^use_cache$ ^return_dict$ ^pretraining_tp$ ^keys_to_ignore ^problem_type$ ^is_encoder_decoder$",
     "^(attention|mlp|qkv|use_qkv|use)_bias$ ^bias$ ^is_llama_config$ ^base_model _plan$ ^tokenizer_class$",

@@ -186,7 +186,7 @@ describe("an encoder", () => {
 
   test("embeds a text or a list of texts, and nothing else", async () => {
     using model = await open();
-    expect(model.can).toEqual(["embed"]);
+    expect(model.can).toEqual(["embed", "rank"]);
     const [first, second] = await model.embed(["w1 w2", "w3"]);
     expect(await model.embed("w3")).toEqual(second);
     expect(first?.length).toBe(40);
@@ -212,14 +212,18 @@ describe("an encoder", () => {
   });
 
   test("is refused with modules or a pooling that are not known", async () => {
-    const dense = {
-      "modules.json": [...MODULES.slice(0, 2), { type: "sentence_transformers.models.Dense", path: "2_Dense" }],
+    const pooling = { "1_Pooling/config.json": { pooling_mode: "mean" } };
+    const lstm = {
+      ...pooling,
+      "modules.json": [...MODULES.slice(0, 2), { type: "sentence_transformers.models.LSTM", path: "2_LSTM" }],
     };
-    await expect(open(dense)).rejects.toThrow(
-      "openModel: modules.json expected Transformer and Pooling, and Normalize if there is more, got Transformer, Pooling, Dense",
+    await expect(open(lstm)).rejects.toThrow(
+      "openModel: modules.json expected modules of these kinds: Transformer, Pooling, Dense, LayerNorm, Normalize, SpladePooling, StaticEmbedding, MultiVectorMask, LogitScore, Router, got LSTM",
     );
-    const max = { "modules.json": MODULES, "1_Pooling/config.json": { pooling_mode_max_tokens: true } };
-    await expect(open(max)).rejects.toThrow("got pooling_mode_max_tokens");
+    const best = { "modules.json": MODULES, "1_Pooling/config.json": { pooling_mode: "best" } };
+    await expect(open(best)).rejects.toThrow(
+      'openModel: 1_Pooling/config.json expected pooling modes that are known: cls, max, mean, mean_sqrt_len_tokens, mean_sqrt_len, weightedmean, lasttoken, got "best"',
+    );
   });
 
   test('is made of a decoder by { for: "embed" }', async () => {
@@ -351,7 +355,7 @@ describe("what is wrong is said under the name of openModel", () => {
       'openModel: options expected weights instead, got "dtype"',
     );
     expect(await failure(folder, { for: "sing" as never })).toBe(
-      'openModel: options.for expected "text" or "chat" or "embed", got "sing"',
+      'openModel: options.for expected "text" or "chat" or "embed" or "embedSparse" or "embedTokens" or "rank" or "classify" or "entities" or "answer" or "fill", got "sing"',
     );
     expect(await failure(folder, { memory: 0 })).toMatch(/^openModel: options.memory expected an integer/);
   });
@@ -424,7 +428,7 @@ describe("what is wrong is said under the name of openModel", () => {
 
   test("another task", async () => {
     expect(await failure(encoderFolder("bert"), { for: "text" })).toBe(
-      "openModel: source expected a model that writes, got bert, an encoder, which can embed",
+      "openModel: source expected a model that writes, got bert, an encoder, which reads texts",
     );
     expect(await failure(folder, { for: "chat" })).toBe(
       "openModel: source expected a model with a chat template, or options.template, got llama without one",

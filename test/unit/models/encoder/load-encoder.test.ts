@@ -43,8 +43,8 @@ describe("errors of calls", () => {
     [() => embed(model, [, [1]] as never), "embed: batch[0] expected an array, got undefined"],
     [() => embed(model, ["aé"], { tokenizer }), "embed: batch[0][1] expected an integer from 0 to 66, got 136"],
     [
-      () => embed(model, [[1]], { pooling: "max" as never }),
-      'embed: pooling expected "mean" or "cls" or "last", got "max"',
+      () => embed(model, [[1]], { pooling: "best" as never }),
+      'embed: pooling expected "cls" or "max" or "mean" or "sqrt" or "weighted" or "last", got "best"',
     ],
     [() => embed(model, [[1]], { normalize: 1 as never }), "embed: normalize expected true or false, got 1"],
     [

@@ -1,0 +1,378 @@
+// What becomes of the rows of a model: pooling, projections, norms, heads. The weights of these lie beside the model.
+
+import { type StoredTensor, toFloats } from "../base/tensor/dtypes.ts";
+import type { Global } from "../base/util/arguments.ts";
+import { describe, HeadwiseError } from "../base/util/errors.ts";
+import { exp, ln } from "../base/util/math.ts";
+import { chunksOf } from "../base/util/rows.ts";
+import { parseJson } from "../base/util/strings.ts";
+import { folderOf, type ModelSource, openModelFiles } from "../files/model-files.ts";
+import type { ModelStore } from "../files/store.ts";
+import { createLinear, type Linear, linearAsync } from "../layers/api/linear.ts";
+import type { SliceOptions } from "../layers/pass/slices.ts";
+import { activateRows, ROW_SHAPE_BYTES } from "../models/blocks/rows.ts";
+import { collectRows, logitsTo, poolStates, runSliced } from "../models/encoder/encode.ts";
+import { type Encoder, expectEncoder } from "../models/encoder/load.ts";
+import type { Sequence } from "../models/encoder/pass.ts";
+import { Pool, type Pooling, toUnit } from "../models/encoder/pooling.ts";
+import type { GgufReader } from "../models/spec/read-gguf.ts";
+import type { ActivationSpec } from "../models/spec/spec.ts";
+import { NULL } from "../wasm/abi.ts";
+import type { Kernels } from "../wasm/kernels.ts";
+import { Layout, pointer } from "../wasm/memory.ts";
+import { type Activation, headStages, type Recipe, type Stage } from "./recipe.ts";
+import { sigmoid } from "./scores.ts";
+
+/** The tokens of a text, or of a pair. */
+export interface TextTokens {
+  readonly ids: readonly number[];
+  /** Types of tokens, for models that have them. */
+  readonly types?: readonly number[] | undefined;
+  /** Tokens at the beginning that are not pooled. Default 0. */
+  readonly skip?: number | undefined;
+  /** Tokens that are attended, from the first on. Default all. */
+  readonly attended?: number | undefined;
+  /** Places of the tokens whose logits are asked for. */
+  readonly places?: readonly number[] | undefined;
+}
+
+/** What is asked of rows: by default what the recipe says. */
+export interface RunOptions extends SliceOptions {
+  readonly pooling?: Pooling | undefined;
+  readonly normalize?: boolean | undefined;
+}
+
+/** Runs texts: a row, or rows one after the other, for each. */
+export type RunTexts = (batch: readonly TextTokens[], options: RunOptions) => Promise<Float32Array[]>;
+
+/** A stage whose weights are in memory. */
+type Loaded =
+  | Exclude<Stage, { kind: "dense" | "norm" | "head" }>
+  | { readonly kind: "dense"; readonly linear: Linear; readonly activation: Activation }
+  | {
+      readonly kind: "norm";
+      readonly gain: Float32Array;
+      readonly bias: Float32Array | undefined;
+      readonly eps: number;
+    };
+
+/** How the files of stages are read. */
+export interface StageFiles {
+  readonly source: ModelSource;
+  readonly gguf: GgufReader;
+  readonly signal?: Global<"AbortSignal"> | undefined;
+  readonly store?: ModelStore | undefined;
+}
+
+/** Runs texts through a model and the stages of a recipe, whose weights are read from the files. They are freed with the kernels. */
+export async function createRunner(
+  where: string,
+  model: Encoder,
+  recipe: Recipe,
+  files: StageFiles,
+): Promise<RunTexts> {
+  const stages = await loadStages(where, model, recipe, files);
+  if (recipe.gives === "fill" || recipe.gives === "sparse") expectVocabularyHead(where, model);
+  return async (batch, options) => {
+    expectEncoder(where, model);
+    const { pooling, normalize, ...slices } = options;
+    // Texts of about one length run together.
+    const order = Array.from(batch.keys()).sort((a, b) => batchLength(batch, b) - batchLength(batch, a));
+    const sequences = order.map((i) => sequenceOf(model, batch[i] as TextTokens));
+    const own = pooling === undefined && normalize === undefined ? stages : overridden(stages, pooling, normalize);
+    const rows = await runStages(where, model, recipe, own, sequences, slices);
+    const results: Float32Array[] = new Array(batch.length);
+    for (const [at, i] of order.entries()) results[i] = rows[at] as Float32Array;
+    return results;
+  };
+}
+
+const batchLength = (batch: readonly TextTokens[], i: number) => (batch[i] as TextTokens).ids.length;
+
+/** A sequence with what only some outputs read. */
+interface RunSequence extends Sequence {
+  readonly skip: number;
+  readonly places: readonly number[] | undefined;
+}
+
+function sequenceOf(model: Encoder, { ids, types, skip = 0, attended, places }: TextTokens): RunSequence {
+  const hasTypes = types !== undefined && (model.spec.embed.types ?? 0) > 1;
+  return { ids: Int32Array.from(ids), types: hasTypes ? Int32Array.from(types) : undefined, skip, attended, places };
+}
+
+/** The stages with another pooling, or another rule for lengths. */
+function overridden(stages: readonly Loaded[], pooling: Pooling | undefined, normalize: boolean | undefined): Loaded[] {
+  const pooled = stages.map((stage) => (stage.kind === "pool" && pooling ? { ...stage, modes: [pooling] } : stage));
+  if (normalize === undefined) return pooled;
+  const others = pooled.filter(({ kind }) => kind !== "unit");
+  return normalize ? [...others, { kind: "unit" }] : others;
+}
+
+function expectVocabularyHead(where: string, { weights }: Encoder): void {
+  if (weights.transform) return;
+  throw new HeadwiseError(
+    "BAD_FILE",
+    `${where}: source expected a model whose file has a head for masked tokens, got one without`,
+  );
+}
+
+/** All rows of each sequence through the stages. */
+async function runStages(
+  where: string,
+  model: Encoder,
+  { gives, sparse }: Recipe,
+  stages: readonly Loaded[],
+  sequences: readonly RunSequence[],
+  slices: SliceOptions,
+): Promise<Float32Array[]> {
+  if (gives === "sparse" && sparse) return runSparse(where, model, sparse, sequences, slices);
+  if (gives === "fill" && sequences[0]?.places) return runPlaces(where, model, sequences, slices);
+  const [first, second] = stages;
+  let rows: Float32Array[];
+  let rest = stages;
+  if (first?.kind === "pool") {
+    const pools = sequences.map(
+      ({ ids, skip }) => new Pool(first.modes, model.dModel, { first: skip, count: ids.length }),
+    );
+    await runSliced(where, model, sequences, poolStates(model, pools), slices);
+    const isUnit = second?.kind === "unit";
+    rows = pools.map((pool) => pool.result(isUnit));
+    rest = stages.slice(isUnit ? 2 : 1);
+  } else {
+    const { results, output } = collectRows(where, model, sequences);
+    await runSliced(where, model, sequences, output, slices);
+    rows = results;
+  }
+  let width = first?.kind === "pool" ? model.dModel * first.modes.length : model.dModel;
+  for (const stage of rest) {
+    if (stage.kind === "dense") {
+      rows = await throughDense(stage, rows, slices);
+      width = stage.linear.outputs;
+    } else if (stage.kind === "pool") {
+      const from = width;
+      rows = rows.map((own, i) => {
+        const count = own.length / from;
+        const pool = new Pool(stage.modes, from, { first: sequences[i]?.skip ?? 0, count });
+        for (let row = 0; row < count; row++) pool.add(row, own, row * from);
+        return pool.result();
+      });
+      width = from * stage.modes.length;
+    } else {
+      const size = width;
+      rows = rows.map((own) => eachRow(own, size, stage.kind === "unit" ? toUnit : (row) => normalised(row, stage)));
+    }
+  }
+  return rows;
+}
+
+/** Rows of all texts through one product. */
+async function throughDense(
+  { linear, activation }: Loaded & { kind: "dense" },
+  rows: readonly Float32Array[],
+  { signal, sliceMs }: SliceOptions,
+): Promise<Float32Array[]> {
+  const all = new Float32Array(rows.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const own of rows) {
+    all.set(own, at);
+    at += own.length;
+  }
+  const out = await linearAsync(linear, all, { signal, sliceMs });
+  if (activation !== "identity") activate("linear", linear.kernels, activation, out);
+  at = 0;
+  return rows.map(({ length }) => {
+    const count = (length / linear.inputs) * linear.outputs;
+    at += count;
+    return out.slice(at - count, at);
+  });
+}
+
+function eachRow(rows: Float32Array, width: number, make: (row: Float32Array) => Float32Array): Float32Array {
+  const made = new Float32Array(rows.length);
+  for (let at = 0; at < rows.length; at += width) made.set(make(rows.subarray(at, at + width)), at);
+  return made;
+}
+
+/** (x - mean) / sqrt(variance + eps) * gain + bias. */
+function normalised(row: Float32Array, { gain, bias, eps }: Loaded & { kind: "norm" }): Float32Array {
+  const n = row.length;
+  const mean = row.reduce((sum, x) => sum + x, 0) / n;
+  const variance = row.reduce((sum, x) => sum + (x - mean) * (x - mean), 0) / n;
+  const root = Math.sqrt(variance + eps);
+  return row.map((x, i) => ((x - mean) / root) * (gain[i] as number) + (bias?.[i] ?? 0));
+}
+
+function tanh(x: number): number {
+  const power = exp(-2 * Math.abs(x));
+  return (Math.sign(x) * (1 - power)) / (1 + power);
+}
+
+/** Functions of single numbers, in float64. Others are those of the kernels. */
+const FUNCTIONS: Partial<Record<Activation, (x: number) => number>> = {
+  identity: (x) => x,
+  tanh,
+  relu: (x) => Math.max(0, x),
+  sigmoid,
+};
+const KERNELS: Partial<Record<Activation, ActivationSpec>> = {
+  gelu: { kind: "gelu", alpha: 1 },
+  gelu_new: { kind: "gelu-tanh", alpha: 1 },
+  silu: { kind: "swish", alpha: 1 },
+};
+/** Floats that go through a kernel at a time. */
+const KERNEL_FLOATS = 2 ** 16;
+
+/** Applies an activation to numbers in place. */
+export function activate(where: string, kernels: Kernels, activation: Activation, values: Float32Array): void {
+  const [own, spec] = [FUNCTIONS[activation], KERNELS[activation]];
+  if (own) for (let i = 0; i < values.length; i++) values[i] = own(values[i] as number);
+  if (!spec) return;
+  const layout = new Layout();
+  const places = { x: layout.floats(KERNEL_FLOATS), shape: layout.take(ROW_SHAPE_BYTES) };
+  const base = kernels.memory.scratch(where, layout.bytes);
+  for (const [begin, end] of chunksOf(values.length, KERNEL_FLOATS)) {
+    const n = end - begin;
+    const rows = { at: pointer.f32(base + places.x), stride: n };
+    kernels.memory.f32(rows.at, n).set(values.subarray(begin, end));
+    activateRows({ kernels, base, shape: places.shape }, spec, rows, NULL, n, 1);
+    values.set(kernels.memory.f32(rows.at, n), begin);
+  }
+}
+
+// Logits of the vocabulary.
+
+/** How much each token of the vocabulary says of a text: log(1 + max(0, logit)), the largest or the sum over its tokens. */
+async function runSparse(
+  where: string,
+  model: Encoder,
+  { strategy, logs }: NonNullable<Recipe["sparse"]>,
+  sequences: readonly RunSequence[],
+  slices: SliceOptions,
+): Promise<Float32Array[]> {
+  const once = (x: number) => ln(1 + Math.max(0, x));
+  const apply = logs === 1 ? once : (x: number) => once(once(x));
+  const sums = sequences.map(() => new Float64Array(model.vocabSize));
+  const places = sequences.map(({ ids }) => Array.from(ids.keys()));
+  const output = logitsTo(model, places, (row, sequence) => {
+    const sum = sums[sequence] as Float64Array;
+    const logits = row.logits();
+    // The function ascends: it is taken of the largest in the end.
+    if (strategy === "max")
+      for (let i = 0; i < sum.length; i++) sum[i] = Math.max(sum[i] as number, logits[i] as number);
+    else for (let i = 0; i < sum.length; i++) sum[i]! += apply(logits[i] as number);
+  });
+  await runSliced(where, model, sequences, output, slices);
+  return sums.map((sum) => Float32Array.from(sum, strategy === "max" ? apply : (x) => x));
+}
+
+/** The logits of all tokens at the places that are asked for, [places, vocabSize]. */
+async function runPlaces(
+  where: string,
+  model: Encoder,
+  sequences: readonly RunSequence[],
+  slices: SliceOptions,
+): Promise<Float32Array[]> {
+  const places = sequences.map(({ places = [] }) => places);
+  const results = places.map(({ length }) => new Float32Array(length * model.vocabSize));
+  const output = logitsTo(model, places, (row, sequence, i) =>
+    results[sequence]?.set(row.logits(), i * model.vocabSize),
+  );
+  await runSliced(where, model, sequences, output, slices);
+  return results;
+}
+
+// Weights.
+
+async function loadStages(where: string, model: Encoder, recipe: Recipe, files: StageFiles): Promise<Loaded[]> {
+  const { answers } = recipe.asks ?? {};
+  const found: Loaded[] = [];
+  let own: Opened | undefined;
+  const open = async (folder: string): Promise<Opened> => {
+    if (folder !== "") return openTensors(where, folderOf(files.source, folder), files);
+    own ??= await openTensors(where, folderOf(files.source, recipe.base ?? ""), files);
+    return own;
+  };
+  try {
+    for (const stage of recipe.stages) {
+      if (stage.kind !== "head") {
+        found.push(await loadStage(model, stage, open));
+        continue;
+      }
+      const { names, config } = await open("");
+      for (const each of headStages(where, stage.of, config, names)) found.push(await loadStage(model, each, open));
+    }
+    if (answers) found.push(await loadStage(model, { ...(await answerStage(open, answers)) }, open));
+    return found;
+  } finally {
+    await own?.close();
+  }
+}
+
+async function loadStage(
+  { kernels }: Encoder,
+  stage: Exclude<Stage, { kind: "head" }>,
+  open: (folder: string) => Promise<Opened>,
+): Promise<Loaded> {
+  if (stage.kind === "pool" || stage.kind === "unit") return stage;
+  const opened = await open(stage.folder);
+  const close = async () => {
+    if (stage.folder !== "") await opened.close();
+  };
+  try {
+    const floats = async (name: string) => (await opened.read(name)).data;
+    const bias = stage.bias === undefined ? undefined : await floats(stage.bias);
+    if (stage.kind === "norm") return { kind: "norm", gain: await floats(stage.gain), bias, eps: stage.eps };
+    const weight = await opened.read(stage.weight, stage.rows);
+    const linear = createLinear(kernels, { weight, ...(bias && { bias }) });
+    return { kind: "dense", linear, activation: stage.activation };
+  } finally {
+    await close();
+  }
+}
+
+/** The rows of a head, or of the table of tokens that it is tied to, for two answers. */
+async function answerStage(open: (folder: string) => Promise<Opened>, rows: readonly number[]) {
+  const { names } = await open("");
+  const weight = ["lm_head.weight", "output.weight", "model.embed_tokens.weight", "token_embd.weight"].find((name) =>
+    names.includes(name),
+  );
+  return { kind: "dense", folder: "", weight: weight ?? "lm_head.weight", activation: "identity", rows } as const;
+}
+
+/** Opened files with tensors of stages. */
+interface Opened {
+  readonly names: readonly string[];
+  readonly config: Readonly<Record<string, unknown>>;
+  /** A tensor as float32; of a matrix, all rows or those. */
+  read(
+    name: string,
+    rows?: readonly number[],
+  ): Promise<{ readonly data: Float32Array; readonly shape: readonly number[] }>;
+  close(): Promise<void>;
+}
+
+async function openTensors(where: string, source: ModelSource, { gguf, signal, store }: StageFiles): Promise<Opened> {
+  const { description, file, tensors, close } = await openModelFiles(where, source, gguf.open, signal, store);
+  return {
+    names: [...tensors.keys()],
+    config: typeof description === "string" ? Object(parseJson(where, "config.json", description)) : {},
+    async read(name, rows) {
+      const entry = tensors.get(name);
+      if (entry === undefined)
+        throw new HeadwiseError("BAD_FILE", `${where}: tensors expected ${describe(name)}, got none`);
+      const { shape } = entry;
+      if (rows === undefined) {
+        const stored = (await file.readAll([name], where)).get(name) as StoredTensor;
+        return { data: toFloats(stored, where).slice(), shape };
+      }
+      const width = shape[1] ?? 0;
+      const data = new Float32Array(rows.length * width);
+      for (const [i, row] of rows.entries()) {
+        const stored = await file.readRows(name, row, row + 1, where);
+        data.set(toFloats(stored, where), i * width);
+      }
+      return { data, shape: [rows.length, width] };
+    },
+    close,
+  };
+}

@@ -1,0 +1,107 @@
+// Texts as the rows of their tokens in a table: no model runs.
+
+import { toFloats } from "../base/tensor/dtypes.ts";
+import type { Global } from "../base/util/arguments.ts";
+import { describe, HeadwiseError } from "../base/util/errors.ts";
+import { folderOf, type ModelSource, openFile } from "../files/model-files.ts";
+import { openSafetensors } from "../files/safetensors/safetensors.ts";
+import type { ModelStore } from "../files/store.ts";
+import { Pool, toUnit } from "../models/encoder/pooling.ts";
+import { unknownOf } from "../text/token-places.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+import type { StaticRules } from "./recipe.ts";
+
+/** A table of rows, and how tokens find theirs. */
+export interface Lookup {
+  readonly rules: StaticRules;
+  readonly rows: Float32Array;
+  readonly width: number;
+  /** The row of each token; undefined where that is its id. */
+  readonly mapping: Float32Array | undefined;
+  /** A factor for each token. */
+  readonly weights: Float32Array | undefined;
+}
+
+/** Names that the table has in files, the newer ones first. */
+const TABLES = ["embedding.weight", "embeddings", "weight"];
+
+/** Reads a table. */
+export async function loadLookup(
+  where: string,
+  source: ModelSource,
+  rules: StaticRules,
+  signal?: Global<"AbortSignal">,
+  store?: ModelStore,
+): Promise<Lookup> {
+  const name = "model.safetensors";
+  const opened = await openFile(where, folderOf(source, rules.folder), name, signal, store);
+  if (opened === undefined)
+    throw new HeadwiseError("BAD_FILE", `${where}: source expected a file ${describe(name)}, got none`);
+  try {
+    const { tensors, read } = await openSafetensors(opened.source);
+    const found = TABLES.find((each) => tensors.has(each));
+    if (found === undefined) {
+      const rule = `a tensor of these names: ${TABLES.join(", ")}`;
+      throw new HeadwiseError("BAD_FILE", `${where}: ${name} expected ${rule}, got ${[...tensors.keys()].join(", ")}`);
+    }
+    const floats = async (each: string) => (tensors.has(each) ? toFloats(await read(each)).slice() : undefined);
+    const width = tensors.get(found)?.shape[1] ?? 1;
+    return {
+      ...{ rules, rows: (await floats(found)) as Float32Array, width },
+      ...{ mapping: await integers("mapping"), weights: await floats("weights") },
+    };
+    async function integers(each: string): Promise<Float32Array | undefined> {
+      if (!tensors.has(each)) return undefined;
+      const { dtype, bytes } = (await read(each)) as { dtype: string; bytes: Uint8Array };
+      const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+      const wide = dtype === "I64";
+      return Float32Array.from({ length: bytes.byteLength / (wide ? 8 : 4) }, (_, i) =>
+        wide ? Number(view.getBigInt64(8 * i, true)) : view.getInt32(4 * i, true),
+      );
+    }
+  } finally {
+    await opened.close();
+  }
+}
+
+/** Tokens of texts that model2vec reads. */
+const MOST_TOKENS = 512;
+
+/** Makes a row of each text: the mean of the rows of its tokens, or the weights of its tokens in the vocabulary. */
+export function createLookup({ rules, rows, width, mapping, weights }: Lookup, tokenizer: Tokenizer) {
+  const { made } = tokenizer;
+  const unknown = made && rules.kind === "model2vec" ? made.library.token_to_id(unknownOf(made) ?? "") : undefined;
+  const longest = rules.kind === "model2vec" && made ? MOST_TOKENS * medianLength(made.json) : Number.POSITIVE_INFINITY;
+  const idsOf = (text: string): readonly number[] => {
+    const cut = text.length > longest ? Array.from(text).slice(0, longest).join("") : text;
+    const ids = tokenizer.encode(cut, { addSpecial: false });
+    return rules.kind === "model2vec" ? ids.slice(0, MOST_TOKENS).filter((id) => id !== unknown) : ids;
+  };
+  return (text: string, isUnit: boolean): Float32Array => {
+    const ids = idsOf(text);
+    if (rules.kind === "sparse") {
+      const row = new Float32Array(rows.length);
+      for (const id of ids) row[id] = rows[id] as number;
+      return row;
+    }
+    const pool = new Pool(["mean"], width, { first: 0, count: ids.length });
+    for (const [i, id] of ids.entries()) {
+      const at = (mapping?.[id] ?? id) * width;
+      const row = rows.subarray(at, at + width);
+      const weight = weights?.[id];
+      pool.add(i, weight === undefined ? row : Array.from(row, (x) => x * weight));
+    }
+    const mean = pool.result();
+    return isUnit ? toUnit(mean) : mean;
+  };
+}
+
+/** The median of the lengths of the vocabulary's tokens, in characters. */
+function medianLength(json: object): number {
+  const { vocab } = (json as { model: { vocab: unknown } }).model;
+  const tokens = Array.isArray(vocab) ? vocab.map(([token]) => String(token)) : Object.keys(Object(vocab));
+  const lengths = tokens.map((token) => Array.from(token).length).sort((a, b) => a - b);
+  const middle = lengths.length >> 1;
+  const median = lengths.length % 2 ? lengths[middle] : ((lengths[middle - 1] ?? 0) + (lengths[middle] ?? 0)) / 2;
+  return Math.floor(median ?? 1);
+}

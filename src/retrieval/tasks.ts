@@ -1,0 +1,533 @@
+// What is asked of a model that reads texts: vectors, ranks, labels, entities, answers, words for masks.
+
+import { expectFlag, expectInt, expectOneOf, readFields } from "../base/util/arguments.ts";
+import { describe } from "../base/util/errors.ts";
+import { expectAlive } from "../base/util/lifetime.ts";
+import { SLICE_OPTIONS, type SliceOptions } from "../layers/pass/slices.ts";
+import { POOLINGS, type Pooling } from "../models/encoder/pooling.ts";
+import { renderChat } from "../text/chat.ts";
+import type { JinjaLibrary } from "../text/libraries.ts";
+import { placeTokens } from "../text/token-places.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+import { type Aggregation, type Entity, groupEntities } from "./entities.ts";
+import type { Recipe } from "./recipe.ts";
+import type { RunTexts, TextTokens } from "./run.ts";
+import {
+  answerScore,
+  bestOf,
+  compare,
+  maxSim,
+  type Ranked,
+  type SparseVector,
+  scoresOf,
+  softmax,
+  sparseOf,
+} from "./scores.ts";
+import { type Cut, embedTokens, frame, lateTokens, questionTokens, tokensOf } from "./texts.ts";
+
+/** A text or several: what is asked of one gives one result, of a list a list. */
+export type Texts = string | readonly string[];
+
+/** What a text gives, or a list of them. */
+export type Each<Given, One> = Given extends string ? One : One[];
+
+/** Two texts that belong together, such as a sentence and what follows from it. */
+export type TextPair = readonly [string, string];
+
+/** How texts become vectors. */
+export interface EmbedTextOptions extends SliceOptions {
+  /**
+   * What the texts are for, which models that were trained for search ask for: "query" and "document" take the prompt of that name
+   * where the model's files have one, another name takes that prompt. Default the files' default prompt, mostly none.
+   */
+  readonly task?: string | undefined;
+  /** Floats of each vector that are kept, the first ones, of models that were trained for it. Default what the files say, else all. */
+  readonly dimensions?: number | undefined;
+  /** How a text's states become one vector. Default what the model's files say, else "mean". */
+  readonly pooling?: Pooling | undefined;
+  /** Whether vectors are divided by their length. Default what modules.json says; of GGUF files true, else false. */
+  readonly normalize?: boolean | undefined;
+}
+
+/** Vectors of tokens, and what the texts are for. */
+export interface TaskOptions extends SliceOptions {
+  /** Whether texts are queries or documents. Default "document". */
+  readonly task?: "query" | "document" | undefined;
+}
+
+/** How documents are ranked. */
+export interface RankOptions extends SliceOptions {
+  /** How many of the best are given. Default all. */
+  readonly topK?: number | undefined;
+  /** What a reranker that is asked in words should judge by. Default what it was trained with. */
+  readonly instruction?: string | undefined;
+}
+
+/** How texts are labelled. */
+export interface ClassifyOptions extends SliceOptions {
+  /** Labels of one's own, for a model that tells whether a sentence follows from another (NLI). Default the labels of the model. */
+  readonly labels?: readonly string[] | undefined;
+  /** The sentence that says that a text has a label, "{}" in its place. Default "This example is {}." */
+  readonly hypothesis?: string | undefined;
+  /** Whether each label of one's own holds or not by itself. Default false: their scores sum to 1. */
+  readonly multiple?: boolean | undefined;
+  /** How many labels are given. Default all. */
+  readonly topK?: number | undefined;
+}
+
+/** A label of a text. */
+export interface Labelled {
+  readonly label: string;
+  /** By the model's own rule: of one label among several a share, of labels that hold by themselves 0 to 1. */
+  readonly score: number;
+}
+
+/** How entities are found. */
+export interface EntityOptions extends SliceOptions {
+  /**
+   * How the labels of a word's tokens become one: by the first, the largest or the mean of their scores. "simple", the default, joins
+   * tokens of one label instead of words.
+   */
+  readonly aggregation?: Aggregation | undefined;
+}
+
+/** Where an answer is sought. */
+export interface FindOptions extends SliceOptions {
+  /** How many answers are given. Default 1. */
+  readonly topK?: number | undefined;
+  /** Tokens of the longest answer. Default 15. */
+  readonly maxAnswerTokens?: number | undefined;
+}
+
+/** A part of a text that answers a question. */
+export interface FoundAnswer {
+  readonly text: string;
+  /** Where it is in the text (UTF-16 units). */
+  readonly start: number;
+  readonly end: number;
+  /** The product of the shares of its first and its last token. */
+  readonly score: number;
+}
+
+/** How masks are filled. */
+export interface FillOptions extends SliceOptions {
+  /** How many tokens are given for each mask. Default 5. */
+  readonly topK?: number | undefined;
+}
+
+/** A token for a mask. */
+export interface Filled {
+  readonly id: number;
+  /** The token as the vocabulary has it. */
+  readonly token: string;
+  readonly text: string;
+  /** Its share of all tokens. */
+  readonly score: number;
+}
+
+/** What can be asked of a model that reads texts. Longer texts than it reads are cut at their end. */
+export interface TextTasks {
+  /**
+   * Makes a vector of each text, as the model's files ask for it.
+   * @param texts A text, which gives one vector, or a list of texts.
+   * @throws Rejects with TypeError or RangeError naming the argument, HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, or the signal's reason.
+   */
+  embed<Given extends Texts>(texts: Given, options?: EmbedTextOptions): Promise<Each<Given, Float32Array>>;
+  /** Makes weights of the vocabulary's tokens of each text (SPLADE), for indices of words. Throws as `embed`. */
+  embedSparse<Given extends Texts>(texts: Given, options?: TaskOptions): Promise<Each<Given, SparseVector>>;
+  /** Makes a vector of each token of each text (ColBERT). Throws as `embed`. */
+  embedTokens<Given extends Texts>(texts: Given, options?: TaskOptions): Promise<Each<Given, Float32Array[]>>;
+  /**
+   * Orders documents by how well they fit a query, the best first, of equal ones the first: by a reranker's scores, or by the
+   * similarity of vectors. Throws as `embed`.
+   */
+  rank(query: string, documents: readonly string[], options?: RankOptions): Promise<Ranked[]>;
+  /** Gives the labels of each text, or of each pair of texts, the best first. Throws as `embed`. */
+  classify<Given extends string | readonly (string | TextPair)[]>(
+    texts: Given,
+    options?: ClassifyOptions,
+  ): Promise<Each<Given, Labelled[]>>;
+  /** Finds the entities of each text, such as names and places. Throws as `embed`. */
+  entities<Given extends Texts>(texts: Given, options?: EntityOptions): Promise<Each<Given, Entity[]>>;
+  /** Finds the parts of a text that answer a question, the best first. Throws as `embed`. */
+  answer(question: string, context: string, options?: FindOptions): Promise<FoundAnswer[]>;
+  /** Gives tokens for each mask of each text, the likeliest first. Throws as `embed`. */
+  fill<Given extends Texts>(texts: Given, options?: FillOptions): Promise<Each<Given, Filled[][]>>;
+  /** Counts the tokens of a text, with the special ones around it. */
+  countTokens(text: string): Promise<number>;
+}
+
+/** What tasks are made of. */
+export interface TaskParts {
+  readonly recipe: Recipe;
+  readonly tokenizer: Tokenizer;
+  /** Runs the model; undefined for a table of rows. */
+  readonly run: RunTexts | undefined;
+  /** A row of a text by a table, and that of a query where it differs. */
+  readonly lookup?: ((text: string, isUnit: boolean) => Float32Array) | undefined;
+  readonly queryLookup?: ((text: string, isUnit: boolean) => Float32Array) | undefined;
+  /** Tokens that the model reads. */
+  readonly maxTokens: number;
+  readonly jinja: JinjaLibrary | undefined;
+  /** What was released or not. */
+  readonly model: { readonly released: boolean };
+}
+
+const HYPOTHESIS = "This example is {}.";
+/** What question answering reads of a question and of a part of a text at a time, and what two parts have in common. */
+const QUESTION = { question: 64, window: 384, overlap: 128 };
+
+/** Makes the tasks of a model. Those that it cannot do are left to the caller. */
+export function createTasks(parts: TaskParts): TextTasks {
+  const { recipe, tokenizer, maxTokens } = parts;
+  const begin = (where: string) => expectAlive(where, "model", parts.model);
+  const runTexts: RunTexts = (batch, options) => (parts.run as RunTexts)(batch, options);
+
+  async function vectors(where: string, texts: readonly string[], options: EmbedTextOptions): Promise<Float32Array[]> {
+    const { task, dimensions = recipe.dimensions, pooling, normalize, ...slices } = options;
+    if (task !== undefined && typeof task !== "string")
+      throw new TypeError(`${where}: options.task expected a string, got ${describe(task)}`);
+    if (pooling !== undefined) expectOneOf(where, "options.pooling", pooling, POOLINGS);
+    if (normalize !== undefined) expectFlag(where, "options.normalize", normalize);
+    if (dimensions !== undefined) expectInt(where, "options.dimensions", dimensions);
+    let rows: Float32Array[];
+    if (parts.lookup) {
+      const { lookup } = parts;
+      const isUnit = normalize ?? recipe.stages.some(({ kind }) => kind === "unit");
+      rows = texts.map((text) => lookup(text, isUnit));
+    } else {
+      const encode = embedTokens(where, recipe, tokenizer, maxTokens, task);
+      rows = await runTexts(texts.map(encode), { pooling, normalize, ...slices });
+    }
+    return dimensions === undefined ? rows : rows.map((row) => row.slice(0, dimensions));
+  }
+
+  async function sparse(texts: readonly string[], task: "query" | "document", slices: SliceOptions) {
+    const { queryLookup } = parts;
+    if (task === "query" && queryLookup) return texts.map((text) => queryLookup(text, false));
+    const encode = embedTokens("embedSparse", recipe, tokenizer, maxTokens, task);
+    return runTexts(texts.map(encode), slices);
+  }
+
+  async function tokenVectors(texts: readonly string[], task: "query" | "document", slices: SliceOptions) {
+    const batch = texts.map(lateTokens("embedTokens", recipe, tokenizer, maxTokens, task));
+    const all = await runTexts(batch, slices);
+    return all.map((rows, i) => {
+      const { ids, rows: kept } = batch[i] as (typeof batch)[number];
+      const width = rows.length / ids.length;
+      return kept.map((row) => rows.slice(row * width, (row + 1) * width));
+    });
+  }
+
+  /** The logits of pairs, or texts. */
+  function labelRows(pairs: readonly (string | TextPair)[], slices: SliceOptions, cut: Cut = "longest") {
+    const batch = pairs.map((pair): TextTokens => {
+      const [first, second] = typeof pair === "string" ? [pair] : pair;
+      const own = tokensOf(tokenizer, first);
+      return frame(tokenizer, own, second === undefined ? undefined : tokensOf(tokenizer, second), maxTokens, cut);
+    });
+    return runTexts(batch, slices);
+  }
+
+  /** The scores of a reranker for documents. */
+  async function pairScores(query: string, documents: readonly string[], options: RankOptions): Promise<number[]> {
+    const { instruction, topK: _, ...slices } = options;
+    if (recipe.asks === undefined) {
+      const rows = await labelRows(
+        documents.map((document) => [query, document] as const),
+        slices,
+      );
+      return rows.map((row) => scoresOf(recipe, row)[0] as number);
+    }
+    const asked = documents.map((document) => askedTokens(parts, query, document, instruction));
+    const rows = await runTexts(await Promise.all(asked), slices);
+    return rows.map((row) => answerScore(recipe, row));
+  }
+
+  /** Labels of one's own, by a model that tells whether a sentence follows from another. */
+  async function zeroShot(where: string, texts: readonly string[], options: ClassifyOptions): Promise<Labelled[][]> {
+    const { labels = [], hypothesis = HYPOTHESIS, multiple = false, topK: _, ...slices } = options;
+    const isEntailment = (label: string) => /^entail/i.test(label);
+    const entailment = recipe.labels.findIndex(isEntailment);
+    if (entailment < 0) {
+      const rule = "none, since the model has no label that begins with entail";
+      throw new RangeError(`${where}: options.labels expected ${rule}, got ${describe(labels)}`);
+    }
+    if (!Array.isArray(labels) || labels.length === 0 || !labels.every((label) => typeof label === "string"))
+      throw new TypeError(`${where}: options.labels expected 1 or more labels, got ${describe(labels)}`);
+    if (typeof hypothesis !== "string" || !hypothesis.includes("{}"))
+      throw new RangeError(`${where}: options.hypothesis expected a sentence with {}, got ${describe(hypothesis)}`);
+    const pairs = texts.flatMap((text) => labels.map((label) => [text, hypothesis.replace("{}", label)] as const));
+    const rows = await labelRows(pairs, slices, "first");
+    const other = entailment === 0 ? recipe.labels.length - 1 : 0;
+    return texts.map((_, i) => {
+      const own = rows.slice(i * labels.length, (i + 1) * labels.length);
+      const logits = own.map((row) => row[entailment] as number);
+      const scores = multiple
+        ? own.map((row) => softmax([row[other] as number, row[entailment] as number])[1] as number)
+        : softmax(logits);
+      return labels.map((label, at) => ({ label, score: scores[at] as number }));
+    });
+  }
+
+  const tasks: TextTasks = {
+    async embed(texts, options = {}) {
+      const where = "embed";
+      const known = [...SLICE_OPTIONS, "task", "dimensions", "pooling", "normalize"] as const;
+      const given = readFields(where, "options", options, known);
+      begin(where);
+      return each(where, texts, (all) => vectors(where, all, given));
+    },
+    async embedSparse(texts, options = {}) {
+      const where = "embedSparse";
+      const { task, slices } = readTask(where, options);
+      begin(where);
+      return each(where, texts, async (all) => (await sparse(all, task, slices)).map(sparseOf));
+    },
+    async embedTokens(texts, options = {}) {
+      const where = "embedTokens";
+      const { task, slices } = readTask(where, options);
+      begin(where);
+      return each(where, texts, (all) => tokenVectors(all, task, slices));
+    },
+    async rank(query, documents, options = {}) {
+      const where = "rank";
+      const given = readFields(where, "options", options, [...SLICE_OPTIONS, "topK", "instruction"]);
+      const { topK, ...slices } = given;
+      begin(where);
+      const wanted = expectText(where, "query", query);
+      const all = expectTexts(where, "documents", documents);
+      if (topK !== undefined) expectInt(where, "options.topK", topK);
+      let scores: number[];
+      if (recipe.gives === "vector" || recipe.gives === "fill") {
+        const [own] = await vectors(where, [wanted], { task: "query", signal: slices.signal });
+        const others = await vectors(where, all, { task: "document", ...pickSlices(slices) });
+        scores = others.map((other) => compare(recipe.similarity, own as Float32Array, other));
+      } else if (recipe.gives === "sparse") {
+        const [own] = await sparse([wanted], "query", { signal: slices.signal });
+        const others = await sparse(all, "document", pickSlices(slices));
+        scores = others.map((other) => compare("dot", own as Float32Array, other));
+      } else if (recipe.gives === "tokens") {
+        const [own = []] = await tokenVectors([wanted], "query", { signal: slices.signal });
+        const others = await tokenVectors(all, "document", pickSlices(slices));
+        scores = others.map((other) => maxSim(own, other));
+      } else scores = await pairScores(wanted, all, given);
+      const ranked = scores.map((score, index) => ({ index, score }));
+      ranked.sort((a, b) => b.score - a.score || a.index - b.index);
+      return ranked.slice(0, topK);
+    },
+    async classify(texts, options = {}) {
+      const where = "classify";
+      const known = [...SLICE_OPTIONS, "labels", "hypothesis", "multiple", "topK"] as const;
+      const given = readFields(where, "options", options, known);
+      const { labels, topK, hypothesis: _h, multiple, ...slices } = given;
+      begin(where);
+      if (topK !== undefined) expectInt(where, "options.topK", topK);
+      expectFlag(where, "options.multiple", multiple);
+      const isOne = typeof texts === "string";
+      const all = isOne ? [texts] : readPairs(where, texts);
+      let found: Labelled[][];
+      if (labels === undefined) {
+        const rows = await labelRows(all, slices);
+        found = rows.map((row) => {
+          const scores = scoresOf(recipe, row);
+          return scores.map((score, i) => ({ label: recipe.labels[i] ?? `LABEL_${i}`, score }));
+        });
+      } else found = await zeroShot(where, expectTexts(where, "texts", all), given);
+      for (const own of found) own.sort((a, b) => b.score - a.score);
+      const cut = found.map((own) => own.slice(0, topK));
+      return (isOne ? cut[0] : cut) as never;
+    },
+    async entities(texts, options = {}) {
+      const where = "entities";
+      const { aggregation = "simple", ...slices } = readFields(where, "options", options, [
+        ...SLICE_OPTIONS,
+        "aggregation",
+      ]);
+      begin(where);
+      expectOneOf(where, "options.aggregation", aggregation, ["simple", "first", "average", "max"] as const);
+      return each(where, texts, async (all) => {
+        const batch = all.map((text) => frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens));
+        const rows = await runTexts(batch, slices);
+        return rows.map((logits, i) =>
+          groupEntities(
+            tokenizer,
+            all[i] as string,
+            batch[i] as (typeof batch)[number],
+            logits,
+            recipe.labels,
+            aggregation,
+          ),
+        );
+      });
+    },
+    async answer(question, context, options = {}) {
+      const where = "answer";
+      const known = [...SLICE_OPTIONS, "topK", "maxAnswerTokens"] as const;
+      const { topK = 1, maxAnswerTokens = 15, ...slices } = readFields(where, "options", options, known);
+      begin(where);
+      expectInt(where, "options.topK", topK);
+      expectInt(where, "options.maxAnswerTokens", maxAnswerTokens);
+      const asked = expectText(where, "question", question);
+      const text = expectText(where, "context", context);
+      const spans = await findSpans(runTexts, tokenizer, asked, text, maxTokens, maxAnswerTokens, slices);
+      const found = new Map<string, FoundAnswer>();
+      for (const { start, end, score } of spans) {
+        const own = text.slice(start, end);
+        const [first, last] = [start + own.length - own.trimStart().length, end - own.length + own.trimEnd().length];
+        const key = `${first} ${last}`;
+        if (last > first && !found.has(key)) found.set(key, { text: own.trim(), start: first, end: last, score });
+        if (found.size === topK) break;
+      }
+      return [...found.values()];
+    },
+    async fill(texts, options = {}) {
+      const where = "fill";
+      const { topK = 5, ...slices } = readFields(where, "options", options, [...SLICE_OPTIONS, "topK"]);
+      begin(where);
+      expectInt(where, "options.topK", topK);
+      const mask = tokenizer.specialTokens?.mask_token;
+      const maskId = mask === undefined ? undefined : tokenizer.made?.library.token_to_id(mask);
+      return each(where, texts, async (all) => {
+        const batch = all.map((text, i) => {
+          const tokens = frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens);
+          const places = Array.from(tokens.ids.keys()).filter((at) => tokens.ids[at] === maskId);
+          if (places.length > 0) return { ...tokens, places };
+          throw new RangeError(`${where}: texts[${i}] expected a mask, ${describe(mask)}, got ${describe(text)}`);
+        });
+        const rows = await runTexts(batch, slices);
+        return rows.map((logits, i) => {
+          const { places } = batch[i] as (typeof batch)[number];
+          const vocabulary = logits.length / places.length;
+          return places.map((_, at) =>
+            bestOf(softmax(logits.subarray(at * vocabulary, (at + 1) * vocabulary)), topK).map(({ index, score }) => ({
+              id: index,
+              token: tokenizer.made?.library.id_to_token(index) ?? "",
+              text: tokenizer.decode([index]).trim(),
+              score,
+            })),
+          );
+        });
+      });
+    },
+    async countTokens(text) {
+      const where = "countTokens";
+      begin(where);
+      if (typeof text === "string") return tokenizer.encode(text).length;
+      const rule = "a text, since the model answers no conversations";
+      throw new TypeError(`${where}: input expected ${rule}, got ${describe(text)}`);
+    },
+  };
+  return tasks;
+}
+
+// Arguments.
+
+async function each<Given extends Texts, One>(
+  where: string,
+  texts: Given,
+  run: (texts: readonly string[]) => Promise<One[]>,
+): Promise<Each<Given, One>> {
+  const isOne = typeof texts === "string";
+  const results = await run(isOne ? [texts] : expectTexts(where, "texts", texts));
+  return (isOne ? results[0] : results) as Each<Given, One>;
+}
+
+function expectText(where: string, name: string, text: unknown): string {
+  if (typeof text === "string") return text;
+  throw new TypeError(`${where}: ${name} expected a string, got ${describe(text)}`);
+}
+
+function expectTexts(where: string, name: string, texts: unknown): readonly string[] {
+  if (Array.isArray(texts)) return Array.from(texts, (text, i) => expectText(where, `${name}[${i}]`, text));
+  throw new TypeError(`${where}: ${name} expected a text or a list of texts, got ${describe(texts)}`);
+}
+
+function readPairs(where: string, texts: unknown): readonly (string | TextPair)[] {
+  if (!Array.isArray(texts)) return expectTexts(where, "texts", texts);
+  return Array.from(texts, (text: unknown, i) => {
+    if (!Array.isArray(text)) return expectText(where, `texts[${i}]`, text);
+    const pair = expectTexts(where, `texts[${i}]`, text);
+    if (pair.length === 2) return pair as unknown as TextPair;
+    throw new RangeError(`${where}: texts[${i}] expected a text, or two that belong together, got ${pair.length}`);
+  });
+}
+
+function readTask(where: string, options: TaskOptions) {
+  const { task = "document", ...slices } = readFields(where, "options", options, [...SLICE_OPTIONS, "task"]);
+  expectOneOf(where, "options.task", task, ["query", "document"] as const);
+  return { task, slices };
+}
+
+const pickSlices = ({ signal, onProgress, sliceMs }: SliceOptions): SliceOptions => ({ signal, onProgress, sliceMs });
+
+// Rerankers that are asked in words.
+
+/** How a reranker is asked about a document. */
+export async function askedTokens(
+  { recipe, tokenizer, maxTokens, jinja }: Pick<TaskParts, "recipe" | "tokenizer" | "maxTokens" | "jinja">,
+  query: string,
+  document: string,
+  instruction: string | undefined,
+): Promise<TextTokens> {
+  if (recipe.asks?.template !== "chat") return questionTokens(tokenizer, query, document, instruction, maxTokens);
+  const { prompts, defaultPrompt } = recipe.texts;
+  const system = instruction ?? (defaultPrompt === undefined ? undefined : prompts[defaultPrompt]);
+  const messages = [
+    ...(system === undefined ? [] : [{ role: "system", content: system }]),
+    { role: "query", content: query },
+    { role: "document", content: document },
+  ];
+  const text = await renderChat(tokenizer, messages, { library: jinja, addGenerationPrompt: false });
+  return { ids: tokensOf(tokenizer, text).slice(0, maxTokens) };
+}
+
+// Answers in a text.
+
+/** A part of a text, and how likely it answers. */
+interface Span {
+  readonly start: number;
+  readonly end: number;
+  readonly score: number;
+}
+
+/** All parts that may answer a question, the best first. A long text is read in parts that overlap. */
+export async function findSpans(
+  run: RunTexts,
+  tokenizer: Tokenizer,
+  question: string,
+  context: string,
+  maxTokens: number,
+  longest: number,
+  slices: SliceOptions,
+): Promise<Span[]> {
+  const asked = tokensOf(tokenizer, question).slice(0, QUESTION.question);
+  const ids = tokensOf(tokenizer, context);
+  const places = tokenizer.made ? placeTokens(tokenizer.made, context) : [];
+  const most = Math.min(maxTokens, QUESTION.window);
+  const around = frame(tokenizer, asked, [], Number.POSITIVE_INFINITY).ids.length;
+  const room = Math.max(1, most - around);
+  const step = Math.max(1, room - Math.min(QUESTION.overlap, most >> 1));
+  const starts = [0];
+  while ((starts.at(-1) as number) + room < ids.length) starts.push((starts.at(-1) as number) + step);
+  const windows = starts.map((start) =>
+    frame(tokenizer, asked, ids.slice(start, start + room), Number.POSITIVE_INFINITY),
+  );
+  const rows = await run(windows, slices);
+  const spans = rows.flatMap((logits, w) => {
+    const { texts } = windows[w] as (typeof windows)[number];
+    const own = Array.from(texts.keys()).filter((at) => texts[at] === 1);
+    const [begins, ends] = [0, 1].map((column) => softmax(own.map((at) => logits[2 * at + column] as number))) as [
+      number[],
+      number[],
+    ];
+    return own.flatMap((_, i) =>
+      Array.from({ length: Math.min(longest, own.length - i) }, (_, length): Span => {
+        const [from, to] = [(starts[w] as number) + i, (starts[w] as number) + i + length];
+        const score = (begins[i] as number) * (ends[i + length] as number);
+        return { start: places[from]?.begin ?? 0, end: places[to]?.end ?? 0, score };
+      }),
+    );
+  });
+  return spans.sort((a, b) => b.score - a.score);
+}

@@ -1,0 +1,270 @@
+// Where the tokens of a text lie in it, and what special tokens stand around one text or two: what the library does not tell.
+
+import type { MadeTokenizer } from "./tokenizer.ts";
+
+/** A place around texts: a special token, or the tokens of the first or second text. */
+export interface FramePart {
+  /** The id of a special token; undefined where a text is. */
+  readonly id: number | undefined;
+  /** Which text is here. */
+  readonly text: 0 | 1 | undefined;
+  /** The type of its tokens. */
+  readonly type: number;
+}
+
+/** Texts that no vocabulary has, in place of tokens. */
+const PLACES = ["\0first", "\0second"] as const;
+
+/** What stands around one text, or around two. */
+export function frameOf({ library }: MadeTokenizer, texts: 1 | 2): FramePart[] {
+  const [first, second] = PLACES;
+  const run = library.post_processor;
+  const { tokens, token_type_ids: types } = run?.([first], texts === 2 ? [second] : null, true) ?? { tokens: [first] };
+  const parts = tokens.map((token, i): FramePart => {
+    const text = PLACES.indexOf(token as typeof first);
+    return {
+      id: text < 0 ? library.token_to_id(token) : undefined,
+      text: text < 0 ? undefined : (text as 0 | 1),
+      type: types?.[i] ?? 0,
+    };
+  });
+  // Some of the library's processors leave the second text out.
+  const isWhole = texts === 1 || parts.some(({ text }) => text === 1);
+  return isWhole ? parts : [...parts, { id: undefined, text: 1, type: 0 }];
+}
+
+/** A token of a text, and the characters (UTF-16 units) that it stands for. */
+export interface PlacedToken {
+  readonly token: string;
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** A text whose characters came from others: `begins` and `ends` are the places of each of its UTF-16 units in the source. */
+interface Traced {
+  readonly text: string;
+  readonly begins: readonly number[];
+  readonly ends: readonly number[];
+}
+
+/** The tokens of a text in order, without special ones around it, and where they lie. */
+export function placeTokens({ library, json }: MadeTokenizer, text: string): PlacedToken[] {
+  const { splitter_unnormalized, splitter_normalized, added_tokens_map: added } = library;
+  const kind = kindOf(json);
+  const placed: PlacedToken[] = [];
+  let at = 0;
+  for (const [index, section] of splitter_unnormalized.split(text).entries()) {
+    const offset = at;
+    at += section.length;
+    if (added.has(section)) {
+      placed.push({ token: section, begin: offset, end: at });
+      continue;
+    }
+    const whole = trace(section, library.normalizer);
+    let from = 0;
+    for (const part of splitter_normalized.split(whole.text)) {
+      const [begin, end] = [from, from + part.length];
+      from = end;
+      const traced = {
+        text: part,
+        begins: whole.begins.slice(begin, end).map((place) => place + offset),
+        ends: whole.ends.slice(begin, end).map((place) => place + offset),
+      };
+      const known = added.get(part);
+      if (known)
+        placed.push({ token: known.content, begin: traced.begins[0] ?? offset, end: traced.ends.at(-1) ?? at });
+      else placed.push(...placePart(library, kind, traced, index));
+    }
+  }
+  return kind.trims ? placed.map((token) => trimmed(text, token)) : placed;
+}
+
+/** How tokens are written. */
+interface Kind {
+  /** Bytes as characters, as in byte-level BPE. */
+  readonly bytes: boolean;
+  /** What begins tokens that continue a word. */
+  readonly prefix: string;
+  /** The token that stands for what has none. */
+  readonly unknown: string | undefined;
+  /** Whether places leave spaces at the ends of tokens out. */
+  readonly trims: boolean;
+}
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** All records of a step and the steps within it. */
+const stepsOf = (step: unknown): Json[] => {
+  if (typeof step !== "object" || step === null) return [];
+  const { pretokenizers = [], processors = [] } = step as { pretokenizers?: unknown[]; processors?: unknown[] };
+  return [step as Json, ...[...pretokenizers, ...processors].flatMap(stepsOf)];
+};
+
+function kindOf(json: object): Kind {
+  const { model, pre_tokenizer, post_processor } = json as {
+    model: Json;
+    pre_tokenizer: unknown;
+    post_processor: unknown;
+  };
+  const { continuing_subword_prefix: prefix, unk_token, unk_id, vocab } = model;
+  const listed = Array.isArray(vocab) && typeof unk_id === "number" ? vocab[unk_id]?.[0] : undefined;
+  const trims = stepsOf(post_processor).some(
+    ({ type, trim_offsets }) => /^(ByteLevel|RobertaProcessing)$/.test(String(type)) && trim_offsets !== false,
+  );
+  return {
+    bytes: stepsOf(pre_tokenizer).some(({ type }) => type === "ByteLevel"),
+    prefix: typeof prefix === "string" ? prefix : "",
+    unknown: typeof unk_token === "string" ? unk_token : (listed as string | undefined),
+    trims,
+  };
+}
+
+/** What begins tokens that continue a word; "" in vocabularies without. */
+export const continuationOf = ({ json }: MadeTokenizer): string => kindOf(json).prefix;
+
+/** The text that tokens write, or words that were written before. */
+export function writeTokens({ library, json }: MadeTokenizer, tokens: readonly string[]): string {
+  if (!kindOf(json).bytes) return library.decoder?.([...tokens]) ?? tokens.join(" ");
+  const bytes = tokens.flatMap((token) => {
+    const own = Array.from(token, (character) => BYTES.get(character));
+    return own.includes(undefined) ? Array.from(encoder.encode(token)) : (own as number[]);
+  });
+  return new TextDecoder().decode(Uint8Array.from(bytes));
+}
+
+/** The token that stands for what has none. */
+export const unknownOf = ({ json }: MadeTokenizer): string | undefined => kindOf(json).unknown;
+
+function trimmed(text: string, { token, begin, end }: PlacedToken): PlacedToken {
+  const own = text.slice(begin, end);
+  if (own.trim() === "") return { token, begin: end, end };
+  return { token, begin: end - own.trimStart().length, end: begin + own.trimEnd().length };
+}
+
+/**
+ * Normalises a text and keeps where its characters came from. Each letter with its marks is normalised alone, between two letters that
+ * stay as they are, and found again in the whole: what normalisers remove or add only there does not matter.
+ */
+function trace(text: string, normalizer: ((text: string) => string) | null): Traced {
+  const units = text.match(/\P{M}\p{M}*|\p{M}+/gu) ?? [];
+  const whole = normalizer ? normalizer(text) : text;
+  const alone = (unit: string) => {
+    if (!normalizer || unit === "a") return unit;
+    const between = normalizer(`a${unit}a`);
+    return between.slice(between.indexOf("a") + 1, between.lastIndexOf("a"));
+  };
+  const joined: { unit: string; begin: number; end: number }[] = [];
+  let at = 0;
+  for (const unit of units) {
+    for (const character of alone(unit)) joined.push({ unit: character, begin: at, end: at + unit.length });
+    at += unit.length;
+  }
+  const [begins, ends]: [number[], number[]] = [[], []];
+  let next = 0;
+  const characters = Array.from(whole);
+  const isSameLength = characters.length === joined.length;
+  for (const character of characters) {
+    let found = next;
+    if (!isSameLength) while (found < joined.length && joined[found]?.unit !== character) found++;
+    const isFound = found < joined.length;
+    // What the normaliser added stands before what follows.
+    const { begin, end } = (isFound ? joined[found] : undefined) ?? {
+      begin: joined[next]?.begin ?? text.length,
+      end: joined[next]?.begin ?? text.length,
+    };
+    if (isFound) next = found + 1;
+    for (let unit = 0; unit < character.length; unit++) {
+      begins.push(begin);
+      ends.push(end);
+    }
+  }
+  return { text: whole, begins, ends };
+}
+
+/** The bytes that byte-level vocabularies write as other characters, by these. */
+const BYTES: ReadonlyMap<string, number> = /* @__PURE__ */ (() => {
+  const isShown = (byte: number) => (byte >= 33 && byte <= 126) || (byte >= 161 && byte !== 173);
+  let next = 256;
+  return new Map(
+    Array.from({ length: 256 }, (_, byte) => [String.fromCodePoint(isShown(byte) ? byte : next++), byte] as const),
+  );
+})();
+
+const SPACE = "\u2581";
+const encoder = /* @__PURE__ */ new TextEncoder();
+
+/** The tokens of a part without added ones. */
+function placePart(
+  { pre_tokenizer, model }: MadeTokenizer["library"],
+  kind: Kind,
+  part: Traced,
+  section_index: number,
+): PlacedToken[] {
+  const pieces = pre_tokenizer ? pre_tokenizer(part.text, { section_index }) : [part.text];
+  const units = kind.bytes ? bytesOf(part) : part;
+  const placed: PlacedToken[] = [];
+  let at = 0;
+  const push = (token: string, from: number, to: number) => {
+    const begin = units.begins[from] ?? units.ends.at(-1) ?? 0;
+    placed.push({ token, begin, end: to > from ? (units.ends[to - 1] as number) : begin });
+    at = to;
+  };
+  for (const piece of pieces) {
+    const tokens = model([piece]);
+    const written = tokens.map((token, i) => writtenOf(token, i, kind));
+    // Where the piece ends: unknown tokens take what is left of it.
+    const own = kind.bytes ? written.join("") : piece.replaceAll(SPACE, " ");
+    const start = Math.max(at, units.text.indexOf(own.trimStart(), at));
+    const end = Math.max(start, Math.min(units.text.length, start + own.trimStart().length));
+    for (const [i, token] of tokens.entries()) {
+      const text = written[i] as string;
+      if (token === kind.unknown) {
+        const from = skipSpaces(units.text, at);
+        const following = written.slice(i + 1).find((each, j) => tokens[i + 1 + j] !== kind.unknown && each !== "");
+        const found = following === undefined ? -1 : units.text.indexOf(following, from + 1);
+        push(token, from, found < 0 || found > end ? Math.max(from, end) : found);
+        continue;
+      }
+      const exact = units.text.startsWith(text, at) ? at : -1;
+      if (exact >= 0) push(token, exact, exact + text.length);
+      else {
+        // The tokenizer puts a space before the first word, and leaves others out between words.
+        const inner = text.trimStart();
+        const found = inner === "" ? at : units.text.indexOf(inner, at);
+        const from = found < 0 ? at : found;
+        push(token, from, Math.min(units.text.length, from + inner.length));
+      }
+    }
+  }
+  return placed;
+}
+
+/** What a token stands for in the normalised text; bytes as characters of their codes. */
+function writtenOf(token: string, index: number, { bytes, prefix }: Kind): string {
+  if (bytes) return Array.from(token, (character) => String.fromCharCode(BYTES.get(character) ?? 0)).join("");
+  const [, byte] = /^<0x([\dA-F]{2})>$/i.exec(token) ?? [];
+  if (byte) return "";
+  const own = index > 0 && prefix !== "" && token.startsWith(prefix) ? token.slice(prefix.length) : token;
+  return own.replaceAll(SPACE, " ");
+}
+
+const skipSpaces = (text: string, at: number): number => {
+  let next = at;
+  while (/\s/.test(text[next] ?? "")) next++;
+  return next;
+};
+
+/** A text as the bytes of UTF-8, each a character, which lie where their character does. */
+function bytesOf({ text, begins, ends }: Traced): Traced {
+  const all: { readonly byte: number; readonly unit: number }[] = [];
+  let unit = 0;
+  for (const character of text) {
+    for (const byte of encoder.encode(character)) all.push({ byte, unit });
+    unit += character.length;
+  }
+  return {
+    text: all.map(({ byte }) => String.fromCharCode(byte)).join(""),
+    begins: all.map(({ unit }) => begins[unit] as number),
+    ends: all.map(({ unit }) => ends[unit] as number),
+  };
+}
