@@ -54,6 +54,8 @@ export interface TextRules {
   readonly maxTokens: number | undefined;
   /** Whether texts are written in lower case first. */
   readonly lowercase: boolean;
+  /** Whether the types of tokens are given to the model: which of two texts they belong to. */
+  readonly types: boolean;
 }
 
 /** Vectors of tokens: how queries and documents differ. */
@@ -134,6 +136,9 @@ const TRANSFORMER = [
 /** Files of the model's folder that `readRecipe` looks at. */
 export const RECIPE_FILES: readonly string[] = [CONFIG, MODULES, SENTENCES, TOKENIZER_CONFIG, ...TRANSFORMER];
 
+/** Classes of tokenizers that give no types of tokens by default. */
+const PLAIN_TOKENIZERS: readonly unknown[] = ["TokenizersBackend", "PreTrainedTokenizerFast"];
+
 /** A module of modules.json. */
 interface Module {
   readonly kind: string;
@@ -163,9 +168,13 @@ export async function readRecipe(where: string, found: ReadonlyMap<string, strin
     const own = folder === "" ? found : await read(folder, RECIPE_FILES);
     const file = TRANSFORMER.find((name) => own.has(name)) ?? (TRANSFORMER[0] as string);
     const fields = fieldsIn(own, file);
-    const longest = countOf(fields.max_seq_length) ?? countOf(fieldsIn(own, TOKENIZER_CONFIG).model_max_length);
+    const { model_max_length, model_input_names: inputs, tokenizer_class } = fieldsIn(own, TOKENIZER_CONFIG);
+    const longest = countOf(fields.max_seq_length) ?? countOf(model_max_length);
+    const types = Array.isArray(inputs)
+      ? inputs.includes("token_type_ids")
+      : !PLAIN_TOKENIZERS.includes(tokenizer_class);
     draft.base = folder;
-    draft.texts = { ...draft.texts, maxTokens: longest, lowercase: fields.do_lower_case === true };
+    draft.texts = { ...draft.texts, maxTokens: longest, lowercase: fields.do_lower_case === true, types };
     return fields;
   };
   if (!found.has(MODULES)) {
@@ -205,7 +214,7 @@ export async function readRecipe(where: string, found: ReadonlyMap<string, strin
             kind,
             folder,
             weight: "linear.weight",
-            activation: activation ?? refuse(file, ACTIVATION_RULE, activation_function),
+            activation: activation ?? refuse(file, ACTIVATION_RULE, describe(activation_function)),
           },
           ...{ kind: "dense", bias: bias === false ? undefined : "linear.bias" },
         });
@@ -221,9 +230,10 @@ export async function readRecipe(where: string, found: ReadonlyMap<string, strin
         return;
       case "SpladePooling": {
         const { pooling_strategy: strategy = "max", activation_function: activation = "relu" } = await configOf(module);
-        if (strategy !== "max" && strategy !== "sum") refuse(file, 'pooling_strategy "max" or "sum"', strategy);
+        if (strategy !== "max" && strategy !== "sum")
+          refuse(file, 'pooling_strategy "max" or "sum"', describe(strategy));
         if (activation !== "relu" && activation !== "log1p_relu")
-          refuse(file, 'activation_function "relu" or "log1p_relu"', activation);
+          refuse(file, 'activation_function "relu" or "log1p_relu"', describe(activation));
         draft.gives = "sparse";
         draft.sparse = { strategy: strategy as "max" | "sum", logs: activation === "relu" ? 1 : 2 };
         return;
@@ -295,7 +305,14 @@ const KINDS =
 
 /** A model of which the files say nothing else. */
 function emptyRecipe(config: Fields): Recipe {
-  const texts = { prompts: {}, defaultPrompt: undefined, includePrompt: true, maxTokens: undefined, lowercase: false };
+  const texts = {
+    prompts: {},
+    defaultPrompt: undefined,
+    includePrompt: true,
+    maxTokens: undefined,
+    lowercase: false,
+    types: true,
+  };
   return {
     ...{ gives: "vector", base: undefined, lookup: undefined, queryLookup: undefined, texts, stages: [] },
     ...{ sparse: undefined, late: undefined, dimensions: undefined, similarity: "cosine", asks: undefined },

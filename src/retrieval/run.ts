@@ -78,7 +78,7 @@ export async function createRunner(
     const { pooling, normalize, ...slices } = options;
     // Texts of about one length run together.
     const order = Array.from(batch.keys()).sort((a, b) => batchLength(batch, b) - batchLength(batch, a));
-    const sequences = order.map((i) => sequenceOf(model, batch[i] as TextTokens));
+    const sequences = order.map((i) => sequenceOf(model, batch[i] as TextTokens, recipe.texts.types));
     const own = pooling === undefined && normalize === undefined ? stages : overridden(stages, pooling, normalize);
     const rows = await runStages(where, model, recipe, own, sequences, slices);
     const results: Float32Array[] = new Array(batch.length);
@@ -95,8 +95,12 @@ interface RunSequence extends Sequence {
   readonly places: readonly number[] | undefined;
 }
 
-function sequenceOf(model: Encoder, { ids, types, skip = 0, attended, places }: TextTokens): RunSequence {
-  const hasTypes = types !== undefined && (model.spec.embed.types ?? 0) > 1;
+function sequenceOf(
+  model: Encoder,
+  { ids, types, skip = 0, attended, places }: TextTokens,
+  isTyped: boolean,
+): RunSequence {
+  const hasTypes = isTyped && types !== undefined && (model.spec.embed.types ?? 0) > 1;
   return { ids: Int32Array.from(ids), types: hasTypes ? Int32Array.from(types) : undefined, skip, attended, places };
 }
 
