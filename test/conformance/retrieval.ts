@@ -12,13 +12,14 @@ import { createUrlOpener } from "../../src/open/source.ts";
 import { groupEntities } from "../../src/retrieval/entities.ts";
 import { type Recipe, recipeFor } from "../../src/retrieval/recipe.ts";
 import { createRunner, type RunTexts, type TextTokens } from "../../src/retrieval/run.ts";
-import { maxSim, scoresOf } from "../../src/retrieval/scores.ts";
+import { maxSim, scoresOf, softmax } from "../../src/retrieval/scores.ts";
 import { createLookup, loadLookup } from "../../src/retrieval/static.ts";
 import { askedTokens, createTasks, findSpans, type TaskParts, type TextTasks } from "../../src/retrieval/tasks.ts";
 import { frame, tokensOf } from "../../src/retrieval/texts.ts";
 import { loadTokenizer } from "../../src/text/load-tokenizer.ts";
 import type { Tokenizer } from "../../src/text/tokenizer.ts";
 import type { Case, Outcome, Values } from "./case.ts";
+import { rowsOf } from "./encoders.ts";
 
 type Data = Readonly<Record<string, unknown>>;
 
@@ -329,4 +330,22 @@ export async function lateInteraction(kernels: Kernels, c: Case): Promise<Outcom
       scores: values(queries.map((query) => documents.map((document) => maxSim(query, document)))),
     },
   };
+}
+
+/** Scores or vectors of given tokens, by a GGUF file. */
+export async function ggufTexts(kernels: Kernels, c: Case): Promise<Outcome> {
+  const where = "openModel";
+  const source = join(c.folder, c.entry.folder ?? "", "model.gguf");
+  const opener = createUrlOpener(undefined, readHub(where, undefined, undefined), fetch);
+  const { recipe } = await recognise(where, { source, name: source, others: [] }, undefined, opener);
+  using model = await loadEncoder(kernels, source, { weights: "f32", gguf });
+  const run = await createRunner(where, model, recipe, { source, gguf });
+  const batch = rowsOf(c, "input_ids").map((ids) => ({ ids }));
+  if (c.entry.op === "Embed") {
+    const [raw, unit] = [await run(batch, { normalize: false }), await run(batch, {})];
+    return { outputs: { embedding: values(raw), embedding_normalized: values(unit) } };
+  }
+  const rows = await run(batch, {});
+  // Two rows of the head say yes and no; one label has its logit.
+  return { outputs: { scores: values(rows.map((row) => (recipe.asks ? softmax(row) : row))) } };
 }

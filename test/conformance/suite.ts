@@ -11,6 +11,7 @@ import {
   crossEncoder,
   fillMask,
   generativeReranker,
+  ggufTexts,
   lateInteraction,
   questionAnswering,
   sentenceEmbedding,
@@ -54,6 +55,8 @@ const ADAPTERS: Readonly<Record<string, Adapter>> = {
   FillMask: fillMask,
   SparseEmbedding: sparseEmbedding,
   LateInteraction: lateInteraction,
+  Rank: ggufTexts,
+  Embed: ggufTexts,
   DequantizeBlocks: (_, c) => dequantizeBlocks(c),
 };
 
