@@ -10,6 +10,7 @@ import { loadKernels } from "../../src/entries/core.ts";
 import { modulesOf, shippedBuilds } from "../support/modules.ts";
 import { isChatFolder, runChatFolder } from "./chat.ts";
 import { type Result, runFolder } from "./suite.ts";
+import { runTrained } from "./trained-minilm.ts";
 
 const folder = process.env.CONFORMANCE_DIR || join(import.meta.dirname, "..", "vectors");
 const results: Result[] = [];
@@ -25,6 +26,10 @@ for (const build of isChatFolder(folder) ? [] : shippedBuilds) {
   report(build, here);
   results.push(...here);
 }
+
+const trained = await runTrained(folder);
+results.push(...trained);
+report("", trained);
 
 const count = (state: Result["state"]): number => results.filter((result) => result.state === state).length;
 if (results.length === 0) console.log(`${folder}: index.json lists no cases`);

