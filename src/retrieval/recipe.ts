@@ -126,15 +126,18 @@ export const CONFIG = "config.json";
 export const MODULES = "modules.json";
 const SENTENCES = "config_sentence_transformers.json";
 const [TOKENIZER_CONFIG, ROUTER] = ["tokenizer_config.json", "router_config.json"] as const;
-/** What the files of older folders are called. */
-const TRANSFORMER = [
-  "sentence_bert_config.json",
-  ...["roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"].map(
-    (type) => `sentence_${type}_config.json`,
-  ),
-];
+const TRANSFORMER = "sentence_bert_config.json";
+/** What it is called in some older folders. */
+const OLD_TRANSFORMERS: readonly string[] = [
+  "roberta",
+  "distilbert",
+  "camembert",
+  "albert",
+  "xlm-roberta",
+  "xlnet",
+].map((type) => `sentence_${type}_config.json`);
 /** Files of the model's folder that `readRecipe` looks at. */
-export const RECIPE_FILES: readonly string[] = [CONFIG, MODULES, SENTENCES, TOKENIZER_CONFIG, ...TRANSFORMER];
+export const RECIPE_FILES: readonly string[] = [CONFIG, MODULES, SENTENCES, TOKENIZER_CONFIG, TRANSFORMER];
 
 /** Classes of tokenizers that give no types of tokens by default. */
 const PLAIN_TOKENIZERS: readonly unknown[] = ["TokenizersBackend", "PreTrainedTokenizerFast"];
@@ -166,8 +169,9 @@ export async function readRecipe(where: string, found: ReadonlyMap<string, strin
   const draft: Draft = { ...emptyRecipe(config), ...sentenceRules(config, sentences) };
   const readTransformer = async (folder: string): Promise<Fields> => {
     const own = folder === "" ? found : await read(folder, RECIPE_FILES);
-    const file = TRANSFORMER.find((name) => own.has(name)) ?? (TRANSFORMER[0] as string);
-    const fields = fieldsIn(own, file);
+    const isOld = found.has(MODULES) && !own.has(TRANSFORMER);
+    const named = isOld ? await read(folder, OLD_TRANSFORMERS) : own;
+    const fields = fieldsIn(named, OLD_TRANSFORMERS.find((name) => named.has(name)) ?? TRANSFORMER);
     const { model_max_length, model_input_names: inputs, tokenizer_class } = fieldsIn(own, TOKENIZER_CONFIG);
     const longest = countOf(fields.max_seq_length) ?? countOf(model_max_length);
     const types = Array.isArray(inputs)
