@@ -48,7 +48,7 @@ export interface Wanted {
 }
 
 /** What is chosen of a decoder before it is loaded. */
-export interface DecoderChoices extends Pick<Choices, "weights" | "maxSeqLen"> {
+interface DecoderChoices extends Pick<Choices, "weights" | "maxSeqLen"> {
   readonly cache: Choice<CacheFormat>;
   readonly plan: ModelPlan;
 }

@@ -15,7 +15,7 @@ export interface Hub {
 }
 
 /** A model on a hub. */
-export interface HubModel {
+interface HubModel {
   /** Its owner and name. */
   readonly name: string;
   readonly revision: string;

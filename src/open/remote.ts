@@ -27,7 +27,7 @@ import type { Place } from "./source.ts";
 export const REMOTE_SCRIPT: string = scriptName("headwise/open-worker");
 
 /** An error as it crosses threads. */
-export interface SentError {
+interface SentError {
   readonly name: string;
   readonly message: string;
   readonly code?: HeadwiseErrorCode | undefined;
@@ -62,7 +62,7 @@ export type ToWorker =
   | { readonly kind: "abort"; readonly id: number };
 
 /** What a worker has opened. */
-export interface OpenedRemotely {
+interface OpenedRemotely {
   readonly type: string;
   readonly vocabSize: number;
   readonly sessionLength: number;

@@ -25,7 +25,7 @@ import type { AnswerOptions, ChatAnswerOptions, ChatMessages, ModelMethods } fro
 import { forgetTurns } from "./turns.ts";
 
 /** What text is written with. */
-export interface WritingParts {
+interface WritingParts {
   readonly engine: Engine;
   readonly tokenizer: Tokenizer;
   /** A template instead of the tokenizer's own. */

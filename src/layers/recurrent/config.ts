@@ -83,7 +83,7 @@ export interface ScanNorm {
 }
 
 /** Sizes of a scan's rows, in floats. */
-export interface ScanSizes {
+interface ScanSizes {
   /** Queries, or keys, of a row. */
   readonly keys: number;
   readonly values: number;

@@ -7,12 +7,12 @@ import { wholePanels } from "../linear/formats/format.ts";
 import type { BlockLayer, LayerState, Mixer, RunRows, StateCall, StateMaker } from "../mixer/mixer.ts";
 
 /** A mixer, and what its outputs are multiplied by. */
-export interface ParallelPart {
+interface ParallelPart {
   readonly layer: BlockLayer;
   readonly scale: number;
 }
 
-export interface ParallelLayer extends BlockLayer {
+interface ParallelLayer extends BlockLayer {
   readonly parts: readonly ParallelPart[];
 }
 

@@ -26,7 +26,7 @@ const attention3: AttentionRules = {
 export const layers: readonly AttentionRules[] = [attention, mixtral];
 
 /** How queries grow with their positions: by the number of trained lengths before them. */
-export function readTemperature(file: Fields): Temperature | undefined {
+function readTemperature(file: Fields): Temperature | undefined {
   const own = file.fields("rope_parameters") ?? file.fields("rope_scaling");
   if (own === undefined) throw file.refusal("rope_parameters", "an object", undefined);
   // Some files repeat the length of the model there.

@@ -29,7 +29,7 @@ export const DELTA: Omit<ScanConfig, "numHeads" | "numKeyHeads" | "keyDim" | "va
 };
 
 /** A layer with a scan. */
-export type ScanLayer = RecurrentConfig & { readonly scan: ScanConfig };
+type ScanLayer = RecurrentConfig & { readonly scan: ScanConfig };
 
 /** The scan of a gated delta net, by the fields that all its families have. */
 export function readDelta(facts: Facts, more: Partial<ScanConfig> = {}): ScanLayer {
