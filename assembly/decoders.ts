@@ -3,6 +3,7 @@
 export { embed_rows } from "./decoder/embed_rows";
 export { gather_rows_f32, scatter_rows_f32 } from "./decoder/expert_rows";
 export { route_f32 } from "./decoder/route";
+export { score_rows } from "./decoder/score_rows";
 export { softmax_sums_f32 } from "./decoder/softmax_sums";
 export { top_k_f32 } from "./decoder/top_k";
 export { widen_f16 } from "./decoder/widen";

@@ -105,3 +105,13 @@ export const WEIGHT_Q4 = 4;
 
 /** Columns of a strip of the state of linear attention: four v128. */
 export const STATE_STRIP = 16;
+
+/**
+ * What score_rows computes: of floats the dot product, or minus the Euclidean or Manhattan distance; of int8 and of bits the dot
+ * product.
+ */
+export const SCORE_DOT = 0;
+export const SCORE_EUCLIDEAN = 1;
+export const SCORE_MANHATTAN = 2;
+export const SCORE_INT8 = 3;
+export const SCORE_BINARY = 4;

@@ -196,6 +196,21 @@ export class RouteShape {
 
 export type RouteShapePtr = usize;
 
+/** Queries beside rows of an index: see score_rows. */
+@unmanaged
+export class ScoreShape {
+  /** SCORE_DOT and its like. */
+  mode: i32;
+  queries: i32;
+  rowBytes: i32;
+  /** Dimensions of bits; others need none. */
+  dimensions: i32;
+  /** Floats between the scores of queries. */
+  stride: i32;
+}
+
+export type ScoreShapePtr = usize;
+
 /** Rows of a causal convolution: see causal_conv_f32. */
 @unmanaged
 export class ConvShape {

@@ -13,6 +13,7 @@ import { outside } from "./layers/outside.ts";
 import { predictions } from "./layers/predictions.ts";
 import { products } from "./layers/products.ts";
 import { recurrent } from "./layers/recurrent.ts";
+import { search } from "./layers/search.ts";
 import { statistics } from "./layers/statistics.ts";
 import { threads } from "./layers/threads.ts";
 import { readCommand, runParts } from "./lib/command.ts";
@@ -35,6 +36,7 @@ const parts = [
   masks,
   ragged,
   statistics,
+  search,
   threads,
   long,
 ];

@@ -32,6 +32,7 @@ export const ENTRIES = [
   },
   { subpath: "./latent", name: "latent", source: "src/entries/latent.ts", hosted: "src/entries/latent.ts" },
   { subpath: "./models", name: "models", source: "src/entries/models.ts", hosted: "src/entries/models.ts" },
+  { subpath: "./retrieval", name: "retrieval", source: "src/entries/retrieval.ts" },
   { subpath: "./text", name: "text", source: "src/entries/text.ts" },
   { subpath: "./inspect", name: "inspect", source: "src/entries/inspect.ts", hosted: "src/entries/inspect.ts" },
   { subpath: "./configure", name: "configure", source: "src/entries/configure.ts" },

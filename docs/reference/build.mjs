@@ -30,6 +30,7 @@ const HELPER_TYPES = [
     "PlannedBytes",
     "RangeFetch",
     "Twin",
+    "Vector",
     "WasmAddress",
     "WasmModule",
   ],

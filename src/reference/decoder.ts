@@ -1,6 +1,17 @@
-// Around the layers of a decoder: rows of its table of tokens, the largest logits and their softmax, and mixtures of experts.
+// Around the layers of a decoder: rows of its table of tokens, the largest logits and their softmax, and mixtures of experts; scores of
+// the rows of an index.
 
-import { PANEL, WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_Q8 } from "../../assembly/layout.ts";
+import {
+  PANEL,
+  SCORE_BINARY,
+  SCORE_EUCLIDEAN,
+  SCORE_INT8,
+  SCORE_MANHATTAN,
+  WEIGHT_BF16,
+  WEIGHT_F16,
+  WEIGHT_F32,
+  WEIGHT_Q8,
+} from "../../assembly/layout.ts";
 import type { EmbedShape, Plain, Reference } from "../wasm/abi.ts";
 import { minOf, packedQ4, packedQ8, widenBf16, widenF16 } from "./numbers.ts";
 
@@ -117,4 +128,32 @@ export const route_f32: Reference["route_f32"] = (ids, weights, logits, _scratch
 export const widen_f16: Reference["widen_f16"] = (out, x, bf16, begin, end) => {
   const widen = bf16 ? widenBf16 : widenF16;
   for (let i = begin; i < end; i++) out[i] = widen(x[i]!);
+};
+
+/** The numbers of vector r: floats, int8 or (`wide`) int16, or bits as -1 and 1, the most significant bit of a byte first. */
+function numbersOf(data: Uint8Array, r: number, mode: number, rowBytes: number, wide: boolean): number[] {
+  const bytes = wide ? 2 * rowBytes : rowBytes;
+  const row = data.slice(r * bytes, (r + 1) * bytes);
+  if (mode === SCORE_BINARY)
+    return Array.from(row, (byte) => [7, 6, 5, 4, 3, 2, 1, 0].map((i) => 2 * ((byte >> i) & 1) - 1)).flat();
+  if (mode !== SCORE_INT8) return [...new Float32Array(row.buffer)];
+  return wide ? [...new Int16Array(row.buffer)] : [...new Int8Array(row.buffer)];
+}
+
+/** scores[q, r] = score(queries[q], rows[r]) · factors[r], for rows begin..end: products, or minus distances. */
+export const score_rows: Reference["score_rows"] = (scores, queries, rows, factors, shape, begin, end) => {
+  const { mode, rowBytes, dimensions, stride } = shape;
+  const length = mode === SCORE_BINARY ? dimensions : Number.POSITIVE_INFINITY;
+  for (let q = 0; q < shape.queries; q++) {
+    const query = numbersOf(queries, q, mode, rowBytes, mode === SCORE_INT8).slice(0, length);
+    for (let r = begin; r < end; r++) {
+      const row = numbersOf(rows, r, mode, rowBytes, false);
+      const sum = (of: (x: number, y: number) => number) => query.reduce((all, x, i) => all + of(x, row[i]!), 0);
+      let score: number;
+      if (mode === SCORE_EUCLIDEAN) score = -Math.sqrt(sum((x, y) => (x - y) * (x - y)));
+      else if (mode === SCORE_MANHATTAN) score = -sum((x, y) => Math.abs(x - y));
+      else score = sum((x, y) => x * y);
+      scores[q * stride + r] = Math.fround(score) * (factors ? factors[r]! : 1);
+    }
+  }
 };

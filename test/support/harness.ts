@@ -59,6 +59,7 @@ const STRUCTS: readonly { readonly fields: readonly string[]; readonly bytes: nu
   { fields: abi.FIELDS.NormShape, bytes: abi.NormShape.bytes, store: abi.NormShape.store },
   { fields: abi.FIELDS.RopeShape, bytes: abi.RopeShape.bytes, store: abi.RopeShape.store },
   { fields: abi.FIELDS.RouteShape, bytes: abi.RouteShape.bytes, store: abi.RouteShape.store },
+  { fields: abi.FIELDS.ScoreShape, bytes: abi.ScoreShape.bytes, store: abi.ScoreShape.store },
   { fields: abi.FIELDS.StatisticsShape, bytes: abi.StatisticsShape.bytes, store: abi.StatisticsShape.store },
 ];
 /** The struct that has the fields of a plain object. */

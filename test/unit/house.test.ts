@@ -282,7 +282,7 @@ const INEXACT =
 
 /** Rooms and files that may use kernels; docs/design/layout.md names them too. */
 const KERNEL_USERS = [
-  ...["wasm", "layers", "hosts/threads", "models/blocks", "models/load", "models/decoder"],
+  ...["wasm", "layers", "hosts/threads", "models/blocks", "models/load", "models/decoder", "retrieval"],
   "tools/diagnostics/works",
 ];
 

@@ -304,6 +304,8 @@ const NORMED = 8;
 const COPIED = 24;
 const SOFTMAXED = 40;
 const QUANTIZED = 16;
+/** A row of an index, of any format and for any number of queries: passes of blocks of rows are always worth sharing. */
+const SCORED = 512;
 /** A product of the unfused kernels, which are plain loops, takes as long as so many. */
 const UNFUSED = 4;
 
@@ -407,10 +409,34 @@ const route: ParallelScratch<Arguments<"route_f32">> = {
     4 * (readInt(view, shape + ROUTE.experts) + 3 * readInt(view, shape + ROUTE.groups)),
 };
 
-/**
- * How each kernel is shared; null for those that run on the calling thread: they run once a matrix, or only copy, or nothing
- * of the host calls them.
- */
+/** Kernels that run on the calling thread: they run once a matrix, or only copy, or nothing of the host calls them. */
+type Alone =
+  | "embed_rows"
+  | "gather_f32"
+  | "gather_latents"
+  | "gather_pages"
+  | "gather_rows_f32"
+  | "limit_f32"
+  | "merge_heads_f32"
+  | "pack_columns_f16"
+  | "pack_blocks"
+  | "pack_mins"
+  | "pack_columns_f32"
+  | "pack_q4"
+  | "pack_q8"
+  | "pack_rows_f16"
+  | "pack_rows_f32"
+  | "repack_columns_f16"
+  | "repack_q4"
+  | "repack_q8"
+  | "repack_rows_f16"
+  | "repeat_dots"
+  | "scatter_rows_f32"
+  | "split_heads_f32"
+  | "weighted_sum_f32"
+  | "widen_f16";
+
+/** How each of the others is shared. */
 const PARALLEL = {
   activate_f32: ranges(
     (view, _out, _gate, _up, shape, begin, end) => SOFTMAXED * (end - begin) * readInt(view, shape + ACTIVATION.n),
@@ -437,11 +463,6 @@ const PARALLEL = {
     (view, _decay, _step, _x, _bias, _rate, shape, begin, end) =>
       2 * SOFTMAXED * (end - begin) * readInt(view, shape + DECAY.n),
   ),
-  embed_rows: null,
-  gather_f32: null,
-  gather_latents: null,
-  gather_pages: null,
-  gather_rows_f32: null,
   layer_norm_f32: ranges(
     (view, _out, _x, _gain, _bias, shape, begin, end) => 2 * NORMED * (end - begin) * readInt(view, shape + NORM.n),
   ),
@@ -449,7 +470,6 @@ const PARALLEL = {
     const read = (field: keyof typeof SCAN) => readInt(view, shape + SCAN[field]);
     return (end - begin) * read("rows") * read("keyDim") * read("valueDim") * (read("delta") ? 8 : 5);
   }),
-  limit_f32: null,
   linear_f16: scratchProjection("f16"),
   linear_f32: projection("f32"),
   linear_q4: scratchProjection("q4"),
@@ -457,39 +477,22 @@ const PARALLEL = {
   masked_softmax_f32: ranges(
     (view, _out, _scores, shape, _head, begin, end) => SOFTMAXED * (end - begin) * countsAt(view, shape).kvLen,
   ),
-  merge_heads_f32: null,
-  pack_columns_f16: null,
-  pack_blocks: null,
-  pack_mins: null,
-  pack_columns_f32: null,
-  pack_q4: null,
-  pack_q8: null,
-  pack_rows_f16: null,
-  pack_rows_f32: null,
   quantize_rows: ranges((_view, _out, _x, k, _xStride, _mode, begin, end) => QUANTIZED * (end - begin) * k),
-  repack_columns_f16: null,
-  repack_q4: null,
-  repack_q8: null,
-  repack_rows_f16: null,
-  repeat_dots: null,
   rms_norm_f32: ranges((_view, _out, _x, _gain, n, _stride, _eps, begin, end) => NORMED * (end - begin) * n),
   rope_f32: rope,
   round_rows_f32: ranges((_view, _x, n, _stride, begin, end) => NORMED * (end - begin) * n),
   route_f32: route,
-  scatter_rows_f32: null,
+  score_rows: ranges((_view, _scores, _queries, _rows, _factors, _shape, begin, end) => SCORED * (end - begin)),
   scores_f32: scores,
   scores_pages: scores,
   softmax_sums_f32: ranges((_view, _out, _x, n, _stride, begin, end) => SOFTMAXED * (end - begin) * n),
-  split_heads_f32: null,
   subtract_mins: minimums(),
   top_k_f32: ranges((_view, _values, _ids, _x, n, _stride, _k, begin, end) => NORMED * (end - begin) * n),
-  weighted_sum_f32: null,
-  widen_f16: null,
   xielu_f32: ranges((_view, _x, n, _stride, _positive, _negative, _beta, begin, end) => SOFTMAXED * (end - begin) * n),
 } satisfies {
-  readonly [K in keyof KernelTable]:
-    | (K extends ScratchKernel ? ParallelScratch<Arguments<K>> : Parallel<Arguments<K>>)
-    | null;
+  readonly [K in Exclude<keyof KernelTable, Alone>]: K extends ScratchKernel
+    ? ParallelScratch<Arguments<K>>
+    : Parallel<Arguments<K>>;
 };
 
 type AnyKernel = (...args: number[]) => void;
@@ -519,9 +522,9 @@ export function shareKernels(
     };
   };
   const table: Partial<Record<keyof KernelTable, AnyKernel>> = { ...(direct as Record<keyof KernelTable, AnyKernel>) };
-  for (const [name, parallel] of Object.entries(PARALLEL) as [keyof KernelTable, AnyParallel | null][]) {
+  for (const [name, parallel] of Object.entries(PARALLEL) as [keyof KernelTable, AnyParallel][]) {
     const alone = table[name];
-    if (parallel && alone) table[name] = shared(name, alone, parallel);
+    if (alone) table[name] = shared(name, alone, parallel);
   }
   return table as unknown as KernelTable;
 }

@@ -48,6 +48,7 @@ import {
 import type {} from "headwise/open-worker";
 import { type QuantizedKernels, quantized } from "headwise/quantized";
 import { reference } from "headwise/reference";
+import { createIndex, packVectors, similarity, type VectorIndex } from "headwise/retrieval";
 import { attendSharded, createShardedAttention, type ShardedAttention } from "headwise/shards";
 import type {} from "headwise/shards-worker";
 import { type ChatMessage, type chat, generateText, type Tokenizer } from "headwise/text";
@@ -161,10 +162,14 @@ async function decoder(): Promise<string> {
   model.release();
   using encoder: Encoder = await loadEncoder(loaded, (name) => folder.get(name));
   const [vector] = embed(encoder, [[1, 2, 3]], { pooling: "last" });
+  if (!vector) throw new Error("expected a vector");
+  using index: VectorIndex = createIndex(loaded, packVectors([vector], { format: "int8" }));
+  if (index.search(vector)[0]?.index !== 0 || similarity([vector], [vector])[0]?.length !== 1)
+    throw new Error("expected a vector to be the most similar to itself");
   const { numHeads } = configure({ parameterBudget: 125e6, seqLen: 2048, target: "browser" });
   const opened = await openWith((name) => folder.get(name), numbers);
   const isSame = opened === text;
-  return `${logits.length} ${count} ${exact} ${isSame} ${vector?.length} ${captured.length} ${numHeads}`;
+  return `${logits.length} ${count} ${exact} ${isSame} ${vector.length} ${captured.length} ${numHeads}`;
 }
 
 /** What a model that is opened in one call writes behind "1 2 3". */
