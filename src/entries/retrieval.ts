@@ -5,11 +5,11 @@
  */
 
 export { HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
+export type { ScoreFunction } from "../retrieval/scores.ts";
 export {
   createIndex,
   type PackedVectors,
   packVectors,
-  type ScoreFunction,
   type SearchHit,
   type SearchOptions,
   similarity,

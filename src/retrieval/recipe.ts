@@ -6,6 +6,7 @@ import { parseJson } from "../base/util/strings.ts";
 import type { GgufFile } from "../files/gguf.ts";
 import type { Pooling } from "../models/encoder/pooling.ts";
 import { DECODERS } from "../models/families/index.ts";
+import type { Activation, ScoreFunction } from "./scores.ts";
 
 /** What models that read texts can be asked: the methods of TextTasks. */
 export type TextTask = "embed" | "embedSparse" | "embedTokens" | "rank" | "classify" | "entities" | "answer" | "fill";
@@ -16,8 +17,6 @@ export const TEXT_TASKS: readonly TextTask[] = [
 
 /** What texts become: a vector, weights of the vocabulary, a vector of each token, scores of labels, and what is read of these. */
 export type Gives = "vector" | "sparse" | "tokens" | "labels" | "score" | "entities" | "answer" | "fill";
-
-export type Activation = "identity" | "tanh" | "relu" | "gelu" | "gelu_new" | "sigmoid" | "silu";
 
 /** A step on rows. Tensors are those of model.safetensors in `folder`, of which "" is the model's own. */
 export type Stage =
@@ -75,9 +74,6 @@ export interface LateRules {
   readonly kept: readonly number[] | undefined;
 }
 
-/** How vectors are compared. */
-export type Similarity = "cosine" | "dot" | "euclidean" | "manhattan";
-
 /** How texts are told by weights of their tokens alone. */
 export interface StaticRules {
   readonly folder: string;
@@ -109,7 +105,8 @@ export interface Recipe {
   readonly late: LateRules | undefined;
   /** Floats of vectors that are kept. Default all. */
   readonly dimensions: number | undefined;
-  readonly similarity: Similarity;
+  /** How vectors are compared. */
+  readonly similarity: ScoreFunction;
   /** Names of labels. */
   readonly labels: readonly string[];
   /** What scores are made of logits by; "softmax" over all labels. */
@@ -370,7 +367,7 @@ function sentenceRules(config: Fields, fields: Fields): Partial<Recipe> {
       defaultPrompt: typeof name === "string" ? name : undefined,
     },
     dimensions: countOf(truncate_dim),
-    similarity: SIMILARITIES.includes(similarity) ? (similarity as Similarity) : "cosine",
+    similarity: SIMILARITIES.includes(similarity) ? (similarity as ScoreFunction) : "cosine",
   };
 }
 

@@ -20,8 +20,8 @@ import type { ActivationSpec } from "../models/spec/spec.ts";
 import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
-import { type Activation, headStages, type Recipe, type Stage } from "./recipe.ts";
-import { sigmoid } from "./scores.ts";
+import { headStages, type Recipe, type Stage } from "./recipe.ts";
+import { type Activation, sigmoid } from "./scores.ts";
 
 /** The tokens of a text, or of a pair. */
 export interface TextTokens {

@@ -1,8 +1,6 @@
 // Scores of logits, and of vectors that are compared.
 
 import { exp } from "../base/util/math.ts";
-import { toUnit } from "../models/encoder/pooling.ts";
-import type { Recipe } from "./recipe.ts";
 
 /** Weights of tokens of the vocabulary, those above 0. */
 export interface SparseVector {
@@ -20,6 +18,9 @@ export interface Ranked {
   readonly score: number;
 }
 
+/** A function of single numbers. */
+export type Activation = "identity" | "tanh" | "relu" | "gelu" | "gelu_new" | "sigmoid" | "silu";
+
 /** Shares of numbers, in float64. */
 export function softmax(logits: ArrayLike<number>): number[] {
   let largest = Number.NEGATIVE_INFINITY;
@@ -32,16 +33,9 @@ export function softmax(logits: ArrayLike<number>): number[] {
 export const sigmoid = (x: number): number => 1 / (1 + exp(-x));
 
 /** The scores of labels by the model's own rule. */
-export function scoresOf({ scores }: Recipe, logits: Float32Array): number[] {
-  if (scores === "softmax") return softmax(logits);
-  return Array.from(logits, scores === "sigmoid" ? sigmoid : (x) => x);
-}
-
-/** How much likelier "yes" is than "no". */
-export function answerScore({ asks, scores }: Recipe, row: Float32Array): number {
-  const [first = 0, second = 0] = row;
-  const [no, yes] = asks?.answers === undefined ? [second, first] : [first, second];
-  return scores === "identity" ? yes - no : sigmoid(yes - no);
+export function scoresOf(rule: Activation | "softmax", logits: Float32Array): number[] {
+  if (rule === "softmax") return softmax(logits);
+  return Array.from(logits, rule === "sigmoid" ? sigmoid : (x) => x);
 }
 
 /** The best of a list, of equal ones the first. */
@@ -50,24 +44,11 @@ export function bestOf(scores: readonly number[], count: number): Ranked[] {
   return all.sort((a, b) => b.score - a.score || a.index - b.index).slice(0, count);
 }
 
-function dot(a: Float32Array, b: Float32Array): number {
-  let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += (a[i] as number) * (b[i] as number);
-  return sum;
-}
-
-/** How similar two vectors are: the higher the more. */
-export function compare(similarity: Recipe["similarity"], a: Float32Array, b: Float32Array): number {
-  if (similarity === "dot") return dot(a, b);
-  if (similarity === "cosine") return dot(toUnit(a), toUnit(b));
-  const apart = a.map((x, i) => Math.abs(x - (b[i] as number)));
-  return similarity === "manhattan" ? -apart.reduce((sum, x) => sum + x, 0) : -Math.sqrt(dot(apart, apart));
-}
-
 /** The sum over a query's vectors of the largest product with one of a document's. */
 export const maxSim = (query: readonly Float32Array[], document: readonly Float32Array[]): number =>
   query.reduce(
-    (sum, own) => sum + document.reduce((most, other) => Math.max(most, dot(own, other)), Number.NEGATIVE_INFINITY),
+    (sum, own) =>
+      sum + document.reduce((most, other) => Math.max(most, SCORES.dot(own, other)), Number.NEGATIVE_INFINITY),
     0,
   );
 
@@ -75,3 +56,32 @@ export function sparseOf(row: Float32Array): SparseVector {
   const ids = Array.from(row.keys()).filter((id) => row[id] !== 0);
   return { ids: Int32Array.from(ids), weights: Float32Array.from(ids, (id) => row[id] as number) };
 }
+
+// Vectors, by sums in float64, in ascending order.
+
+/** How similar two vectors are: their cosine, their product, or minus their distance. */
+export type ScoreFunction = "cosine" | "dot" | "euclidean" | "manhattan";
+
+/** The least length that a cosine divides by, as in PyTorch: the cosine of zeros with any vector is 0. */
+const LEAST_LENGTH = 1e-12;
+
+export function sumOf(vector: ArrayLike<number>, of: (x: number, i: number) => number): number {
+  let sum = 0;
+  for (let i = 0; i < vector.length; i++) sum += of(vector[i] as number, i);
+  return sum;
+}
+
+/** 1 / |x|, in a loop of its own, because it is taken of all vectors of an index. */
+export function inverseLength(x: Float32Array | Int8Array | Int16Array): number {
+  let sum = 0;
+  for (let i = 0; i < x.length; i++) sum += (x[i] as number) * (x[i] as number);
+  return 1 / Math.max(Math.sqrt(sum), LEAST_LENGTH);
+}
+
+/** The score of two vectors by a function. */
+export const SCORES: Readonly<Record<ScoreFunction, (x: Float32Array, y: Float32Array) => number>> = {
+  cosine: (x, y) => SCORES.dot(x, y) * inverseLength(x) * inverseLength(y),
+  dot: (x, y) => sumOf(x, (each, i) => each * (y[i] as number)),
+  euclidean: (x, y) => -Math.sqrt(sumOf(x, (each, i) => (each - (y[i] as number)) * (each - (y[i] as number)))),
+  manhattan: (x, y) => -sumOf(x, (each, i) => Math.abs(each - (y[i] as number))),
+};

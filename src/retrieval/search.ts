@@ -18,9 +18,7 @@ import { chunksOf } from "../base/util/rows.ts";
 import { NULL, type Pointer, ScoreShape } from "../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
-
-/** How similar two vectors are: their cosine, their product, or minus their distance. */
-export type ScoreFunction = "cosine" | "dot" | "euclidean" | "manhattan";
+import { inverseLength, SCORES, type ScoreFunction, sumOf } from "./scores.ts";
 
 /** What a component takes: 32 bits, 8 bits with a scale for each vector, or one bit, its sign. */
 export type VectorFormat = "f32" | "int8" | "binary";
@@ -40,9 +38,6 @@ const FORMATS: readonly VectorFormat[] = ["f32", "int8", "binary"];
 
 /** The most dimensions of a vector. Sums of integers then fit an i32 with 8 bits of a query left. */
 const MOST_DIMENSIONS = 2 ** 16;
-
-/** The least length that a cosine divides by, as in PyTorch: the cosine of zeros with any vector is 0. */
-const LEAST_LENGTH = 1e-12;
 
 // Vectors as they are given.
 
@@ -81,29 +76,6 @@ function readVectors(where: string, name: string, value: unknown, dimensions?: n
   if (list.length === 0) throw new RangeError(`${where}: ${name} expected 1 or more vectors, got none`);
   return Array.from(list);
 }
-
-// Sums in float64, in ascending order.
-
-function sumOf(vector: ArrayLike<number>, of: (x: number, i: number) => number): number {
-  let sum = 0;
-  for (let i = 0; i < vector.length; i++) sum += of(vector[i] as number, i);
-  return sum;
-}
-
-/** 1 / |x|, in a loop of its own, because it is taken of all vectors of an index. */
-function inverseLength(x: Float32Array | Int8Array | Int16Array): number {
-  let sum = 0;
-  for (let i = 0; i < x.length; i++) sum += (x[i] as number) * (x[i] as number);
-  return 1 / Math.max(Math.sqrt(sum), LEAST_LENGTH);
-}
-
-/** The score of two vectors by a function. */
-const SCORES: Readonly<Record<ScoreFunction, (x: Float32Array, y: Float32Array) => number>> = {
-  cosine: (x, y) => SCORES.dot(x, y) * inverseLength(x) * inverseLength(y),
-  dot: (x, y) => sumOf(x, (each, i) => each * (y[i] as number)),
-  euclidean: (x, y) => -Math.sqrt(sumOf(x, (each, i) => (each - (y[i] as number)) * (each - (y[i] as number)))),
-  manhattan: (x, y) => -sumOf(x, (each, i) => Math.abs(each - (y[i] as number))),
-};
 
 /**
  * How similar each vector of a list is to each of another, as sentence-transformers' functions of these names say: "cosine" (0 where a

@@ -13,13 +13,13 @@ import { type Aggregation, type Entity, groupEntities } from "./entities.ts";
 import type { Recipe } from "./recipe.ts";
 import type { RunTexts, TextTokens } from "./run.ts";
 import {
-  answerScore,
   bestOf,
-  compare,
   maxSim,
   type Ranked,
+  SCORES,
   type SparseVector,
   scoresOf,
+  sigmoid,
   softmax,
   sparseOf,
 } from "./scores.ts";
@@ -237,7 +237,7 @@ export function createTasks(parts: TaskParts): TextTasks {
         documents.map((document) => [query, document] as const),
         slices,
       );
-      return rows.map((row) => scoresOf(recipe, row)[0] as number);
+      return rows.map((row) => scoresOf(recipe.scores, row)[0] as number);
     }
     const asked = documents.map((document) => askedTokens(parts, query, document, instruction));
     const rows = await runTexts(await Promise.all(asked), slices);
@@ -302,11 +302,11 @@ export function createTasks(parts: TaskParts): TextTasks {
       if (recipe.gives === "vector" || recipe.gives === "fill") {
         const [own] = await vectors(where, [wanted], { task: "query", signal: slices.signal });
         const others = await vectors(where, all, { task: "document", ...pickSlices(slices) });
-        scores = others.map((other) => compare(recipe.similarity, own as Float32Array, other));
+        scores = others.map((other) => SCORES[recipe.similarity](own as Float32Array, other));
       } else if (recipe.gives === "sparse") {
         const [own] = await sparse([wanted], "query", { signal: slices.signal });
         const others = await sparse(all, "document", pickSlices(slices));
-        scores = others.map((other) => compare("dot", own as Float32Array, other));
+        scores = others.map((other) => SCORES.dot(own as Float32Array, other));
       } else if (recipe.gives === "tokens") {
         const [own = []] = await tokenVectors([wanted], "query", { signal: slices.signal });
         const others = await tokenVectors(all, "document", pickSlices(slices));
@@ -330,7 +330,7 @@ export function createTasks(parts: TaskParts): TextTasks {
       if (labels === undefined) {
         const rows = await labelRows(all, slices);
         found = rows.map((row) => {
-          const scores = scoresOf(recipe, row);
+          const scores = scoresOf(recipe.scores, row);
           return scores.map((score, i) => ({ label: recipe.labels[i] ?? `LABEL_${i}`, score }));
         });
       } else found = await zeroShot(where, expectTexts(where, "texts", all), given);
@@ -480,6 +480,13 @@ export async function askedTokens(
   ];
   const text = await renderChat(tokenizer, messages, { library: jinja, addGenerationPrompt: false });
   return { ids: tokensOf(tokenizer, text).slice(0, maxTokens) };
+}
+
+/** How much likelier "yes" is than "no". */
+function answerScore({ asks, scores }: Recipe, row: Float32Array): number {
+  const [first = 0, second = 0] = row;
+  const [no, yes] = asks?.answers === undefined ? [second, first] : [first, second];
+  return scores === "identity" ? yes - no : sigmoid(yes - no);
 }
 
 // Answers in a text.

@@ -127,7 +127,7 @@ export async function crossEncoder(kernels: Kernels, c: Case): Promise<Outcome> 
   );
   outputs.logits = values(rows, c.values("logits").shape);
   outputs.scores = values(
-    rows.map((row) => scoresOf(recipe, row)),
+    rows.map((row) => scoresOf(recipe.scores, row)),
     c.values("scores").shape,
   );
   if (data.query && data.documents) {
@@ -169,7 +169,7 @@ export async function sequenceClassification(kernels: Kernels, c: Case): Promise
     texts.map((text) => frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens)),
     {},
   );
-  const scores = rows.map((row) => scoresOf(recipe, row));
+  const scores = rows.map((row) => scoresOf(recipe.scores, row));
   const found = await tasks.classify(texts);
   const labels = Object.values(data.id2label as object);
   for (const [i, own] of found.entries())
