@@ -281,7 +281,7 @@ function addRows(where: string, { memory }: Kernels, store: Store, { rows, bytes
 function freeingStore(kernels: Kernels, store: Store): () => void {
   return () => {
     store.released = true;
-    if (!kernels.released) kernels.memory.free(store.at);
+    if (store.at && !kernels.released) kernels.memory.free(store.at);
   };
 }
 

@@ -191,6 +191,10 @@ test("an index takes its bytes, and release gives them back", () => {
   expect(() => index.search(new Float32Array(384))).toThrow("search: index was released");
   expect(() => index.add(packVectors([new Float32Array(384)], { format: "int8" }))).toThrow("add: index was released");
   expect(warm.released).toBe(false);
+  const empty = createIndex(kernels, { format: "f32", rows: 0, dimensions: 3, bytes: new Uint8Array() });
+  expect([empty.rows, empty.bytes]).toEqual([0, 0]);
+  empty.release();
+  expect(kernels.usedBytes).toBe(before);
 });
 
 test("bytes are read at any offset, and stored records as they were packed", () => {
