@@ -11,12 +11,14 @@ import {
   type Inspections,
   inspect,
   layerConfig,
+  layerMixers,
   longestText,
   nextTokens,
   type RankedHead,
   type ReferencePair,
   rankHeads,
   type ScoreExplanation,
+  sitesOf,
 } from "../entries/inspect.ts";
 import type { Model } from "../entries/models.ts";
 import { UsageError } from "./args.ts";
@@ -87,6 +89,8 @@ interface ComparedToken {
 /** What was found. */
 export interface Inspection {
   readonly model: Model;
+  /** What mixes the tokens of each layer. */
+  readonly mixers: readonly string[];
   /** Sorted by what they do. */
   readonly heads: readonly MeasuredHead[];
   readonly maps: readonly DrawnMap[];
@@ -104,7 +108,9 @@ export async function inspectModel(
   work: InspectWork,
   fits: number,
 ): Promise<Inspection> {
-  checkWork(command, model, work, ids.length);
+  const counts = headCounts(command, model);
+  const mixers = layerMixers(model);
+  checkWork(command, model, work, ids.length, counts, mixers);
   const { cache: format, layer, head, pair } = work;
   const records: InspectionRecord[] = [];
   const run = async <Name extends InspectionName>(name: Name, request: Inspections[Name]["request"]) => {
@@ -118,16 +124,17 @@ export async function inspectModel(
     leastTokens: LEAST_TOKENS,
     copying: false,
   });
+  const headed = [...counts.keys()];
   const measures = work.statistics || work.next > 0;
   const plain = measures
     ? await run("forward", { ids, format, ...(work.statistics && { statistics: { first: 1 } }) })
     : undefined;
   const heads = rankHeads(detected).map((ranked): MeasuredHead => {
-    const measured = plain?.statistics?.[ranked.layer];
+    const measured = plain?.statistics?.[headed.indexOf(ranked.layer)];
     return { ...ranked, statistics: measured && meansOf(measured, ranked.head) };
   });
 
-  const places = layer === undefined ? strongest(heads, work.maps) : placesOf(model, layer, head);
+  const places = layer === undefined ? strongest(heads, work.maps) : placesOf(counts, layer, head);
   const end = work.whole ? ids.length : Math.min(ids.length, work.from + fits);
   const layers = [...new Set(places.map((place) => place.layer))];
   const patterns =
@@ -144,7 +151,7 @@ export async function inspectModel(
   const edits = work.without.map((place): Edit => ({ at: "z", ...place, set: 0 }));
   const ablated = edits.length > 0 && work.next > 0 ? await run("forward", { ids, format, edits }) : undefined;
   const next = plain ? compareNext(plain.logits, ablated?.logits, work.next) : [];
-  return { model, heads, maps, why, next, work, records };
+  return { model, mixers, heads, maps, why, next, work, records };
 }
 
 /** Checks the tokens of a text, which came as the argument `name`. */
@@ -160,21 +167,34 @@ export function checkText(command: string, model: Model, name: string, ids: read
 }
 
 /** Checks what depends on the model and the length of the text. */
-function checkWork(command: string, model: Model, work: InspectWork, tokens: number): void {
+function checkWork(
+  command: string,
+  model: Model,
+  work: InspectWork,
+  tokens: number,
+  counts: HeadCounts,
+  mixers: readonly string[],
+): void {
   const { layer, head, pair, why, from, without } = work;
   const within = (name: string, value: number, count: number) => {
     if (value >= count)
       throw new UsageError(`${command}: ${name} expected an integer from 0 to ${count - 1}, got ${value}`);
   };
   if (layer !== undefined) within("--layer", layer, model.layers);
-  if (layer !== undefined && head !== undefined) within("--head", head, headsOf(model, layer));
+  if (layer !== undefined && !counts.has(layer))
+    throw new UsageError(
+      `${command}: --layer expected a layer with heads of attention, got ${layer}: ${mixers[layer]}`,
+    );
+  if (layer !== undefined && head !== undefined) within("--head", head, counts.get(layer) as number);
   within("--from", from, tokens);
   for (const place of without) {
-    const count = place.layer < model.layers ? headsOf(model, place.layer) : 0;
-    if (place.head >= count)
-      throw new UsageError(
-        `${command}: --without expected heads of the model, got ${place.layer}.${place.head}: ${count === 0 ? `it has ${model.layers} layers` : `layer ${place.layer} has ${count} heads`}`,
-      );
+    const count = counts.get(place.layer) ?? 0;
+    if (place.head < count) continue;
+    const reason =
+      place.layer < model.layers ? `layer ${place.layer} has ${count} heads` : `it has ${model.layers} layers`;
+    throw new UsageError(
+      `${command}: --without expected heads of the model, got ${place.layer}.${place.head}: ${reason}`,
+    );
   }
   if (pair !== undefined) {
     within("--pair QUERY", pair.query, tokens);
@@ -188,12 +208,27 @@ function checkWork(command: string, model: Model, work: InspectWork, tokens: num
     throw new UsageError(`${command}: --why KEY expected a token that ${query} sees, ${least} to ${query}, got ${key}`);
 }
 
-const headsOf = (model: Model, layer: number): number => layerConfig(model, layer).numHeads;
+/** The number of heads of each layer that has any. */
+type HeadCounts = ReadonlyMap<number, number>;
+
+function headCounts(command: string, model: Model): HeadCounts {
+  try {
+    const counts = new Map<number, number>();
+    for (const { layer = 0, head = 0 } of sitesOf(model, "z")) counts.set(layer, head + 1);
+    return counts;
+  } catch (error) {
+    throw error instanceof RangeError
+      ? new UsageError(
+          `${command}: MODEL expected one with heads of attention, got ${layerMixers(model)[0]} in all layers`,
+        )
+      : error;
+  }
+}
 
 /** A head, or all of a layer. */
-function placesOf(model: Model, layer: number, head: number | undefined): HeadPlace[] {
+function placesOf(counts: HeadCounts, layer: number, head: number | undefined): HeadPlace[] {
   if (head !== undefined) return [{ layer, head }];
-  return Array.from({ length: headsOf(model, layer) }, (_, each) => ({ layer, head: each }));
+  return Array.from({ length: counts.get(layer) ?? 0 }, (_, each) => ({ layer, head: each }));
 }
 
 /** A kind that few tokens of a text can match. */

@@ -159,14 +159,24 @@ export function inspectionText(found: TextInspection, view: MapView, link: boole
   ].join("\n\n");
 }
 
-function modelText({ model, records, ids, loadMs }: TextInspection): string {
+function modelText({ model, mixers, heads, records, ids, loadMs }: TextInspection): string {
   const { type, layers, bytes, kernels } = model;
   return [
     `model   ${plainText(type)}, ${layers} layers, ${sizeText(bytes)}, loaded in ${loadMs.toFixed(0)} ms`,
+    ...headlessText(mixers, heads),
     `digest  ${records[0]?.model.slice(0, 16)}, weights ${records[0]?.formats}`,
     `build   ${kernels.build}: ${kernels.reason}`,
     `text    ${ids.length} ${ids.length === 1 ? "token" : "tokens"}`,
   ].join("\n");
+}
+
+/** The layers that have no heads, by what mixes their tokens. */
+function headlessText(mixers: readonly string[], heads: readonly MeasuredHead[]): string[] {
+  const others = [...mixers.keys()].filter((layer) => !heads.some((head) => head.layer === layer));
+  const names = [...new Set(others.map((layer) => mixers[layer] as string))];
+  return names.map(
+    (name) => `        without heads: ${others.filter((layer) => mixers[layer] === name).join(", ")}: ${name}`,
+  );
 }
 
 /** Words in lines of so many columns. */
@@ -300,11 +310,11 @@ function linksText({ page, records }: TextInspection): string {
 
 /** All that was asked for, as JSON. */
 export function inspectionJson(found: TextInspection): string {
-  const { model, heads, maps, why, next, records, text, ids, wordOf, loadMs, page } = found;
+  const { model, mixers, heads, maps, why, next, records, text, ids, wordOf, loadMs, page } = found;
   const { type, layers, bytes, kernels } = model;
   const rows = (weights: Float32Array, tokens: number) =>
     Array.from({ length: tokens }, (_, i) => Array.from(weights.subarray(i * tokens, i * tokens + i + 1)));
-  const facts = { type, layers, bytes, loadMs, build: kernels.build, digest: records[0]?.model };
+  const facts = { type, layers, mixers, bytes, loadMs, build: kernels.build, digest: records[0]?.model };
   return JSON.stringify(
     {
       ...facts,

@@ -106,7 +106,7 @@ export {
   type ReplayOptions,
   replay,
 } from "../tools/inspect/records.ts";
-export { type Edit, layerConfig, type Site, sitesOf } from "../tools/inspect/sites.ts";
+export { type Edit, layerConfig, layerMixers, type Site, sitesOf } from "../tools/inspect/sites.ts";
 export type { StageName } from "../tools/inspect/stages.ts";
 export {
   type AttentionStatistics,

@@ -417,8 +417,8 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
     }
   }
   const heads = { at: pointer.f32(base + places.heads), stride: stride.heads };
+  yield* work.finish?.(heads) ?? [];
   work.tap?.("z", heads);
-  if (work.finish) yield* work.finish(heads);
   const { o } = layer.linears;
   if (!o) return;
   const input = prepareInput(kernels, [o], heads, rows, layer.mode, places.linear, base);

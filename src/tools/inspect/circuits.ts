@@ -12,7 +12,7 @@ import {
 } from "../../models/blocks/model.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { kvHeadOf, multiply, outputsOf, type PackedRows, readMatrix, scaleRows } from "./read-weights.ts";
-import { viewOf } from "./views.ts";
+import { headsOf, type LayerHeads, viewOf } from "./views.ts";
 
 /** Tokens whose rows are multiplied at a time. */
 const BLOCK_TOKENS = 1024;
@@ -29,7 +29,7 @@ const BLOCK_TOKENS = 1024;
  *
  * The eigenvalues are those of W_V·(W_Eᵀ·W_U)·W_O [valueDim, valueDim] and zeros, so that the vocabulary is read once. The time is
  * about that of vocabSize·dModel² multiplications and additions, in one go. Weights may have any format, and attention may be latent.
- * @returns Scores [layers][heads].
+ * @returns Scores [layers][heads]; none for recurrent layers.
  * @throws TypeError, or HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
  * import { loadKernels } from "headwise";
@@ -51,11 +51,13 @@ export function copyingScores(model: Model): number[][] {
 
 function layerScores(where: string, model: Model, block: PackedBlock, ends: Float32Array): number[] {
   const { kernels, dModel } = model;
-  const { config } = block.attention;
+  const heads = headsOf(block.attention);
+  if (!heads) return [];
+  const { config } = heads.layer;
   const { numHeads, valueDim } = config;
   const size = valueDim * dModel;
-  const read = multiply(kernels, readValues(where, model, block), ends, dModel, "in-out");
-  const written = readOutputs(where, model, block);
+  const read = multiply(kernels, readValues(where, model, block, heads), ends, dModel, "in-out");
+  const written = readOutputs(where, model, block, heads);
   return Array.from({ length: numHeads }, (_, head) => {
     const group = kvHeadOf(config, head);
     const own = read.subarray(group * size, (group + 1) * size);
@@ -100,17 +102,24 @@ const asPanels = ({ dim: k, at: w, format, mins }: PackedTable): PackedRows => (
 function readValues(
   where: string,
   { kernels, weights, dModel }: Model,
-  { attention, norms }: PackedBlock,
+  { norms }: PackedBlock,
+  { layer }: LayerHeads,
 ): Float32Array {
-  const values = viewOf(attention).values(where, attention);
+  const values = viewOf(layer).values(where, layer);
   foldNorm(kernels, values, norms.attentionPre, dModel);
   return foldNorm(kernels, values, weights.embedNorm, dModel);
 }
 
 /** What a layer adds to its residual for the outputs of its heads: W_Oᵀ [numHeads·valueDim, dModel]. */
-function readOutputs(where: string, { kernels, dModel }: Model, { attention, norms }: PackedBlock): Float32Array {
-  const { numHeads, valueDim } = attention.config;
-  const outputs = transpose(readMatrix(where, kernels, outputsOf(attention), 0, dModel), numHeads * valueDim);
+function readOutputs(
+  where: string,
+  { kernels, dModel }: Model,
+  { norms }: PackedBlock,
+  { layer, scale }: LayerHeads,
+): Float32Array {
+  const { numHeads, valueDim } = layer.config;
+  const outputs = transpose(readMatrix(where, kernels, outputsOf(layer), 0, dModel), numHeads * valueDim);
+  if (scale !== 1) scaleRows(outputs, Float32Array.of(scale));
   // Norms of outputs are RMS norms in all families.
   return foldNorm(kernels, outputs, norms.attentionPost, dModel);
 }
@@ -120,12 +129,13 @@ export function writtenFor(
   where: string,
   model: Model,
   block: PackedBlock,
+  heads: LayerHeads,
   head: number,
   values: Float32Array,
 ): Float32Array {
   const { kernels, dModel } = model;
-  const size = block.attention.config.valueDim * dModel;
-  const outputs = readOutputs(where, model, block).subarray(head * size, (head + 1) * size);
+  const size = heads.layer.config.valueDim * dModel;
+  const outputs = readOutputs(where, model, block, heads).subarray(head * size, (head + 1) * size);
   return multiply(kernels, values, outputs, dModel, "in-out");
 }
 

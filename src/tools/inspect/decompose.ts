@@ -19,7 +19,7 @@ import {
   sumOf,
 } from "./parts.ts";
 import { dot, outputsOf, weightRows } from "./read-weights.ts";
-import { viewOf } from "./views.ts";
+import { expectHeads, headsOf, viewOf } from "./views.ts";
 
 /** What `decomposeResid` takes apart. */
 export interface ResidPlace {
@@ -38,7 +38,7 @@ export interface DecomposedResid {
 }
 
 /**
- * The residual of a token as the sum of what the embedding and each earlier head, MLP and bias wrote to it; what a norm did to
+ * The residual of a token as the sum of what the embedding and each earlier head, recurrence, MLP and bias wrote to it; what a norm did to
  * the sum on the way, where a model has norms there, is done to each part with the norm's scale. Heads write z·W_O, with the numbers
  * that a quantised W_O stands for.
  * @returns Parts whose sum is the row of the pass, within 2^-24 of the sum of their magnitudes; the last one is "rounding".
@@ -73,7 +73,7 @@ export function decompose(where: string, run: CapturedRun, tokens: readonly numb
   let all = tokens.map((token) => embedParts(where, run, token));
   for (let i = 0; i < layer; i++) {
     const heads = headResults(where, run, i, tokens);
-    all = all.map((parts, t) => blockParts(run, i, tokens[t] as number, parts, heads[t] as Part[]));
+    all = all.map((parts, t) => blockParts(run, i, tokens[t] as number, parts, heads?.[t]));
   }
   return all.map((parts, t) => addRounding(parts, rowAt(run, "residPre", layer, tokens[t] as number)));
 }
@@ -105,13 +105,14 @@ function embedParts(where: string, run: CapturedRun, token: number): Part[] {
   ];
 }
 
-/** What the heads of a layer give to each token, z·W_O, and the bias. */
-function headResults(where: string, run: CapturedRun, layer: number, tokens: readonly number[]): Part[][] {
+/** What the heads of a layer give to each token, z·W_O, and the bias; undefined of a layer without heads. */
+function headResults(where: string, run: CapturedRun, layer: number, tokens: readonly number[]): Part[][] | undefined {
   const { kernels, dModel, weights } = run.model;
-  const { attention } = weights.blocks[layer] as PackedBlock;
-  const { numHeads, valueDim } = attention.config;
-  const o = outputsOf(attention);
-  const bias = Float64Array.from(kernels.memory.f32(o.bias, dModel));
+  const own = headsOf((weights.blocks[layer] as PackedBlock).attention);
+  if (!own) return undefined;
+  const { numHeads, valueDim } = own.layer.config;
+  const o = outputsOf(own.layer);
+  const bias = Float64Array.from(kernels.memory.f32(o.bias, dModel), (each) => own.scale * each);
   const all = tokens.map(() => Array.from({ length: numHeads }, () => new Float64Array(dModel)));
   for (const { first, rows } of weightRows(where, kernels, o, 0, dModel))
     for (const [t, token] of tokens.entries()) {
@@ -121,7 +122,7 @@ function headResults(where: string, run: CapturedRun, layer: number, tokens: rea
         for (let at = from, i = first; at < rows.length; at += o.k, i++) {
           let sum = 0;
           for (let d = 0; d < valueDim; d++) sum += (rows[at + d] as number) * (z[from + d] as number);
-          out[i] = sum;
+          out[i] = own.scale * sum;
         }
       }
     }
@@ -131,13 +132,33 @@ function headResults(where: string, run: CapturedRun, layer: number, tokens: rea
   });
 }
 
+/**
+ * What the mixer of a layer adds, with the norm of its output: that of its heads, and as one part what lies beside them or takes their
+ * place. No family has that norm where heads are a part.
+ */
+function mixerParts(
+  run: CapturedRun,
+  layer: number,
+  token: number,
+  heads: readonly Part[] | undefined,
+  norm: (parts: readonly Part[]) => readonly Part[],
+): readonly Part[] {
+  const component: Component = { kind: "recurrent", layer };
+  const own = headsOf((run.model.weights.blocks[layer] as PackedBlock).attention);
+  if (heads && !own?.isPart) return norm(heads);
+  const row = Float64Array.from(rowAt(run, "attnOut", layer, token));
+  if (!heads) return [{ component, row }];
+  const sum = sumOf(heads);
+  return [...heads, { component, row: row.map((value, i) => value - (sum[i] as number)) }];
+}
+
 /** The parts of the residual behind a layer, as `runBlock` of decoder/block.ts computes it. */
 function blockParts(
   run: CapturedRun,
   layer: number,
   token: number,
   before: readonly Part[],
-  heads: readonly Part[],
+  heads: readonly Part[] | undefined,
 ): Part[] {
   const { kernels, dModel, weights } = run.model;
   const {
@@ -161,7 +182,8 @@ function blockParts(
   };
   const start = addRounding(before, rowAt(run, "residPre", layer, token));
   const read = addsToNormed ? norm("attentionPre", start, "residMid") : start;
-  const added = sum(read, norm("attentionPost", heads, "attnOut"), scale, "attention");
+  const mixed = mixerParts(run, layer, token, heads, (parts) => norm("attentionPost", parts, "attnOut"));
+  const added = sum(read, mixed, scale, "attention");
   const middle = norm("attentionAfter", added, "residMid");
   if (!mlp && !moe) return [...middle];
   const onto = addsToNormed && !parallel ? norm("mlpPre", middle, "residPost") : middle;
@@ -187,10 +209,11 @@ function sideParts(
   resid: readonly Part[],
 ): Part[] {
   const { attention } = run.model.weights.blocks[layer] as PackedBlock;
+  const own = expectHeads(where, "place.layer", attention, layer).layer;
   const component: Component = { kind: "bias", at: of, layer };
   const x = readParts(run.model, layer, resid, component);
   const side = { of, head, position: run.past + token, row: rowAt(run, of, layer, token) };
-  return viewOf(attention).parts(where, attention, side, x, component);
+  return viewOf(own).parts(where, own, side, x, component);
 }
 
 /** Which score to explain. */
@@ -246,7 +269,8 @@ export interface ScoreExplanation {
  * by W_uk exactly: what that product rounds in the pass, if W_uk has integers, is not seen.
  *
  * What an MLP wrote is one part, whatever it read: `patchPaths` with `throughMlps` follows what led through it.
- * @throws TypeError or RangeError naming the argument, also for a key that the query may not attend. HeadwiseError `RELEASED`.
+ * @throws TypeError or RangeError naming the argument, also for a layer without heads and a key that the query may not attend. HeadwiseError
+ * `RELEASED`.
  * @example
  * import { loadKernels } from "headwise";
  * import { captureRun, explainScore } from "headwise/inspect";
@@ -264,7 +288,7 @@ export function explainScore(run: CapturedRun, place: ScorePlace): ScoreExplanat
   expectRun(where, run);
   const { blocks } = run.model.weights;
   const layer = expectInt(where, "place.layer", given.layer, 0, blocks.length - 1);
-  const { attention } = blocks[layer] as PackedBlock;
+  const attention = expectHeads(where, "place.layer", (blocks[layer] as PackedBlock).attention, layer).layer;
   const { config } = attention;
   const head = expectInt(where, "place.head", given.head, 0, config.numHeads - 1);
   const query = expectToken(where, "place.query", given.query, run);

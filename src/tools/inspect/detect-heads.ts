@@ -15,6 +15,7 @@ import { forwardWith } from "./forward-with.ts";
 import { unembed } from "./logits.ts";
 import { kvHeadOf } from "./read-weights.ts";
 import { hasSite, type Site } from "./sites.ts";
+import { expectHeads, headsOf } from "./views.ts";
 
 // The order of kinds in lists of heads.
 
@@ -175,11 +176,14 @@ interface Referred {
 function createLayerSums({ weights }: Model, kinds: number, maxOffset: number): LayerSums[] {
   const zeros = (length: number) => Array.from({ length }, (): ScoreSum => ({ matched: 0, of: 0 }));
   const create = () => ({ kinds: zeros(kinds), offsets: zeros(maxOffset + 1) });
-  return weights.blocks.map(({ attention }) => ({
-    firstKey: (query) => firstKeyOf(attention, query),
-    heads: Array.from({ length: attention.config.numHeads }, create),
-    even: create(),
-  }));
+  return weights.blocks.map(({ attention }) => {
+    const heads = headsOf(attention)?.layer;
+    return {
+      firstKey: (query) => (heads ? firstKeyOf(heads, query) : 0),
+      heads: Array.from({ length: heads?.config.numHeads ?? 0 }, create),
+      even: create(),
+    };
+  });
 }
 
 /** Reads all texts and adds them to the sums. Returns what the pairs of labelled texts refer to. */
@@ -211,19 +215,20 @@ function addText(
 ): Referred[] {
   const n = ids.length;
   const numHeads = layers.reduce((sum, { heads }) => sum + heads.length, 0);
-  const patterns = Array.from(layers.keys());
+  const patterns = [...layers.keys()].filter((layer) => (layers[layer] as LayerSums).heads.length > 0);
   const { blocks } = session.model.weights;
   const valued = patterns.filter((layer) => pairs.length > 0 && hasSite("v", (blocks[layer] as PackedBlock).attention));
   const capture = valued.map((layer): Site => ({ at: "v", layer }));
   const values = new Map(pairs.map(({ key }): [number, Map<number, Float32Array>] => [key, new Map()]));
   const wanted = looks.map(() => createFloats(where, "pattern", n));
   const even = createFloats(where, "pattern", n);
-  for (const [begin, end] of chunksOf(n, Math.max(1, Math.floor(PATTERN_FLOATS / (numHeads * n))))) {
+  for (const [begin, end] of chunksOf(n, Math.max(1, Math.floor(PATTERN_FLOATS / Math.max(1, numHeads * n))))) {
     const pass = forwardWith(session, ids.slice(begin, end), { patterns, capture, top: 1 });
     for (let i = begin; i < end; i++) {
       for (const [kind, look] of looks.entries()) look(i, wanted[kind] as Float32Array);
-      for (const [layer, { heads, even: sums, firstKey }] of layers.entries()) {
-        const { data } = pass.patterns[layer] as Tensor;
+      for (const [at, layer] of patterns.entries()) {
+        const { heads, even: sums, firstKey } = layers[layer] as LayerSums;
+        const { data } = pass.patterns[at] as Tensor;
         for (const [head, own] of heads.entries())
           addRow(own, wanted, i, data, (head * (end - begin) + i - begin) * end);
         const first = firstKey(i);
@@ -329,7 +334,7 @@ const LEAST_COPIES = 0.5;
  * Baselines are those of a head without preference, which gives each key that its layer lets it see the same weight; for "uniform",
  * of one that sees a single key.
  * @param texts Tokens, or tokens with places that refer to others.
- * @returns All heads, layer by layer.
+ * @returns All heads, layer by layer; recurrent layers have none.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`.
  * @example
  * import { loadKernels } from "headwise";
@@ -443,19 +448,20 @@ function kindOf({ scores }: FoundHead, kinds: Kinds, least: number, leastTokens:
 function copyShares(
   where: string,
   model: Model,
-  heads: readonly Pick<DetectedHead, "layer" | "head">[],
+  places: readonly Pick<DetectedHead, "layer" | "head">[],
   referred: readonly Referred[],
 ): number[] {
   const { weights, vocabSize, dModel } = model;
-  return heads.map(({ layer, head }) => {
+  return places.map(({ layer, head }) => {
     const block = weights.blocks[layer] as PackedBlock;
-    const { config } = block.attention;
+    const heads = expectHeads(where, "texts", block.attention, layer);
+    const { config } = heads.layer;
     const { valueDim } = config;
     const from = kvHeadOf(config, head) * valueDim;
     const values = new Float32Array(referred.length * valueDim);
     for (const [i, each] of referred.entries())
       values.set((each.values.get(layer) as Float32Array).subarray(from, from + valueDim), i * valueDim);
-    const written = writtenFor(where, model, block, head, values);
+    const written = writtenFor(where, model, block, heads, head, values);
     const rows = referred.map((_, i) => written.subarray(i * dModel, (i + 1) * dModel));
     let copies = 0;
     unembed(where, model, rows, (row) => {

@@ -16,7 +16,7 @@ import {
 import { keyOf, type Weight, type WeightRole } from "../../models/mixers/weight.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { isFast } from "../../wasm/int-dot.ts";
-import { viewOf } from "./views.ts";
+import { mixerOf } from "./views.ts";
 
 /** Bytes of a piece, each of which is hashed by itself: hosts hash no stream. */
 const PIECE = 2 ** 20;
@@ -85,7 +85,7 @@ function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> 
   // Published digests call mixers so.
   const blocks = spec.blocks.map(({ mixer, ...rest }) => ({ attention: mixer, ...rest }));
   const parts = [...partsOf(model)];
-  const modes = [weights.mode, ...weights.blocks.map(({ attention }) => viewOf(attention).mode(attention))];
+  const modes = [weights.mode, ...weights.blocks.map(({ attention }) => mixerOf(attention).mode(attention))];
   const head = { ...facts, blocks, fast: modes.some(isFast), parts: parts.map(({ kind, bytes }) => [kind, bytes]) };
   for (const part of encodeParts(where, "spec", head))
     yield* piecesOf(part.length, (begin, end) => part.subarray(begin, end));
@@ -132,7 +132,7 @@ function* partsOf({ places, weights }: Model): Generator<Part, void> {
   yield* partsIn(ends.slice(0, behind), weights.packed);
   for (const [layer, { attention, packed }] of weights.blocks.entries()) {
     for (const each of attention.mixer.linears(attention)) yield* linear(each);
-    for (const { at, length } of viewOf(attention).vectors(attention)) yield vector(at, length);
+    for (const { at, length } of mixerOf(attention).vectors(attention)) yield vector(at, length);
     yield* partsIn(inOrder((places.blocks[layer] as BlockPlaces).weights), packed);
   }
   yield* partsIn(ends.slice(behind), weights.packed);

@@ -23,6 +23,7 @@ import { type BlockSpec, stateLayer } from "../../models/spec/spec.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { checkEdit, checkSite, type Edit, MOST_SITES, readLayers, SITE_FIELDS, type Site } from "./sites.ts";
 import { type AttentionStatistics, type LayerStatisticsOptions, measureLayers } from "./statistics.ts";
+import { expectHeads, headsOf } from "./views.ts";
 
 /**
  * What a pass computed inside, at every site: what `explainScore`, `logitAttrs`, `logitLens` and `decomposeResid` read. It holds
@@ -44,21 +45,25 @@ export interface CapturedRun extends Releasable, Handle {
 }
 
 /** Residuals, which every layer has but `residMid`, are [dModel]. */
-const SITES = ["residPre", "q", "k", "z", "residMid", "mlpOut", "residPost"] as const;
+const SITES = ["residPre", "q", "k", "z", "attnOut", "residMid", "mlpOut", "residPost"] as const;
 type RunSite = (typeof SITES)[number];
 
 const keyOf = (at: Site["at"], layer: number) => `${at} ${layer}`;
 
 /** The sites of a run: the residual behind a layer is that before the next one. */
-function runSites({ spec: { blocks } }: LoadedModel): Site[] {
-  return blocks.flatMap(({ parallel, mlp }, layer) =>
-    SITES.filter((at) => {
+function runSites({ spec: { blocks }, weights }: LoadedModel): Site[] {
+  return blocks.flatMap(({ parallel, mlp }, layer) => {
+    const heads = headsOf((weights.blocks[layer] as PackedBlock).attention);
+    return SITES.filter((at) => {
+      // What heads add follows from them.
+      if (at === "attnOut") return !heads || heads.isPart;
+      if (!heads && (at === "q" || at === "k" || at === "z")) return false;
       if (at === "k") return stateLayer(blocks[layer] as BlockSpec, layer) === layer;
       if (at === "residMid") return !parallel;
       if (at === "mlpOut") return mlp !== undefined;
       return at !== "residPost" || layer === blocks.length - 1;
-    }).map((at) => ({ at, layer })),
-  );
+    }).map((at) => ({ at, layer }));
+  });
 }
 
 /**
@@ -129,7 +134,7 @@ export interface ForwardWithOptions extends ForwardOptions {
   readonly edits?: readonly Edit[] | undefined;
   /** What to return of the pass. Default nothing. */
   readonly capture?: readonly Site[] | undefined;
-  /** Layers whose attention patterns to return, each once. They take [heads, tokens, keys] floats each. Default none. */
+  /** Layers whose attention patterns to return, each once, of those that have heads. They take [heads, tokens, keys] floats each. Default none. */
   readonly patterns?: readonly number[] | undefined;
   /** Statistics of the attention of layers, measured in the same pass, at any length. Default none. */
   readonly statistics?: LayerStatisticsOptions | undefined;
@@ -195,7 +200,8 @@ export function* forwardWithSteps(
   });
   const layers = readLayers(where, "options.patterns", given.patterns ?? [], model);
   const patterns = layers.map((layer): Tensor => {
-    const { numHeads } = (model.weights.blocks[layer] as PackedBlock).attention.config;
+    const { attention } = model.weights.blocks[layer] as PackedBlock;
+    const { numHeads } = expectHeads(where, "options.patterns", attention, layer).layer.config;
     const shape = [numHeads, count, call.past + count];
     return { data: createFloats(where, "patterns", numHeads * count * (call.past + count)), shape };
   });

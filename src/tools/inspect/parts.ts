@@ -15,14 +15,15 @@ export interface Component {
    * | `embed` | the token: its row of the table, with the norm of embeddings where there is one |
    * | `posEmbed` | the position: its row of the table of positions |
    * | `head` | what a head wrote: z·W_O, with the norm of attention's output where there is one |
+   * | `recurrent` | what the recurrence of a layer wrote, with its biases and the norm of its output |
    * | `mlp` | what an MLP, or the experts of a layer, wrote, with their biases and the norm of their output |
    * | `bias` | constants: all biases of projections and norms that come in `at` a place |
    * | `rounding` | what the pass rounded: its row less all other parts |
    */
-  readonly kind: "embed" | "posEmbed" | "head" | "mlp" | "bias" | "rounding";
+  readonly kind: "embed" | "posEmbed" | "head" | "recurrent" | "mlp" | "bias" | "rounding";
   /** Of biases: the site, or the logits. */
   readonly at?: "attnOut" | "residMid" | "residPost" | "q" | "k" | "logits";
-  /** Of heads, MLPs and biases, but those of logits. */
+  /** Of heads, recurrences, MLPs and biases, but those of logits. */
   readonly layer?: number;
   /** Of heads. */
   readonly head?: number;

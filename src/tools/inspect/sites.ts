@@ -4,11 +4,11 @@ import { checkTensor, readTensor, type Tensor } from "../../base/tensor/tensor.t
 import { expectFloats, expectInt, expectOneOf, readFields, readList } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
-import type { HeadSite, MixerLayer } from "../../layers/mixer/mixer.ts";
+import type { BlockLayer, HeadSite } from "../../layers/mixer/mixer.ts";
 import { expectModel, type LoadedModel, type Model, type PackedBlock } from "../../models/blocks/model.ts";
 import type { LayerSite } from "../../models/blocks/rows.ts";
 import type { BlockSpec } from "../../models/spec/spec.ts";
-import { viewOf } from "./views.ts";
+import { expectHeads, headsOf, mixerOf, viewOf } from "./views.ts";
 
 /**
  * A place in the forward pass, by the names of TransformerLens. Each holds a row for every token:
@@ -19,7 +19,7 @@ import { viewOf } from "./views.ts";
  * | `residPre` | dModel: the residual before the layer |
  * | `attnIn` | dModel: what attention reads, after its norm |
  * | `q`, `k`, `v` | heads·dim: queries, keys and values as projected, before norms and RoPE; of kv heads for k and v |
- * | `z` | heads·valueDim: what the heads gave, before the output projection |
+ * | `z` | heads·valueDim: what the heads gave, times their gates where they have some, before the output projection |
  * | `attnOut` | dModel: what attention adds to the residual |
  * | `residMid` | dModel: the residual between attention and MLP; layers that run both side by side have none |
  * | `mlpIn` | dModel: what the MLP, or the experts, read, after its norm |
@@ -27,7 +27,8 @@ import { viewOf } from "./views.ts";
  * | `residPost` | dModel: the residual behind the layer |
  *
  * In layers of latent attention, `k` is [kvLoraRank + ropeDim]: the latent, and behind it the key that is rotated, of all heads; they
- * have no `v`, because values are made of the latent too.
+ * have no `v`, because values are made of the latent too. Recurrent layers have no heads, so none of `q`, `k`, `v` and `z`; what
+ * they read and add is at `attnIn` and `attnOut`. Where heads and a recurrence lie side by side, that is the sum of both.
  */
 export interface Site {
   /** Its name. */
@@ -121,9 +122,28 @@ export function listSites(where: string, name: string, at: Site["at"], { spec, w
 }
 
 /**
+ * What mixes the tokens of each layer, in words: "attention", "latent attention", or a recurrence, which has no heads: "gated
+ * convolution", "gated delta rule", "linear attention", "Mamba", "Mamba-2", "gated linear recurrence". Layers that have several, side
+ * by side, name each: "attention and Mamba-2".
+ * @returns A name for each layer.
+ * @throws TypeError unless `model` is one of loadModel. HeadwiseError `RELEASED`.
+ * @example
+ * import { loadKernels } from "headwise";
+ * import { layerMixers } from "headwise/inspect";
+ * import { loadModel, models } from "headwise/models";
+ * const kernels = await loadKernels({ models });
+ * console.log(layerMixers(await loadModel(kernels, "model"))[0]); // attention
+ * kernels.release();
+ */
+export function layerMixers(model: Model): string[] {
+  expectModel("layerMixers", model);
+  return model.weights.blocks.map(({ attention }) => mixerOf(attention).name(attention));
+}
+
+/**
  * The configuration of a layer's attention with all defaults: heads, their sizes, window, RoPE. It cannot be changed.
  * @param layer Index of the layer, from 0.
- * @throws TypeError or RangeError naming the argument. HeadwiseError `RELEASED`.
+ * @throws TypeError or RangeError naming the argument, also for a layer without heads. HeadwiseError `RELEASED`.
  * @example
  * import { loadKernels } from "headwise";
  * import { layerConfig } from "headwise/inspect";
@@ -136,22 +156,29 @@ export function listSites(where: string, name: string, at: Site["at"], { spec, w
 export function layerConfig(model: Model, layer: number): CheckedConfig {
   const where = "layerConfig";
   expectModel(where, model);
-  const { blocks } = model.weights;
-  return (blocks[expectInt(where, "layer", layer, 0, blocks.length - 1)] as PackedBlock).attention.config;
+  return layerOf(where, "layer", layer, model).config;
 }
 
-/** Layers of a model, each once. */
-export function readLayers(where: string, name: string, layers: unknown, { spec }: LoadedModel): number[] {
-  const { length } = spec.blocks;
+/** A layer of a model that has heads. */
+function layerOf(where: string, name: string, given: unknown, { weights: { blocks } }: LoadedModel): BlockLayer {
+  const layer = expectInt(where, name, given, 0, blocks.length - 1);
+  return expectHeads(where, name, (blocks[layer] as PackedBlock).attention, layer).layer;
+}
+
+/** Layers of a model that have heads, each once. */
+export function readLayers(where: string, name: string, layers: unknown, model: LoadedModel): number[] {
   const read = Array.from(
-    readList(where, name, layers, MOST_SITES, (layer, i) => expectInt(where, `${name}[${i}]`, layer, 0, length - 1)),
+    readList(where, name, layers, MOST_SITES, (layer, i) => {
+      layerOf(where, `${name}[${i}]`, layer, model);
+      return layer as number;
+    }),
   );
   if (new Set(read).size === read.length) return read;
   throw new RangeError(`${where}: ${name} expected layers, each once, got [${read.join(", ")}]`);
 }
 
 /** Why a layer does not have a site. */
-function reasonAgainst(at: Site["at"], { parallel, mlp }: BlockSpec, attention: MixerLayer): string | undefined {
+function reasonAgainst(at: Site["at"], { parallel, mlp }: BlockSpec, attention: BlockLayer): string | undefined {
   if (at === "residMid" && parallel) return "which runs attention and MLP side by side";
   if ((at === "mlpIn" || at === "mlpOut") && !mlp) return "which has no MLP";
   const heads = siteOf(at, attention);
@@ -159,18 +186,22 @@ function reasonAgainst(at: Site["at"], { parallel, mlp }: BlockSpec, attention: 
 }
 
 /** Whether layers have a site of heads. */
-export const hasSite = (at: HeadSite, attention: MixerLayer): boolean => typeof siteOf(at, attention) !== "string";
+export const hasSite = (at: HeadSite, attention: BlockLayer): boolean => typeof siteOf(at, attention) !== "string";
 
 /** The heads of a site, and the floats of each; undefined for a site without heads. */
-function headsAt(at: Site["at"], attention: MixerLayer): { readonly count: number; readonly dim: number } | undefined {
+function headsAt(at: Site["at"], attention: BlockLayer): { readonly count: number; readonly dim: number } | undefined {
   const heads = siteOf(at, attention);
   return typeof heads === "string" ? undefined : heads;
 }
 
-function siteOf(at: Site["at"], attention: MixerLayer) {
-  const sites = viewOf(attention).sites(attention);
-  return at in sites ? sites[at as HeadSite] : undefined;
+function siteOf(at: Site["at"], attention: BlockLayer) {
+  if (!HEAD_SITES.includes(at)) return undefined;
+  const heads = headsOf(attention);
+  if (!heads) return `a ${mixerOf(attention).name(attention)} without heads`;
+  return viewOf(heads.layer).sites(heads.layer)[at as HeadSite];
 }
+
+const HEAD_SITES: readonly Site["at"][] = ["q", "k", "v", "z"];
 
 // Interventions in a forward pass, as data: what is set, scaled or added at a site.
 

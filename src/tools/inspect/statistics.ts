@@ -23,7 +23,7 @@ import type { PackedBlock } from "../../models/blocks/model.ts";
 import type { ModelCall, PassSettings } from "../../models/decoder/forward.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { readLayers } from "./sites.ts";
-import { viewOf } from "./views.ts";
+import { expectHeads, headsOf, viewOf } from "./views.ts";
 
 /** What to measure of attention, besides what is measured anyway. */
 export interface StatisticsOptions {
@@ -97,7 +97,7 @@ function statisticsOf(measured: Measured, single: boolean): AttentionStatistics 
 
 /** What `forwardWith` measures of attention. */
 export interface LayerStatisticsOptions extends StatisticsOptions {
-  /** Layers, each once. Default all. */
+  /** Layers, each once. Default all that have heads. */
   readonly layers?: readonly number[] | undefined;
 }
 
@@ -111,17 +111,20 @@ export function measureLayers(
   run: (measures: PassSettings["measures"]) => void,
 ): AttentionStatistics[] {
   if (options === undefined) return [];
-  const { kernels, spec, weights } = session.model;
+  const { kernels, weights } = session.model;
   const { layers: list, ...given } = readFields(where, NAME, options, ["layers", ...STATISTICS_OPTIONS]);
   const wanted = checkWanted(where, NAME, given);
-  const layers =
-    list === undefined ? [...spec.blocks.keys()] : readLayers(where, `${NAME}.layers`, list, session.model);
+  const headed = [...weights.blocks.keys()].filter((layer) =>
+    headsOf((weights.blocks[layer] as PackedBlock).attention),
+  );
+  const layers = list === undefined ? headed : readLayers(where, `${NAME}.layers`, list, session.model);
   if (session.source)
     throw new RangeError(`${where}: ${NAME} expected a session of a decoder alone, got one of a model with two halves`);
   expectStatistics(where, kernels);
   const calls = layers.map((layer): MeasuredCall => {
-    const { attention } = weights.blocks[layer] as PackedBlock;
-    const { cache } = expectPages(where, session.stateOf(layer));
+    const heads = expectHeads(where, `${NAME}.layers`, (weights.blocks[layer] as PackedBlock).attention, layer);
+    const attention = heads.layer;
+    const { cache } = expectPages(where, heads.stateOf(session.stateOf(layer)));
     const target = { batch: 1, numHeads: attention.config.numHeads, qLen: ids.length, kvLen: past + ids.length };
     const layout = viewOf(attention).measuredPages(attention, layoutOf(cache, attention.pageShape));
     return { target, tokens: Math.min(ids.length, CHUNK_ROWS), rules: attention.config, layout };

@@ -8,7 +8,7 @@ import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { type AttendOptions, checkPass, expectAttention, readCall } from "../../layers/pass/call.ts";
 import { expectModel, type Model, type PackedBlock } from "../../models/blocks/model.ts";
 import { STAGES, type StageName } from "./stages.ts";
-import { viewOf } from "./views.ts";
+import { expectHeads, mixerOf, viewOf } from "./views.ts";
 
 /** Options of `traceAttention`: those of `attend` that do not concern a cache, padding or where y is written. */
 export type TraceOptions = Pick<
@@ -94,5 +94,11 @@ function layerOf(where: string, attention: Attention | ModelLayer): Attention | 
   const { model, layer } = readFields(where, "attention", attention, ["model", "layer"]);
   expectModel(where, model);
   const { blocks } = model.weights;
-  return (blocks[expectInt(where, "attention.layer", layer, 0, blocks.length - 1)] as PackedBlock).attention;
+  const index = expectInt(where, "attention.layer", layer, 0, blocks.length - 1);
+  const { attention: own } = blocks[index] as PackedBlock;
+  const heads = expectHeads(where, "attention.layer", own, index);
+  if (!heads.isPart) return own;
+  throw new RangeError(
+    `${where}: attention.layer expected one of attention alone, got ${index}: ${mixerOf(own).name(own)}`,
+  );
 }

@@ -7,7 +7,10 @@ import { type PackedHeads, type VectorName, vectorSizes } from "../../layers/att
 import { LATENT_PASSES } from "../../layers/latent/latents.ts";
 import { floatKeySizes, type LatentsLayer } from "../../layers/latent/paths.ts";
 import type { PackedLinear } from "../../layers/linear/formats/format.ts";
-import type { HeadSite, MixerLayer, Passes } from "../../layers/mixer/mixer.ts";
+import type { BlockLayer, HeadSite, LayerState, MixerLayer, Passes } from "../../layers/mixer/mixer.ts";
+import type { ParallelLayer } from "../../layers/recurrent/parallel.ts";
+import type { RecurrentLayer } from "../../layers/recurrent/recurrent.ts";
+import { recurrentVectors } from "../../layers/recurrent/weights.ts";
 import { createPageLayout, type PageLayout } from "../../layers/state/pages.ts";
 import { NULL } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
@@ -24,14 +27,20 @@ import {
 } from "./parts.ts";
 import { kvHeadOf, multiply, multiplyRows, readMatrix, scaleRows } from "./read-weights.ts";
 
-/** What tools know of the layers of a mixer. A record is given layers of its own only. */
-interface LayerView<Layer extends MixerLayer = MixerLayer> {
-  /** How calls run a layer. */
-  readonly passes: Passes;
+/** What tools know of any layer, whatever its mixer. */
+interface MixerView<Layer extends MixerLayer = BlockLayer> {
+  /** What mixes the tokens of a layer, in words. */
+  name(layer: Layer): string;
   /** The packed vectors of a layer. */
   vectors(layer: Layer): readonly { readonly at: number; readonly length: number }[];
   /** `mode` of linear_q8. */
   mode(layer: Layer): number;
+}
+
+/** What tools know of the layers of a mixer with heads. A record is given layers of its own only. */
+interface LayerView<Layer extends MixerLayer = MixerLayer> extends MixerView<Layer> {
+  /** How calls run a layer. */
+  readonly passes: Passes;
   /** The pages that rows are measured on; `cached` are those of the layer's keys. */
   measuredPages(layer: Layer, cached: PageLayout): PageLayout;
   /** The heads of each site and the floats of each, or why layers do not have the site. */
@@ -96,6 +105,7 @@ function headNormOf({ memory }: Kernels, { headDim }: CheckedConfig, norm: HeadN
 }
 
 const HEAD_VIEW: LayerView<HeadsLayer> = {
+  name: () => "attention",
   passes: HEAD_PASSES,
   vectors({ config, layer, headNorm }) {
     const vectors = (Object.entries(vectorSizes(config)) as [VectorName, number][]).map(([name, length]) => {
@@ -188,6 +198,7 @@ function readLatentValues(where: string, { kernels, config, latents }: LatentsLa
 }
 
 const LATENT_VIEW: LayerView<LatentsLayer> = {
+  name: () => "latent attention",
   passes: LATENT_PASSES,
   vectors({ config, latents: { qNorm, kvNorm } }) {
     return [
@@ -209,13 +220,76 @@ const LATENT_VIEW: LayerView<LatentsLayer> = {
   parts: latentParts,
 };
 
-/** What tools know of layers, by the name of their mixer. */
+/** What tools know of layers with heads, by the name of their mixer. */
 const VIEWS: Readonly<Record<string, LayerView>> = { heads: HEAD_VIEW, latents: LATENT_VIEW };
 
-/** What tools know of a layer. */
+/** What tools know of a layer with heads. */
 export function viewOf({ kind }: MixerLayer): LayerView {
   const view = VIEWS[kind];
   if (!view)
     throw new RangeError(`attention expected a layer of ${Object.keys(VIEWS).join(" or ")}, got one of ${kind}`);
   return view;
+}
+
+// Layers without heads, and those that have heads beside something else.
+
+const RECURRENT_VIEW: MixerView<RecurrentLayer> = {
+  name({ recurrent: { scan, channels } }) {
+    if (channels) return channels.kind === "gated" ? "gated linear recurrence" : "Mamba";
+    if (!scan) return "gated convolution";
+    if (scan.delta) return "gated delta rule";
+    return scan.write === "step" ? "Mamba-2" : "linear attention";
+  },
+  vectors({ recurrent, packed }) {
+    const sizes = Object.entries(recurrentVectors(recurrent)) as [keyof typeof packed.vectors, readonly number[]][];
+    return sizes.map(([name, shape]) => ({
+      at: packed.vectors[name],
+      length: shape.reduce((product, size) => product * size, 1),
+    }));
+  },
+  mode: ({ packed }) => packed.mode,
+};
+
+const PARALLEL_VIEW: MixerView<ParallelLayer> = {
+  name: ({ parts }) => parts.map(({ layer }) => mixerOf(layer).name(layer)).join(" and "),
+  vectors: ({ parts }) => parts.flatMap(({ layer }) => mixerOf(layer).vectors(layer)),
+  mode: ({ parts }) => Math.max(...parts.map(({ layer }) => mixerOf(layer).mode(layer))),
+};
+
+const MIXERS: Readonly<Record<string, MixerView>> = {
+  ...(VIEWS as Readonly<Record<string, MixerView>>),
+  recurrent: RECURRENT_VIEW as MixerView,
+  parallel: PARALLEL_VIEW as MixerView,
+};
+
+/** What tools know of any layer: there is a record for each mixer of models. */
+export const mixerOf = ({ kind }: MixerLayer): MixerView => MIXERS[kind] as MixerView;
+
+/** The heads of a layer. */
+export interface LayerHeads {
+  /** The layer of heads, which in most models is all that mixes tokens. */
+  readonly layer: BlockLayer;
+  /** What its outputs are multiplied by before others are added, and whether there are others. */
+  readonly scale: number;
+  readonly isPart: boolean;
+  /** What the heads keep of a sequence, out of the state of the layer. */
+  stateOf(state: LayerState): LayerState;
+}
+
+/** The heads of a layer; undefined without any. */
+export function headsOf(layer: BlockLayer): LayerHeads | undefined {
+  if (layer.kind in VIEWS) return { layer, scale: 1, isPart: false, stateOf: (state) => state };
+  const { parts = [] } = layer as Partial<ParallelLayer>;
+  const i = parts.findIndex((part) => part.layer.kind in VIEWS);
+  const part = parts[i];
+  return part && { ...part, isPart: true, stateOf: (state) => state.parts?.[i] as LayerState };
+}
+
+/** The heads of layer `index` of a model, where `name` is that index as an argument. Throws for a layer without any. */
+export function expectHeads(where: string, name: string, layer: BlockLayer, index: number): LayerHeads {
+  const heads = headsOf(layer);
+  if (heads) return heads;
+  throw new RangeError(
+    `${where}: ${name} expected a layer with heads of attention, got ${index}: ${mixerOf(layer).name(layer)}`,
+  );
 }

@@ -22,7 +22,7 @@ import { quantized } from "../../../src/entries/quantized.ts";
 import { loadTokenizer } from "../../../src/entries/text.ts";
 import type { Kernels } from "../../../src/wasm/kernels.ts";
 import { runCli, spawnCli } from "../../support/cli.ts";
-import { TINY, tinyFolder } from "../../support/tiny-models.ts";
+import { HYBRIDS, TINY, tinyFolder } from "../../support/tiny-models.ts";
 import { wordTokenizer } from "../../support/word-tokenizer.ts";
 
 const INDUCTION = "model";
@@ -386,6 +386,36 @@ describe("models in a folder", () => {
     expect(status).toBe(0);
     expect(stdout).toContain('head 1.0 at 4 "5" gives 2 "4" the score');
     expect(stdout).toMatch(/^head +kind +score +baseline +tokens +log-sum-exp +entropy/m);
+  });
+
+  test("whose other layers have no heads name what these are, and models without any are refused", () => {
+    const write = (config: object) => {
+      const file = tinyFolder(config);
+      const own = mkdtempSync(join(folder, "hybrid-"));
+      for (const name of ["config.json", "model.safetensors"]) writeFileSync(join(own, name), file(name) as Uint8Array);
+      return own;
+    };
+    const ids = ["--ids", "3,1,4,1,5,9,2,6,5"];
+    const hybrid = write(HYBRIDS.lfm2);
+    const shown = run(hybrid, ...ids, "--statistics");
+    expect(shown.status).toBe(0);
+    expect(shown.stdout).toMatch(/^ {8}without heads: 0, 2: gated convolution$/m);
+    expect(shown.stdout).toMatch(/^1\.0 .* \d\.\d\d$/m);
+    expect(shown.stdout).not.toMatch(/^0\.0 /m);
+    expect(JSON.parse(run(hybrid, ...ids, "--json").stdout).mixers).toEqual([
+      "gated convolution",
+      "attention",
+      "gated convolution",
+    ]);
+    const refused = run(hybrid, ...ids, "--layer", "2");
+    expect([refused.status, refused.stderr]).toEqual([
+      2,
+      "headwise inspect: --layer expected a layer with heads of attention, got 2: gated convolution (see headwise inspect --help)\n",
+    ]);
+    expect(run(hybrid, ...ids, "--without", "0.0").stderr).toContain("got 0.0: layer 0 has 0 heads");
+    const none = run(write(HYBRIDS.mamba2), ...ids);
+    expect(none.stderr).toContain("inspect: MODEL expected one with heads of attention, got Mamba-2 in all layers");
+    expect(none.status).toBe(2);
   });
 
   test("ids that the tokenizer has no token for are shown as such", () => {
