@@ -15,7 +15,6 @@ import type { Case, Entry, Outcome } from "./case.ts";
 
 /** Models of later versions, by `model_type`, and cases that cannot be met; each with its reason. */
 const SKIPPED: Readonly<Record<string, string>> = {
-  diffllama: "differential attention is not supported",
   doge: "a term of each key's value in its scores is not supported",
   zamba2: "a block of attention and MLP that layers share, with adapters, is not supported",
 };
@@ -33,7 +32,7 @@ export function reasonToSkip(folder: string, { op, set, folder: own = "" }: Entr
   const config = JSON.parse(readFileSync(join(folder, own, "config.json"), "utf8")) as Record<string, unknown>;
   if (config.model_type === "falcon" && config.alibi === true) return FALCON_ALIBI;
   const type = String(config.model_type);
-  if (REFUSED.includes(type)) return `${type} has ${reasonAgainst(UNSUPPORTED_MODELS, type)}`;
+  if (REFUSED.includes(type)) return `${type} has ${reasonAgainst(type, UNSUPPORTED_MODELS)}`;
   return SKIPPED[type];
 }
 

@@ -130,6 +130,52 @@ describe("what a config.json states is computed", () => {
     expect(await of(100)).toEqual(await of(null));
   });
 
+  test("heads of the second half are subtracted from those of the first, times λ, and normalised", async () => {
+    const config = { ...TINY_FEATURES.diffllama, num_hidden_layers: 1, intermediate_size: 8 };
+    const tensors = new Map([...tinyTensors(config)].filter(([name]) => !name.endsWith("bias")));
+    using model = await loadModel(kernels, tinyFolder(config, tensors));
+    using session = createSession(model, { maxSeqLen: 16 });
+    const sites = (["attnIn", "q", "k", "v", "z", "attnOut"] as const).map((at) => ({ at, layer: 0 }));
+    const seen = forwardWith(session, ids(6), { capture: sites, patterns: [0] });
+    const [, , , , z, attnOut] = seen.captured as Tensor[];
+    const [read] = seen.captured as Tensor[];
+    const of = (name: string) => tensors.get(`model.layers.0.self_attn.${name}`)?.data as Float32Array;
+    const dot = (a: ArrayLike<number>, b: ArrayLike<number>) => {
+      let sum = 0;
+      for (let i = 0; i < a.length; i++) sum += (a[i] as number) * (b[i] as number);
+      return sum;
+    };
+    const power = (n: number) => Math.exp(dot(of(`lambda_q${n}`), of(`lambda_k${n}`)));
+    const first = 0.8 - 0.6;
+    const lambda = power(1) - power(2) + first;
+    const [d, dModel, token] = [12, 40, 5];
+    const weight = (head: number, key: number) => seen.patterns[0]?.data[(head * 6 + token) * 6 + key] as number;
+    /** Value j of head `h`, whose keys are those of group h / 2, whose values are heads of values g % 2 and g % 2 + 2. */
+    const headOf = (h: number, j: number) => {
+      const row = (Math.floor(h / 2) % 2) * d + (j < d ? j : 2 * d + j - d);
+      const w = of("v_proj.weight").subarray(row * dModel, (row + 1) * dModel);
+      return Array.from({ length: 6 }, (_, key) => {
+        return weight(h, key) * dot((read as Tensor).data.subarray(key * dModel, (key + 1) * dModel), w);
+      }).reduce((sum, x) => sum + x);
+    };
+    const outputs: number[] = [];
+    for (let h = 0; h < 4; h++) {
+      const less = Array.from({ length: 2 * d }, (_, j) => headOf(h, j) - lambda * headOf(h + 4, j));
+      const inverse = (1 - first) / Math.sqrt(dot(less, less) / less.length + 1e-5);
+      outputs.push(...less.map((x) => x * inverse));
+    }
+    const given = (z as Tensor).data.subarray(token * 192, token * 192 + 96);
+    for (const [i, x] of outputs.entries()) expect(given[i]).toBeCloseTo(x, 4);
+    const wo = of("o_proj.weight");
+    for (let i = 0; i < dModel; i++)
+      expect((attnOut as Tensor).data[token * dModel + i]).toBeCloseTo(
+        dot(outputs, wo.subarray(i * 96, (i + 1) * 96)),
+        4,
+      );
+    const odd = { ...config, num_attention_heads: 3, num_key_value_heads: 3 };
+    expect(() => planModel(odd)).toThrow("num_key_value_heads expected an even number, got 3");
+  });
+
   test("the outputs of heads take part by the sigmoid of the gate", async () => {
     const config = TINY_FEATURES.afmoe;
     const tensors = tinyTensors(config);

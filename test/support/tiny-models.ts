@@ -130,6 +130,7 @@ const KINDS = ["sliding_attention", "full_attention"] as const;
 
 /** Those of families that compute what the models above do not. */
 export const TINY_FEATURES = {
+  diffllama: { model_type: "diffllama", ...SMALL, ...GROUPED, num_attention_heads: 8, num_key_value_heads: 4 },
   afmoe: {
     ...{ model_type: "afmoe", ...SMALL, ...GROUPED, sliding_window: 9, global_attn_every_n_layers: 2 },
     ...{ num_experts: 5, num_experts_per_tok: 2, moe_intermediate_size: 20, num_shared_experts: 1, mup_enabled: true },

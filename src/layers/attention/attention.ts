@@ -2,14 +2,16 @@
 
 import { readFields } from "../../base/util/arguments.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
+import { rowsIn } from "../../base/util/rows.ts";
 import { expectKernels, freeing, type Kernels } from "../../wasm/kernels.ts";
-import type { BlockLayer, Passes } from "../mixer/mixer.ts";
+import { pointer } from "../../wasm/memory.ts";
+import type { BlockLayer, Mixer, Passes } from "../mixer/mixer.ts";
 import { CACHE_OPTIONS, type CacheOptions, checkCacheOptions, type KvCache, makeCache } from "../state/kv-cache.ts";
 import type { PageShape } from "../state/pages.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "./config.ts";
 import { HEAD_PASSES } from "./head-passes.ts";
-import { HEADS, type HeadNorm, type HeadRules, type HeadsLayer } from "./heads.ts";
-import { retentionOf } from "./kv-state.ts";
+import { HEADS, type HeadNorm, type HeadRules, type HeadsLayer, normGroups } from "./heads.ts";
+import { type KvState, retentionOf } from "./kv-state.ts";
 import { createRotary, type Rotary } from "./rope.ts";
 import {
   type AttentionWeights,
@@ -112,10 +114,38 @@ export function packBlockHeads(
   headNorm: HeadNorm | undefined,
   rules: HeadRules | undefined,
 ): BlockLayer {
-  const parts = { ...packHeads(where, kernels, config, weights, headNorm, rules), mixer: HEADS };
+  const mixer = rules?.pairs ? inPairs(rules.pairs) : HEADS;
+  const parts = { ...packHeads(where, kernels, config, weights, headNorm, rules), mixer };
   type Made = BlockLayer & HeadsLayer & Pick<Attention, "formats" | "released" | typeof Symbol.dispose>;
   return makeHandle<Made>("Attention", MAKER, parts, [...INTERNAL, "mixer"], freeing(kernels, parts.layer.at));
 }
+
+/**
+ * The mixer of heads of which those of the second half, times λ, are subtracted from those of the first, and leave zeros. λ and the
+ * gains of the norm are at `at`.
+ */
+const inPairs = ({ at, eps }: NonNullable<HeadRules["pairs"]>): Mixer<HeadsLayer, KvState> => ({
+  ...HEADS,
+  plan(attention, ...of) {
+    const run = HEADS.plan(attention, ...of);
+    const { table, memory } = attention.kernels;
+    const { numHeads, valueDim } = attention.config;
+    const n = (numHeads / 2) * valueDim;
+    return (base, stepFlops, runs, io) =>
+      run(base, stepFlops, runs, {
+        ...io,
+        *finish(heads) {
+          const rows = rowsIn(runs);
+          const rowOf = (r: number, first: number) => pointer.f32(heads.at + 4 * (r * heads.stride + first));
+          const share = -(memory.f32(at, 1)[0] as number);
+          for (let r = 0; r < rows; r++) table.add_scaled_f32(rowOf(r, 0), rowOf(r, 0), rowOf(r, n), n, share, 0, 1);
+          normGroups(attention.kernels, heads, rows, numHeads / 2, valueDim, pointer.f32(at + 4), eps);
+          table.cap_logits_f32(rowOf(0, n), n, heads.stride, 0, 0, 0, rows);
+          if (io.finish) yield* io.finish(heads);
+        },
+      });
+  },
+});
 
 const MAKER = "createAttention";
 const INTERNAL = ["kind", "pageShape", "headNorm", "rules", "layer", "rotary"] as const;

@@ -55,22 +55,35 @@ export interface HeadRules {
   readonly chunks?: { readonly size: number; readonly cut: typeof inChunks } | undefined;
   /** Normalises rows of values. */
   readonly normValues?: ((v: F32Ptr, stride: number, rows: number) => void) | undefined;
+  /** Subtracts heads of the second half from those of the first: λ, and behind it the gains [valueDim] of the norm, are at `at`. */
+  readonly pairs?: { readonly at: number; readonly eps: number } | undefined;
 }
 
 /** What normalises values, head by head, with gains of ones in `valueDim` floats at `at`. */
 export function normValuesOf(
-  { memory, table }: Kernels,
+  kernels: Kernels,
   { valueDim, numKvHeads }: CheckedConfig,
   eps: number,
   at: number,
 ): HeadRules["normValues"] {
-  memory.f32(at, valueDim).fill(1);
-  return (v, stride, rows) => {
-    for (let r = 0; r < rows; r++) {
-      const row = pointer.f32(v + 4 * r * stride);
-      table.rms_norm_f32(row, row, pointer.f32(at), valueDim, valueDim, eps, 0, numKvHeads);
-    }
-  };
+  kernels.memory.f32(at, valueDim).fill(1);
+  return (v, stride, rows) => normGroups(kernels, { at: v, stride }, rows, numKvHeads, valueDim, pointer.f32(at), eps);
+}
+
+/** RMS norm of each of the first `groups` groups of n floats of `rows` rows, with the same gains, in place. */
+export function normGroups(
+  { table }: Kernels,
+  { at, stride }: Rows,
+  rows: number,
+  groups: number,
+  n: number,
+  gain: F32Ptr,
+  eps: number,
+): void {
+  for (let r = 0; r < rows; r++) {
+    const row = pointer.f32(at + 4 * r * stride);
+    table.rms_norm_f32(row, row, gain, n, n, eps, 0, groups);
+  }
 }
 
 /** The rules of a layer's heads, whose projections are limited to `limit`, and whose tokens are in chunks of `chunk`, if they are. */
@@ -81,9 +94,9 @@ export function headRules(
     readonly chunk: number | undefined;
   },
 ): HeadRules {
-  const { limit, chunk, normsLast, backwards, normValues } = given;
+  const { limit, chunk, normsLast, backwards, normValues, pairs } = given;
   return {
-    ...{ normsLast, backwards, normValues },
+    ...{ normsLast, backwards, normValues, pairs },
     chunks: chunk === undefined ? undefined : { size: chunk, cut: inChunks },
     limit: limit === undefined ? undefined : (x, n, stride, rows) => table.limit_f32(x, n, stride, limit, 0, rows),
   };

@@ -18,6 +18,7 @@ import {
 import type { Kernels } from "../../wasm/kernels.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
 import { checkConfig } from "../attention/config.ts";
+import { normGroups } from "../attention/heads.ts";
 import { type PackedLinear, wholePanels } from "../linear/formats/format.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import type { BlockLayer, Mixer, StateCall, StateRuns } from "../mixer/mixer.ts";
@@ -288,6 +289,12 @@ function* advance(
   }
 }
 
+const placed = (base: number, at: number, stride: number): Rows => ({ at: pointer.f32(base + at), stride });
+/** All of these from a row on. */
+const rowsOfAll = <Name extends string>(all: Readonly<Record<Name, Rows>>, row: number): Record<Name, Rows> =>
+  Object.fromEntries(
+    Object.entries<Rows>(all).map(([name, rows]) => [name, { at: rowAt(rows, row), stride: rows.stride }]),
+  ) as Record<Name, Rows>;
 const rowAt = ({ at, stride }: Rows, row: number, column = 0): F32Ptr => pointer.f32(at + 4 * (row * stride + column));
 
 /** The convolution of a run's rows: between two factors, or with SiLU before a scan, except a gated one of channels. */
@@ -326,20 +333,16 @@ function* prepareScan(work: Work, scan: ScanConfig, mixed: Rows, x: Rows, rows: 
   const { memory, table } = kernels;
   const { stride } = places;
   const sizes = scanSizes(scan);
-  const place = (at: number, width: number): Rows => ({ at: pointer.f32(base + at), stride: width });
-  const [step, decay, write, gate] = [
-    place(places.step, stride.decays),
-    place(places.decay, stride.decays),
-    place(places.write, stride.decays),
-    place(places.gate, stride.values),
-  ];
-  if (scan.unitEps !== undefined)
-    for (let r = 0; r < rows; r++)
-      for (const at of [sizes.q, sizes.k]) {
-        const row = rowAt(mixed, r, at);
-        const { keyDim, numKeyHeads } = scan;
-        table.rms_norm_f32(row, row, vectors.unit as F32Ptr, keyDim, keyDim, scan.unitEps / keyDim, 0, numKeyHeads);
-      }
+  const [step, decay, write] = [places.step, places.decay, places.write].map((at) =>
+    placed(base, at, stride.decays),
+  ) as [Rows, Rows, Rows];
+  const gate = placed(base, places.gate, stride.values);
+  const { unitEps, keyDim, numKeyHeads } = scan;
+  if (unitEps !== undefined)
+    for (const first of [sizes.q, sizes.k]) {
+      const own = { at: rowAt(mixed, 0, first), stride: mixed.stride };
+      normGroups(kernels, own, rows, numKeyHeads, keyDim, vectors.unit as F32Ptr, unitEps / keyDim);
+    }
   const direct: [PackedLinear, Rows][] = [];
   if (linears.write) direct.push([linears.write, write]);
   if (linears.step && !linears.stepDown) direct.push([linears.step, step]);
@@ -350,7 +353,7 @@ function* prepareScan(work: Work, scan: ScanConfig, mixed: Rows, x: Rows, rows: 
     [linears.gateDown, linears.gate, gate],
   ] as const) {
     if (!down || !up) continue;
-    const low = place(places.low, 8 * down.panels);
+    const low = placed(base, places.low, 8 * down.panels);
     yield* projectRows(work, [[down, low]], x, rows);
     yield* projectRows(work, [[up, to]], low, rows);
   }
@@ -378,13 +381,11 @@ function* scanRun(work: Work, scan: ScanConfig, run: Run, mixed: Rows): Steps {
   const { numHeads, keyDim, valueDim, delta } = scan;
   const { channels, decays } = scanSizes(scan);
   const { stride } = places;
-  const from = (rows: Rows, at: number): Rows => ({ at: rowAt(rows, at), stride: rows.stride });
-  const placed = (place: number, width: number): Rows => ({ at: pointer.f32(base + place), stride: width });
   const all = {
     mixed,
-    decay: placed(places.decay, stride.decays),
-    write: placed(packed.linears.write ? places.write : places.step, stride.decays),
-    out: placed(places.heads, stride.values),
+    decay: placed(base, places.decay, stride.decays),
+    write: placed(base, packed.linears.write ? places.write : places.step, stride.decays),
+    out: placed(base, places.heads, stride.values),
   };
   const keepRow = (to: Float32Array, row: number) => {
     const own = rowPlaces(layer.recurrent);
@@ -393,9 +394,7 @@ function* scanRun(work: Work, scan: ScanConfig, run: Run, mixed: Rows): Steps {
     to.set(kernels.memory.f32(rowAt(all.write, row), numHeads), own.third);
   };
   yield* advance(run, "scan", keepRow, (at, rows, before, state) => {
-    const { mixed, decay, write, out } = all;
-    const given = { mixed: from(mixed, at), decay: from(decay, at), write: from(write, at), out: from(out, at) };
-    scanRows(kernels, scan, packed, base + places.shape, rows, given, { from: before, to: state });
+    scanRows(kernels, scan, packed, base + places.shape, rows, rowsOfAll(all, at), { from: before, to: state });
     return rows * numHeads * keyDim * valueDim * (delta ? 8 : 5);
   });
 }
@@ -443,11 +442,10 @@ function* runChannels(
   const { linears, vectors } = packed;
   const { table, memory } = kernels;
   const { stride } = places;
-  const place = (at: number, width: number): Rows => ({ at: pointer.f32(base + at), stride: width });
-  const [step, write] = [place(places.step, stride.decays), place(places.write, stride.decays)];
-  const [gate, heads] = [place(places.gate, stride.values), place(places.heads, stride.values)];
+  const [step, write] = [placed(base, places.step, stride.decays), placed(base, places.write, stride.decays)];
+  const [gate, heads] = [placed(base, places.gate, stride.values), placed(base, places.heads, stride.values)];
   const { select, step: toStep, write: toWrite, gate: toGate } = linears as Required<typeof linears>;
-  const low = place(places.low, select ? 8 * select.panels : 0);
+  const low = placed(base, places.low, select ? 8 * select.panels : 0);
   yield* projectRows(work, [[toGate, gate]], x, rows);
   if (kind === "selective") {
     yield* projectRows(work, [[select, low]], mixed, rows);
@@ -480,17 +478,9 @@ function* runChannels(
     to.set(memory.f32(rowAt(step, row), channels), second);
     to.set(memory.f32(rowAt(third, row), floats - thirdAt), thirdAt);
   };
-  const rowsFrom = (all: Rows, row: number): Rows => ({ at: rowAt(all, row), stride: all.stride });
   for (const run of runs)
     yield* advance(run, "scan", keepRow, (at, count, from, to, first) => {
-      const given = {
-        ...{
-          mixed: rowsFrom(mixed, at),
-          step: rowsFrom(step, at),
-          third: rowsFrom(third, at),
-          out: rowsFrom(heads, at),
-        },
-      };
+      const given = rowsOfAll({ mixed, step, third, out: heads }, at);
       scanChannels(kernels, own, channels, packed, base + places.shape, count, given, { from, to, first });
       return 16 * count * width * (stateDim + 2);
     });
@@ -532,12 +522,12 @@ function finishScan(work: Work, scan: ScanConfig, heads: Rows, rows: number): vo
     activate(work, gate === "silu" ? ACT_SWISH : ACT_SIGMOID, gates, heads, values, rows);
   };
   if (norm?.gateFirst !== false) applyGate();
-  if (norm) normGroups(layer, norm, heads, values / norm.groups, rows);
+  if (norm) normScan(layer, norm, heads, values / norm.groups, rows);
   if (norm?.gateFirst === false) applyGate();
 }
 
 /** RMS norm of each of `groups` groups of n outputs, in place. */
-function normGroups(
+function normScan(
   { kernels, packed }: RecurrentLayer,
   { groups, eps, shared }: ScanNorm,
   heads: Rows,
@@ -546,11 +536,7 @@ function normGroups(
 ): void {
   const { table } = kernels;
   const gain = packed.vectors.norm as F32Ptr;
-  if (shared)
-    for (let r = 0; r < rows; r++) {
-      const row = rowAt(heads, r);
-      table.rms_norm_f32(row, row, gain, n, n, eps, 0, groups);
-    }
+  if (shared) normGroups(kernels, heads, rows, groups, n, gain, eps);
   else
     for (let group = 0; group < groups; group++) {
       const at = rowAt(heads, 0, group * n);

@@ -12,6 +12,7 @@ import * as bloom from "./bloom.ts";
 import * as codegen from "./codegen.ts";
 import * as cohere from "./cohere.ts";
 import * as deepseek from "./deepseek.ts";
+import * as diffllama from "./diffllama.ts";
 import * as dots1 from "./dots1.ts";
 import * as ernie from "./ernie.ts";
 import * as exaone from "./exaone.ts";
@@ -116,6 +117,7 @@ const decoderLists = (): (readonly Family[])[] => [
   codegen.decoders(),
   cohere.decoders(),
   deepseek.decoders(),
+  diffllama.decoders(),
   dots1.decoders(),
   ernie.decoders(),
   exaone.decoders(),

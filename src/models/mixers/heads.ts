@@ -1,11 +1,13 @@
 // Softmax heads as the mixer of a layer.
 
 import { type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
+import { exp } from "../../base/util/math.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { packBlockHeads } from "../../layers/attention/attention.ts";
 import { type CheckedConfig, checkConfig } from "../../layers/attention/config.ts";
 import {
   type HeadGains,
+  type HeadRules,
   headNormBytes,
   headRules,
   normValuesOf,
@@ -26,7 +28,7 @@ import {
 import { eachOf } from "../../layers/linear/formats/formats.ts";
 import { aligned } from "../../wasm/memory.ts";
 import type { HfAttentionConfig } from "../families/attention-rules.ts";
-import type { HeadsSpec } from "../spec/spec.ts";
+import type { HeadsMore, HeadsSpec } from "../spec/spec.ts";
 import type { MixerKind, MixerLoader, MixerMemory, MixerPacking } from "./mixer.ts";
 import { BARE, type MixerRole, type Source, weightOf } from "./weight.ts";
 
@@ -48,7 +50,14 @@ export const HEADS: MixerKind<HeadsSpec> = {
 
   *weights(mixer, of) {
     const config = checkConfig(WHERE, mixer.config);
-    const sizes = projectionSizes(config);
+    const { pairs } = mixer.more ?? {};
+    const sizes = { ...projectionSizes(config) };
+    // As the file has them.
+    if (pairs) {
+      sizes.v = { ...sizes.v, n: sizes.v.n / 2 };
+      sizes.o = { ...sizes.o, k: sizes.o.k / 2 };
+      for (const role of LAMBDAS) yield weightOf(role, "vector", [config.headDim], of);
+    }
     const linear = { ...of, part: "attention", bias: true } as const;
     for (const role of projectionsOf(mixer)) {
       const shape = [sizes[role].n, sizes[role].k] as const;
@@ -76,7 +85,8 @@ export const HEADS: MixerKind<HeadsSpec> = {
     const config = checkHeads(where, given);
     const formats = eachOf(PROJECTIONS, formatOf);
     const values = more?.valueNorm ? aligned(4 * config.valueDim) : 0;
-    const norms = values + (headNorm ? headNormBytes(config, headNorm.each) : 0);
+    const pairs = more?.pairs ? pairBytes(config) : 0;
+    const norms = values + pairs + (headNorm ? headNormBytes(config, headNorm.each) : 0);
     return {
       bytes: aligned(layerLayout(config, formats, projectionsOf(mixer)).bytes) + norms,
       rope: config.rope,
@@ -109,6 +119,7 @@ export const HEADS_LOADER: MixerLoader<HeadsSpec> = {
     // Taken first: readers refuse tensors that are no part of the attention of single layers.
     const gains = headNorm && { q: takeGains(packing, "qHeadNorm"), k: takeGains(packing, "kHeadNorm") };
     const checked = checkHeads(where, config);
+    const pairs = more?.pairs && packPairs(packing, checked, more.pairs);
     const weights = { ...readers.heads(tensors, prefix, mixer), ...(more?.bare && onesFor(checked)) };
     const options = checkWeightOptions(where, "options.", packing);
     const given = checkWeights(where, checked, weights, options, kernels.quantized, projectionsOf(mixer));
@@ -120,10 +131,33 @@ export const HEADS_LOADER: MixerLoader<HeadsSpec> = {
       more?.valueNorm && normValuesOf(kernels, checked, more.valueNorm.eps, ownBlock(aligned(4 * checked.valueDim)));
     const { rounded } = packing;
     const chunk = more?.chunked && Number.isFinite(checked.window.left) ? checked.window.left + 1 : undefined;
-    const rules = more && headRules(kernels, { ...more, normValues, chunk });
+    const rules = more && headRules(kernels, { ...more, normValues, chunk, pairs });
     return packBlockHeads(where, kernels, checked, { ...given, rounded }, norm, rules);
   },
 };
+
+/** The vectors that λ is made of. */
+const LAMBDAS = ["lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"] as const;
+
+const pairBytes = ({ valueDim }: CheckedConfig): number => aligned(4 * (1 + valueDim));
+
+/** Takes λ out of the tensors, and writes it and the gains behind it to a block of its own. */
+function packPairs(
+  { kernels, tensors, prefix, ownBlock }: MixerPacking,
+  config: CheckedConfig,
+  { first, eps }: NonNullable<HeadsMore["pairs"]>,
+): HeadRules["pairs"] {
+  const [q1, k1, q2, k2] = LAMBDAS.map((name) => {
+    const vector = toFloats(tensors.get(prefix + name) as StoredTensor);
+    tensors.delete(prefix + name);
+    return vector;
+  }) as [Float32Array, Float32Array, Float32Array, Float32Array];
+  const power = (a: Float32Array, b: Float32Array) => exp(a.reduce((sum, x, i) => sum + x * (b[i] as number), 0));
+  const at = ownBlock(pairBytes(config));
+  const floats = kernels.memory.f32(at, 1 + config.valueDim).fill(1 - first);
+  floats[0] = power(q1, k1) - power(q2, k2) + first;
+  return { at, eps };
+}
 
 /** The gains of norms of queries and keys that have none. */
 function onesFor(config: CheckedConfig): Pick<AttentionWeights, "qNorm" | "kNorm"> {

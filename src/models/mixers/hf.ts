@@ -76,6 +76,7 @@ const HF_HEADS: HfMixer<HeadsSpec> = {
         const name = attentionNames?.[`${role[0]}_norm`] ?? `${role[0]}_norm`;
         return [{ name: `${name}.weight`, shape: [n], roles: [role] }];
       }
+      if (role.startsWith("lambda")) return [{ name: role, shape: [n], roles: [role] }];
       if (role === "sinks" && sinks !== undefined) return [{ name: sinks, shape: [n], roles: [role] }];
       if (!headNorm || (role !== "qHeadNorm" && role !== "kHeadNorm")) return [];
       const { dModel, numHeads, headDim = dModel / numHeads } = mixer.config;
@@ -156,7 +157,8 @@ export const HF_MIXERS: Readonly<Record<keyof MixerSpecs, HfMixer>> = {
 /** What reads the weights of a kind of safetensors files. */
 const readersOf = ({ attentionNames, fusedBlocks: blocks, gatedQueries }: TensorForm): MixerReaders => ({
   heads(all, prefix, { config: { numHeads, numKvHeads, headDim, fused }, more }) {
-    const given = gatedQueries ? withoutGates(all, `${prefix}q_proj`, numHeads) : all;
+    const own = gatedQueries ? withoutGates(all, `${prefix}q_proj`, numHeads) : all;
+    const given = more?.pairs ? inPairs(own, prefix, numKvHeads as number) : own;
     const tensors = new Map(renamed(given, prefix, attentionNames));
     // What a layer lacks, others stand for: values are keys, or neither is read.
     const copy = (to: string, from: string) => {
@@ -188,6 +190,31 @@ function renamed(
   const known = new Map(Object.entries(names).map(([name, own]) => [prefix + own, prefix + name]));
   const nameOf = (name: string) => name.replace(/^(.*)(\.\w+)$/s, (_, own, rest) => (known.get(own) ?? own) + rest);
   return new Map([...tensors].map(([name, tensor]) => [nameOf(name), tensor]));
+}
+
+/**
+ * Tensors whose heads of values are pairs of those of the file, a head and that as far in the second half, each pair twice; and whose
+ * outputs have columns of zeros for the second half of the heads.
+ */
+function inPairs(all: ReadonlyMap<string, StoredTensor>, prefix: string, groups: number): Map<string, StoredTensor> {
+  const tensors = new Map(all);
+  /** Makes a tensor of two pieces for each of `count`. */
+  const spread = (name: string, dim: number, count: number | undefined, from: (i: number) => number) => {
+    const tensor = all.get(prefix + name);
+    if (!tensor) return;
+    const { bytes, shape } = tensor;
+    const pieces = count ?? (shape[0] as number);
+    const size = bytes.length / pieces;
+    const spread = new Uint8Array(2 * bytes.length);
+    for (let i = 0; i < 2 * pieces; i++) spread.set(bytes.subarray(from(i) * size, (from(i) + 1) * size), i * size);
+    tensors.set(prefix + name, { ...tensor, bytes: spread, shape: shape.map((n, i) => (i === dim ? 2 * n : n)) });
+  };
+  const half = groups / 2;
+  for (const end of ["weight", "bias"])
+    spread(`v_proj.${end}`, 0, groups, (i) => (Math.floor(i / 2) % half) + (i % 2) * half);
+  // Beyond the last piece there is nothing.
+  spread("o_proj.weight", 1, undefined, (i) => (i % 2 === 0 ? i / 2 : Number.POSITIVE_INFINITY));
+  return tensors;
 }
 
 /** The mixers of safetensors files of a family. */

@@ -8,6 +8,7 @@ import type { NormRole, NormSpec } from "../spec/spec.ts";
 export type MixerRole =
   | ("q" | "k" | "v" | "o" | "qDown" | "kvDown")
   | ("qNorm" | "kNorm" | "kvNorm" | "sinks" | "qHeadNorm" | "kHeadNorm")
+  | `lambda_${"q" | "k"}${1 | 2}`
   | `recurrent ${RecurrentMatrix | RecurrentVector}`;
 
 /** The scalars of xIELU, and what they are where a file lacks them. */

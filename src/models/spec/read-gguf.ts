@@ -304,7 +304,7 @@ function findFamily(
   const name = metadata.get("general.architecture");
   const family = known.get(name);
   if (typeof name === "string" && family !== undefined) return { name, family };
-  const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
+  const reason = reasonAgainst(name, UNSUPPORTED_ARCHITECTURES);
   const [rule, why] =
     GGUF_LAYERS.get(name)?.reader === "loadEncoder"
       ? [`one that ${where} reads`, ", which loadEncoder reads"]

@@ -135,7 +135,7 @@ function findFamily(where: string, whole: Fields, families: Families): { file: F
   if (type === undefined) throw whole.refusal("model_type", "the type of the model", type);
   const reader = LAYERS.get(type)?.reader ?? (DECODERS.has(type) ? "loadModel" : undefined);
   if (reader) throw whole.refusal("model_type", `one that ${where} reads`, type, `, which ${reader} reads`);
-  const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
+  const reason = reasonAgainst(type, UNSUPPORTED_MODELS);
   if (reason) throw whole.refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${reason}`);
   const layers = LAYERS.has(type) ? "fromHfConfig" : LATENTS.has(type) && "fromHfLatentConfig";
   if (layers) throw whole.refusal("model_type", "one that is read whole", type, `, whose attention ${layers} reads`);

@@ -130,6 +130,13 @@ export interface HeadsMore {
   readonly chunked?: true;
   /** The outputs of heads are multiplied by the sigmoid of one more projection of what attention reads: each, or all of a head. */
   readonly gated?: true | "per-head";
+  /**
+   * Differential attention: of the outputs of each head of the first half, those of the head as far in the second half, times λ, are
+   * subtracted, which then have an RMS norm with gains of 1 - first. λ = e^(q1·k1) - e^(q2·k2) + first, of four stored vectors. Keys
+   * and values have as many heads in the file, and heads of values are joined to pairs in the same way: both halves of the heads
+   * attend the same ones.
+   */
+  readonly pairs?: { readonly first: number; readonly eps: number };
   /** The layer before whose keys and values are attended: there are none of this one's own. */
   readonly keysOf?: number;
 }

@@ -137,7 +137,7 @@ function readConfig(
 ): LatentConfig & { readonly valueDim: number } {
   const name = metadata.get("general.architecture");
   if (typeof name !== "string" || !GGUF_LATENTS.has(name)) {
-    const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
+    const reason = reasonAgainst(name, UNSUPPORTED_ARCHITECTURES);
     const [rule, why] = reason
       ? [UNSUPPORTED_RULE, `, which has ${reason}`]
       : [Array.from(GGUF_LATENTS.keys(), describe).join(" or "), ""];

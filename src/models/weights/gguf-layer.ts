@@ -439,7 +439,7 @@ function readGgufConfig(
   };
   if (!whole && GGUF_LATENTS.has(name))
     return fail("attention that createAttention computes", ", whose latent attention (MLA) readGgufLatentLayer reads");
-  const reason = reasonAgainst(UNSUPPORTED_ARCHITECTURES, name);
+  const reason = reasonAgainst(name, UNSUPPORTED_ARCHITECTURES);
   if (!whole && reason !== undefined) return fail(UNSUPPORTED_RULE, `, which has ${reason}`);
   if (typeof name !== "string" || (known === undefined && pairing === undefined))
     return fail(

@@ -26,7 +26,7 @@ import {
 } from "../families/facts.ts";
 import { LATENTS, LAYERS } from "../families/index.ts";
 import { COMPOSITES } from "../families/other-layers.ts";
-import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
+import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE, WHOLE_MODELS } from "../families/unsupported.ts";
 import { ROPE_FIELDS, readRope } from "./hf-rope.ts";
 
 /** What the layers of a hybrid model are, besides attention. */
@@ -407,7 +407,7 @@ function findModel(file: Fields, prefix: string, as: string | undefined, assumed
   if (whole) return findTower(file, type, prefix, as);
   if (LATENTS.has(type))
     throw refusal("model_type", "attention that createAttention computes", type, `, ${OF_LATENTS}`);
-  const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
+  const reason = reasonAgainst(type, UNSUPPORTED_MODELS, WHOLE_MODELS);
   if (reason !== undefined) throw refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${reason}`);
   const [field, what] = foreignField(file) ?? [];
   if (field !== undefined) throw refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${what} (${field})`);

@@ -12,7 +12,7 @@ import type { LatentWeights } from "../../layers/latent/weights.ts";
 import type { LatentRules, Reading } from "../families/attention-rules.ts";
 import { checkFileConfig, type Fields, fieldsOf, POSITIVE_RULE, present } from "../families/facts.ts";
 import { LATENTS } from "../families/index.ts";
-import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
+import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE, WHOLE_MODELS } from "../families/unsupported.ts";
 import { readWindow, refuseIgnored } from "./hf-config.ts";
 import { ROPE_FIELDS, readRope } from "./hf-rope.ts";
 import { type Matrix, readSource, tensorsBelow } from "./hf-weights.ts";
@@ -102,7 +102,7 @@ function findRules(file: Fields, as: string | undefined): LatentRules {
       `${WHERE}: options.as expected none for ${describe(type)}, which is supported, got ${describe(as)}`,
     );
   }
-  const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
+  const reason = reasonAgainst(type, UNSUPPORTED_MODELS, WHOLE_MODELS);
   if (reason !== undefined) throw file.refusal("model_type", UNSUPPORTED_RULE, type, `, which has ${reason}`);
   const names = Array.from(LATENTS.keys(), describe).join(", ");
   if (as === undefined)

@@ -352,7 +352,7 @@ function whyUnknown(type: unknown): string {
   const { causal, sides, isEncoder } = LAYERS.get(type) ?? {};
   if (causal !== undefined || sides || isEncoder)
     return ", an encoder or a model with one, of which headwise/models runs some";
-  const reason = reasonAgainst(UNSUPPORTED_MODELS, type);
+  const reason = reasonAgainst(type, UNSUPPORTED_MODELS);
   return reason === undefined ? "" : `, which has ${reason}`;
 }
 
@@ -407,7 +407,7 @@ function factsOfParts(file: Fields, type: string): ModelFacts {
   const mixers = sum(({ mixers }) => mixers.reduce((all, mixer) => all + mixer.parameters, 0));
   const parameters = parts.embed * (parts.tied ? 1 : 2) + parts.rest + mixers + sum(({ rest }) => rest);
   const length = file.raw("max_position_embeddings") === undefined ? undefined : file.count("max_position_embeddings");
-  const refusal = reasonAgainst(UNSUPPORTED_MODELS, type) ?? "layers that this package does not run";
+  const refusal = reasonAgainst(type, UNSUPPORTED_MODELS) ?? "layers that this package does not run";
   const active = parameters - sum(({ idle = 0 }) => idle);
   return { type, parameters, active, layers: memoryOfParts(parts), length, refusal };
 }

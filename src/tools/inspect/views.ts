@@ -14,6 +14,7 @@ import { recurrentVectors } from "../../layers/recurrent/weights.ts";
 import { createPageLayout, type PageLayout } from "../../layers/state/pages.ts";
 import { NULL } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
+import { pointer } from "../../wasm/memory.ts";
 import {
   addRounding,
   type Component,
@@ -107,7 +108,7 @@ function headNormOf({ memory }: Kernels, { headDim }: CheckedConfig, norm: HeadN
 const HEAD_VIEW: LayerView<HeadsLayer> = {
   name: () => "attention",
   passes: HEAD_PASSES,
-  vectors({ config, layer, headNorm }) {
+  vectors({ config, layer, headNorm, rules }) {
     const vectors = (Object.entries(vectorSizes(config)) as [VectorName, number][]).map(([name, length]) => {
       return { at: layer[name], length };
     });
@@ -118,6 +119,7 @@ const HEAD_VIEW: LayerView<HeadsLayer> = {
       const length = (norm?.step === 0 ? 1 : heads) * config.headDim;
       vectors.push({ at: norm?.gain ?? NULL, length }, { at: norm?.bias ?? NULL, length });
     }
+    if (rules?.pairs) vectors.push({ at: pointer.f32(rules.pairs.at), length: 1 });
     return vectors.filter(({ at }) => at !== NULL);
   },
   mode: ({ layer }) => layer.mode,

@@ -13,7 +13,11 @@ import {
   LAYERS,
 } from "../../../../src/models/families/index.ts";
 import { COMPOSITES } from "../../../../src/models/families/other-layers.ts";
-import { UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_MODELS } from "../../../../src/models/families/unsupported.ts";
+import {
+  UNSUPPORTED_ARCHITECTURES,
+  UNSUPPORTED_MODELS,
+  WHOLE_MODELS,
+} from "../../../../src/models/families/unsupported.ts";
 import { pairingOf } from "../../../../src/models/weights/gguf-layer.ts";
 
 const page = readFileSync(new URL("../../../../docs/guide/models.md", import.meta.url), "utf8");
@@ -23,6 +27,9 @@ const namesIn = (table: Readonly<Record<string, string>>): string[] =>
 
 const modelTypes = [...LAYERS.keys()] as string[];
 const architectures = [...GGUF_LAYERS.keys()] as string[];
+
+const refusedModels = [...namesIn(UNSUPPORTED_MODELS), ...namesIn(WHOLE_MODELS)];
+const refusedArchitectures = namesIn(UNSUPPORTED_ARCHITECTURES);
 
 /** The names in a column of the tables whose head begins with `title`; `row`: of those rows alone. */
 function listed(title: string, row = /./, column = 1): string[] {
@@ -40,11 +47,11 @@ function listed(title: string, row = /./, column = 1): string[] {
 test.each<[what: string, names: string[], known: Iterable<string>]>([
   ["models", listed("`model_type` | what is read"), [...modelTypes, ...Object.keys(COMPOSITES)]],
   ["models with latents", listed("`model_type` with latents"), [...LATENTS.keys()] as string[]],
-  ["refused models", listed("`model_type` | because of"), namesIn(UNSUPPORTED_MODELS)],
+  ["refused models", listed("`model_type` | because of"), refusedModels],
   ["architectures", listed("`general.architecture`"), architectures],
   ["decoders", listed("`model_type` of decoders"), [...DECODERS.keys()] as string[]],
   ["architectures of decoders", listed("`model_type` of decoders", /./, 2), [...GGUF_DECODERS.keys()] as string[]],
-  ["refused architectures", listed("refused architecture"), namesIn(UNSUPPORTED_ARCHITECTURES)],
+  ["refused architectures", listed("refused architecture"), refusedArchitectures],
 ])("the tables list all %s once", (_, names, known) => {
   expect(names.length).toBeGreaterThan(4);
   expect(names).toEqual([...known].sort());
@@ -61,8 +68,11 @@ test.each([
 });
 
 test("no name is both supported and refused", () => {
-  expect(modelTypes.filter((name) => namesIn(UNSUPPORTED_MODELS).includes(name) || name in COMPOSITES)).toEqual([]);
-  expect(architectures.filter((name) => namesIn(UNSUPPORTED_ARCHITECTURES).includes(name))).toEqual([]);
+  expect(modelTypes.filter((name) => refusedModels.includes(name) || name in COMPOSITES)).toEqual([]);
+  expect(architectures.filter((name) => refusedArchitectures.includes(name))).toEqual([]);
+  expect([...DECODERS.keys()].filter((name) => namesIn(UNSUPPORTED_MODELS).includes(name as string))).toEqual([]);
+  // Of models with towers, the type of the text model is read.
+  expect(namesIn(WHOLE_MODELS).filter((name) => !DECODERS.has(name) && !DECODERS.has(`${name}_text`))).toEqual([]);
 });
 
 test("the index has what each file of a family states", async () => {
