@@ -166,13 +166,15 @@ const hostLoadsWasm = (suffixes) => ({
   },
 });
 
-/** No command runs a model in a worker: the text of one would be a fourth of the file that each command reads. */
-const withoutOpenWorker = {
-  name: "without-open-worker",
-  setup({ onResolve }) {
-    const path = join(root, "src/entries/open-worker-none.ts");
-    onResolve({ filter: /\/open-worker-text\.ts$/ }, () => ({ path }));
-  },
+/** The command line imports the entries as its users do: the files beside it. */
+const importEntries = {
+  name: "import-entries",
+  setup: ({ onResolve }) =>
+    onResolve({ filter: /\/entries\/[a-z-]+\.ts$/ }, ({ path, resolveDir }) => {
+      const source = resolve(resolveDir, path);
+      const { name } = [...ENTRIES, ...LAZY].find((entry) => resolve(entry.source) === source);
+      return { path: `./${name}.js`, external: true, sideEffects: false };
+    }),
 };
 
 const bundles = ENTRIES.filter(({ worker }) => !worker);
@@ -215,16 +217,18 @@ const parts = await Promise.all([
   ...workers
     .filter(({ isModule }) => !isModule)
     .map(({ name, source }) => build({ ...inDist, format: "iife", entryPoints: entryPoints({ [name]: source }) })),
-  // One file by itself: split with the others, it would cut them into many more pieces.
+  // By itself: split with the others, it would cut them into many more pieces. A command is a file, read when it runs.
   build({
     ...inDist,
     platform: "node",
+    splitting: true,
+    chunkNames: "cli-[name]-[hash]",
     entryPoints: entryPoints({ cli: "src/cli/main.ts" }),
-    plugins: [withoutOpenWorker, inlineWasmPlugin],
+    plugins: [importEntries],
   }),
 ]);
 // esbuild imports each shared file that an entry reaches, for its effects too. There are none, and other bundlers say so.
-const BARE_IMPORT = /^import "\.\/(?:shared\/)?[A-Z0-9]{8}\.js";\n/gm;
+const BARE_IMPORT = /^import "\.\/(?:shared\/|cli-[a-z]+-)?[A-Z0-9]{8}\.js";\n/gm;
 /** Modules and workers that are contained as text: engines read a string faster if it is one line. */
 const CONTINUED = /_default = .*\\\n(?:.*\\\n)*/g;
 mkdirSync("dist/shared", { recursive: true });

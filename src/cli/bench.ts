@@ -16,9 +16,8 @@ import {
   type WeightFormat,
 } from "../entries/core.ts";
 import { readArguments, readChoice, readThreads, UsageError } from "./args.ts";
-import { seededFloats } from "./common.ts";
 import { findSurroundings, machineText } from "./info.ts";
-import { type LoadValues, openDecoder, startKernels } from "./load.ts";
+import { type LoadValues, openDecoder, seededFloats, startKernels } from "./load.ts";
 import { LOAD_OPTIONS, OUTPUT_OPTIONS } from "./options.ts";
 import { columnsText, createProgress, print } from "./terminal.ts";
 

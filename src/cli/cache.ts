@@ -2,8 +2,7 @@
 
 import { createFolderStore, defaultStoreFolder, type KeptUrl, listStore } from "../entries/models.ts";
 import { readArguments, UsageError } from "./args.ts";
-import { plainText } from "./common.ts";
-import { print, sizeText } from "./terminal.ts";
+import { plainText, print, sizeText } from "./terminal.ts";
 
 const HELP = `headwise cache
 headwise cache check

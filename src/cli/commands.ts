@@ -1,8 +1,7 @@
 // The commands of the command line, and how one is chosen and fails.
 
 import { FileError, suggestionOf, UsageError } from "./args.ts";
-import { plainText } from "./common.ts";
-import { print } from "./terminal.ts";
+import { plainText, print } from "./terminal.ts";
 
 /** What the command line says of its package. */
 interface Manifest {

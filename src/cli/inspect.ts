@@ -2,12 +2,22 @@
 
 import { OPTION_VALUES } from "../entries/configure.ts";
 import type { CacheFormat, WeightFormat } from "../entries/core.ts";
-import { type AnyRecord, decodeRecord, replay } from "../entries/inspect.ts";
+import { type AnyRecord, decodeRecord, replay, statistics } from "../entries/inspect.ts";
 import type { Tokenizer } from "../entries/text.ts";
 import { readArguments, readChoice, readCount, UsageError } from "./args.ts";
-import { checkText, type HeadPlace, type InspectWork, inspectModel, MOST_TOKENS } from "./inspect-model.ts";
-import { inspectionJson, inspectionText, keysThatFit, labelsOf } from "./inspect-text.ts";
-import { findLibraries, type LoadValues, openDecoder, readIds, readStatistics } from "./load.ts";
+import {
+  checkText,
+  type HeadPlace,
+  type InspectWork,
+  inspectionJson,
+  inspectionText,
+  inspectModel,
+  keysThatFit,
+  labelsOf,
+  MOST_TOKENS,
+} from "./inspection.ts";
+
+import { findLibraries, type LoadValues, openDecoder, readIds } from "./load.ts";
 import {
   type CommonChoices,
   FORMAT_OPTIONS,
@@ -72,7 +82,7 @@ async function replayLink(
   const { opened, model } = await openDecoder(command, path, loading, {
     weights: weights ?? OPTION_VALUES.weights.find((format) => format === formats),
     ...{ activations, threads, deterministic: recorded.build === "simd" },
-    ...("statistics" in request && { statistics: readStatistics() }),
+    ...("statistics" in request && { statistics }),
   });
   try {
     // Whoever runs a command can end it.
@@ -207,7 +217,7 @@ export async function inspect(args: string[]): Promise<void> {
   const { opened, model, loadMs } = await openDecoder(COMMAND, path, values, {
     ...{ weights, activations, threads, deterministic: values.deterministic },
     ...(text !== undefined && { tokenizer: undefined, libraries: findLibraries(COMMAND) }),
-    ...(work.statistics && { statistics: readStatistics() }),
+    ...(work.statistics && { statistics }),
   });
   const tokenizer = text === undefined ? undefined : opened.parts.tokenizer;
   try {

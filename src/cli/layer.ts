@@ -48,7 +48,6 @@ import {
   type SafetensorsFile,
 } from "../entries/weights.ts";
 import { FileError, readCount, UsageError } from "./args.ts";
-import { median } from "./common.ts";
 import { aboutFile, openFile, readText, withFile } from "./files.ts";
 
 // A layer of either kind of attention: of heads with keys and values, or of latents.
@@ -403,4 +402,9 @@ function timeDecode(
     ...{ tokens, past, ms: median(times), bestMs: Math.min(...times) },
     ...{ same: differing.size === 0, differing: differing.size },
   };
+}
+
+/** The median, or the upper one of two middle values. */
+export function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[values.length >> 1] as number;
 }

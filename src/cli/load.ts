@@ -1,11 +1,9 @@
 // How commands open models and start kernels.
 
-import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
-import type { Build, Kernels } from "../entries/core.ts";
+import type { Kernels } from "../entries/core.ts";
 import type { OpenedModel, OpenModelOptions } from "../entries/index.ts";
-import type { StatisticsKernels } from "../entries/inspect.ts";
 import type { Model } from "../entries/models.ts";
 import type { Tokenizer } from "../entries/text.ts";
 import { FileError, UsageError } from "./args.ts";
@@ -110,12 +108,6 @@ export async function openDecoder(
   throw new FileError(`${command}: ${source}: expected a decoder, got ${model.type}, a model with two halves`);
 }
 
-/** The kernels of statistics, as files beside the command line: in it they would be in the package once more. */
-export function readStatistics(): StatisticsKernels {
-  const read = (build: Build) => ({ statistics: readFileSync(new URL(`./statistics-${build}.wasm`, import.meta.url)) });
-  return { simd: read("simd"), relaxed: read("relaxed") };
-}
-
 /** Starts kernels of all formats for single layers. The entries with inlined modules are imported only when they are needed. */
 export async function startKernels(
   threads: number | "auto" = 1,
@@ -129,4 +121,17 @@ export async function startKernels(
     more.models ? import("../entries/models.ts") : { models: undefined },
   ]);
   return loadKernels({ threads, deterministic, quantized, ...(latent && { latent }), ...(models && { models }) });
+}
+
+/** Numbers in [-1, 1) as float32, the same on every engine: `seededFloats(seed)(length)` gives the next ones. */
+export function seededFloats(seed: number): (length: number) => Float32Array {
+  let state = seed * 7919 + 17;
+  return (length) => {
+    const values = new Float32Array(length);
+    for (let i = 0; i < length; i++) {
+      state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+      values[i] = 2 * (state / 2 ** 32) - 1;
+    }
+    return values;
+  };
 }

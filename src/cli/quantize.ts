@@ -21,9 +21,8 @@ import {
   type StoredFormat,
 } from "../entries/weights.ts";
 import { FileError, readArguments, UsageError } from "./args.ts";
-import { plainText } from "./common.ts";
 import { aboutFile, openFile } from "./files.ts";
-import { createProgress, print, sizeText } from "./terminal.ts";
+import { createProgress, plainText, print, sizeText } from "./terminal.ts";
 
 /** Tensors whose names differ in numbers alone, of one dtype and shape. */
 interface Kind {

@@ -5,12 +5,11 @@ import { type CacheFormat, HeadwiseError, type Kernels, type WeightFormat } from
 import { digestFloats, type NextToken, nextTokens } from "../entries/inspect.ts";
 import { createSession, forward, type Model } from "../entries/models.ts";
 import { FileError, readArguments, readChoice, readCount, UsageError } from "./args.ts";
-import { median, plainText, seededFloats } from "./common.ts";
 import { interpretFile, isNpy, isRows, isSafetensors, readBytes, readNpy } from "./files.ts";
-import { type LayerRun, PARTS, readLayer, readLayerNumber, runLayer } from "./layer.ts";
-import { type LoadValues, openDecoder, readIds, startKernels } from "./load.ts";
+import { type LayerRun, median, PARTS, readLayer, readLayerNumber, runLayer } from "./layer.ts";
+import { type LoadValues, openDecoder, readIds, seededFloats, startKernels } from "./load.ts";
 import { helpOf, KERNEL_OPTIONS, LOAD_OPTIONS, OUTPUT_OPTIONS, readCommon } from "./options.ts";
-import { columnsText, paint, print, sizeText } from "./terminal.ts";
+import { columnsText, paint, plainText, print, sizeText } from "./terminal.ts";
 
 // `headwise run FOLDER --ids LIST`: a whole decoder on a list of tokens.
 

@@ -92,6 +92,11 @@ export function columnsText(rows: readonly (readonly string[])[], names: number)
   return rows.map((row) => row.map(padded).join("  ")).join("\n");
 }
 
+/** Text without control characters, which a terminal would interpret: names come from files. */
+export function plainText(text: string): string {
+  return text.replace(/[\p{Cc}\p{Bidi_Control}]/gu, "\uFFFD");
+}
+
 /** Bytes in a unit for people, such as 1.23 MB. */
 export function sizeText(bytes: number): string {
   const units = ["bytes", "KB", "MB", "GB", "TB"];

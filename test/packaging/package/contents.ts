@@ -11,13 +11,14 @@ const OWN = ["package.json", "README.md", "LICENSE", "CHANGELOG.md"];
 /** The only names that files may have. */
 const ALLOWED = [
   /^dist\/[a-z-]+(\.workerd|\.edge-light|\.parcel)?\.js$/,
+  /^dist\/cli-[a-z-]+-[A-Z0-9]{8}\.js$/,
   /^dist\/shared\/(?:host|[A-Z0-9]{8})\.js$/,
   /^dist\/([a-z]+-)?(simd|relaxed)(-threads)?\.wasm$/,
   /^dist\/[a-z-]+\.d\.ts$/,
   /^dist\/[a-z]+\.(html|css)$/,
 ];
 /** Code is not minified, so most of the unpacked bytes are white space and names. */
-const BUDGET = { packed: 1_600_000, unpacked: 5_150_000, files: 118 };
+const BUDGET = { packed: 1_150_000, unpacked: 3_650_000, files: 136 };
 
 /** Of a source map, and of folders that machines have. */
 const STRAYS = [

@@ -70,6 +70,15 @@ const CHECKS: Readonly<Record<string, () => string | Promise<string>>> = {
     if (unused.length > 0) throw new Error(`consumer.ts expected to import ${unused.join(", ")}`);
     return `all ${entriesOf(manifest).length} entries under Node ${process.version}: ${printed}`;
   },
+  command: async () => {
+    const headwise = (...args: string[]) => tool("headwise", ...args);
+    const names = Array.from((await headwise("--help")).matchAll(/^headwise ([a-z]+) /gm), ([, name = ""]) => name);
+    const helps = await Promise.all([...new Set(names)].map((name) => headwise(name, "--help")));
+    const { version, ok } = JSON.parse(await headwise("info", "--json"));
+    if (version !== manifest.version || !ok)
+      throw new Error(`info expected ${manifest.version}, got ${version}, ${ok}`);
+    return `headwise info, and the help of ${helps.length} commands`;
+  },
   jsr: () => checkJsr(project, unpacked, manifest),
 };
 

@@ -1,7 +1,7 @@
 // Heat maps of `headwise inspect`: what stands where, in characters and in colours.
 
 import { describe, expect, test } from "vitest";
-import { colourIndex, keysThatFit, mapLines, scaleText } from "../../../src/cli/inspect-text.ts";
+import { colourIndex, keysThatFit, mapLines, scaleText } from "../../../src/cli/inspection.ts";
 import { coloursOf, columnsOf, widthOf } from "../../../src/cli/terminal.ts";
 import { rampColour } from "../../../src/tools/inspect/colours.ts";
 

@@ -1,8 +1,14 @@
 import { execFileSync } from "node:child_process";
-import { readdirSync, readFileSync } from "node:fs";
-import { delimiter, dirname } from "node:path";
+import { readdirSync, readFileSync, statSync } from "node:fs";
+import { delimiter, dirname, join } from "node:path";
 import { expect, test } from "vitest";
 import { cli, manifest, spawnCli } from "../../support/cli.ts";
+
+/** The files of dist/ that only the command line reads. */
+const filesOfCli = () =>
+  readdirSync(dirname(cli))
+    .filter((name) => /^cli(?:-.*)?\.js$/.test(name))
+    .map((name) => join(dirname(cli), name));
 
 /** Runs the built `headwise ...args`. */
 const run = (...args: string[]) => spawnCli(args);
@@ -20,8 +26,23 @@ test("help and version", () => {
 
 test("every file of src/cli/ is part of the command line as built", () => {
   const files = readdirSync(new URL("../../../src/cli", import.meta.url)).map((name) => `src/cli/${name}`);
-  const built = Array.from(readFileSync(cli, "utf8").matchAll(/^\/\/ (src\/cli\/.*)$/gm), ([, file]) => file);
-  expect([...new Set(built)].sort()).toEqual(files.sort());
+  const built = filesOfCli().flatMap((file) => Array.from(readFileSync(file, "utf8").matchAll(/^\/\/ (src\/.*)$/gm)));
+  expect([...new Set(built.map(([, file]) => file))].sort()).toEqual(files.sort());
+});
+
+test("the command line imports the entries of dist/, and reads none of them before a command runs", () => {
+  const reached = new Set<string>();
+  const reach = (file: string) => {
+    if (reached.has(file)) return;
+    reached.add(file);
+    for (const [, path = ""] of readFileSync(file, "utf8").matchAll(/(?:^| from | import )"(\.\/[^"]+\.js)"/gm))
+      reach(join(dirname(file), path));
+  };
+  reach(cli);
+  const all = filesOfCli();
+  expect([...reached].filter((file) => !all.includes(file))).toEqual([]);
+  expect(reached.size).toBeLessThan(4);
+  expect(all.reduce((sum, file) => sum + statSync(file).size, 0)).toBeLessThan(200_000);
 });
 
 test("without a command the help is printed on stderr, with exit code 2", () => {
