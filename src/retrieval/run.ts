@@ -136,7 +136,7 @@ async function runStages(
   let rest = stages;
   if (first?.kind === "pool") {
     const pools = sequences.map(
-      ({ ids, skip }) => new Pool(first.modes, model.dModel, { first: skip, count: ids.length }),
+      ({ ids, skip }) => new Pool(first.modes, model.vectorDim, { first: skip, count: ids.length }),
     );
     await runSliced(where, model, sequences, poolStates(model, pools), slices);
     const isUnit = second?.kind === "unit";
@@ -147,7 +147,7 @@ async function runStages(
     await runSliced(where, model, sequences, output, slices);
     rows = results;
   }
-  let width = first?.kind === "pool" ? model.dModel * first.modes.length : model.dModel;
+  let width = first?.kind === "pool" ? model.vectorDim * first.modes.length : model.vectorDim;
   for (const stage of rest) {
     if (stage.kind === "dense") {
       rows = await throughDense(stage, rows, slices);

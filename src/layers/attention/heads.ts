@@ -439,7 +439,12 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
 }
 
 /** A segment in the rows of a chunk, whose keys are on the pages behind the first `before`. */
-function segmentIn({ places, base }: LayerWork, pages: Pages, { at, ...placed }: PlacedSegment, before = 0): Segment {
+export function segmentIn(
+  { places, base }: LayerWork,
+  pages: Pages,
+  { at, ...placed }: PlacedSegment,
+  before = 0,
+): Segment {
   return {
     ...placed,
     q: pointer.f32(base + places.q + 4 * at * places.stride.qkv),
@@ -504,14 +509,14 @@ export interface BothWays {
 
 /**
  * Plans a layer for chunks of up to `rows` rows without masks: places what it works in, and returns what runs it, with the bias
- * of the pass where it has one.
+ * of the pass where it has one, or with what attends in place of `attendQueries`.
  */
 export function planBothWays(
   given: MixerLayer,
   layout: Layout,
   rows: number,
   pageFormats: number,
-): (bias: RelativeTable | undefined) => BothWays {
+): (bias: RelativeTable | typeof attendQueries | undefined) => BothWays {
   const attention = asHeads(given);
   const { config, layer } = attention;
   const { q, k, v, kv, qkv } = layer.products;
@@ -521,8 +526,10 @@ export function planBothWays(
     ...{ attention, shape, places, base, stepFlops, maps: undefined },
   });
   return (bias) => {
-    const attend = (work: LayerWork, runs: Runs, out: Rows) =>
-      bias ? attendByDistance(work, runs, out, bias) : attendQueries(work, runs, out);
+    const attend =
+      typeof bias === "object"
+        ? (work: LayerWork, runs: Runs, out: Rows) => attendByDistance(work, runs, out, bias)
+        : (bias ?? attendQueries);
     return {
       *whole(base, stepFlops, runs, { x, out, warm, finish }) {
         const work = { ...workAt(base, stepFlops), warm, finish };
@@ -544,10 +551,23 @@ export function planBothWays(
   };
 }
 
+/** Projects the heads' outputs to `out`, where the layer has an output projection. */
+export function* projectOutputs(
+  { attention: { kernels, layer }, places, base, stepFlops }: LayerWork,
+  out: Rows,
+  rows: number,
+): Steps {
+  const { o } = layer.linears;
+  if (!o) return;
+  const heads = { at: pointer.f32(base + places.heads), stride: places.stride.heads };
+  const input = prepareInput(kernels, [o], heads, rows, layer.mode, places.linear, base);
+  yield* project(kernels, o, out, input, rows, stepFlops);
+}
+
 /** `attendQueries` with a bias by distance. The table is one row for each head, and each query reads it from another place. */
 function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, zero, stride }: RelativeTable): Steps {
   const { attention, places, base, stepFlops, shape } = work;
-  const { kernels, config, layer } = attention;
+  const { kernels, config } = attention;
   const rows = rowsIn(runs);
   normAndRotate(work, "q", rows);
   for (const run of runs) {
@@ -565,11 +585,7 @@ function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, 
       yield segmentFlops(shape, segment);
     }
   }
-  const { o } = layer.linears;
-  if (!o) return;
-  const heads = { at: pointer.f32(base + places.heads), stride: places.stride.heads };
-  const input = prepareInput(kernels, [o], heads, rows, layer.mode, places.linear, base);
-  yield* project(kernels, o, out, input, rows, stepFlops);
+  yield* projectOutputs(work, out, rows);
 }
 
 /** Layers of softmax heads in models. */

@@ -121,7 +121,7 @@ export function planPass<Run>(
     ids: common.floats(rows),
     positions: common.floats(rows),
     residual: common.floats(rows * stride),
-    normed: common.floats(rows * Math.max(stride, spec.embed.dim)),
+    normed: common.floats(rows * Math.max(stride, spec.embed.dim, wholePanels(spec.vectorDim ?? 0))),
     branch: common.floats(rows * Math.max(stride, spec.embed.dim)),
     shape: common.take(ROW_SHAPE_BYTES),
     streams: placeStreams(common, spec, rows, stride),

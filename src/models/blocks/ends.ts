@@ -40,7 +40,14 @@ export function* embedTokens(
   };
   write(ids, (of, token) => of.ids[token] as number);
   const narrow = { at: branch.at, stride: embed.dim };
-  const { projectLast, positions: { offset = 0 } = {} } = spec.embed;
+  const { projectLast, positions: { offset = 0, padding } = {} } = spec.embed;
+  const rowOf = ({ ids, past }: EmbeddedTokens, token: number) => {
+    if (padding === undefined) return past + token + offset;
+    if (ids[token] === padding) return offset - 1;
+    let row = offset;
+    for (let i = 0; i < token; i++) row += Number(ids[i] !== padding);
+    return row;
+  };
   const [first, last] = projectLast ? [undefined, projectIn] : [projectIn, undefined];
   // What positions and types are added to.
   const rows = last ? narrow : residual;
@@ -62,7 +69,7 @@ export function* embedTokens(
     yield* projectRows(work, [first], residual, narrow, count);
   } else embedRows(work, embed, ids, rows, spec.embed.scale, count);
   for (const [table, numberOf] of [
-    [positions, ({ past }: EmbeddedTokens, token: number) => past + token + offset],
+    [positions, rowOf],
     [types, (of: EmbeddedTokens, token: number) => of.types?.[token] ?? 0],
   ] as const) {
     if (!table) continue;
@@ -93,6 +100,7 @@ function* writeLayerInputs(
     for (let token = begin; token < end; token++) {
       const to = pointer.f32(inputs.at + 4 * (at + token - begin) * inputs.stride);
       kernels.table.rms_norm_f32(to, to, norm.gain, dim, dim, norm.eps, 0, blocks.length);
+      if (!stored) continue;
       const id = of.ids[token] as number;
       const own = stored.row(id < rows ? id : 0);
       const floats = kernels.memory.f32(to, own.length);

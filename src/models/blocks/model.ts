@@ -76,6 +76,8 @@ export interface LoadedModel<Kind extends ModelKind = ModelKind> extends Releasa
   readonly type: string;
   /** Floats of a token's row between layers. */
   readonly dModel: number;
+  /** Floats of the states that `encode` gives: `dModel`, unless a last projection makes others of them. */
+  readonly vectorDim: number;
   /** Tokens that ids name: each id is less. */
   readonly vocabSize: number;
   /** Layers. */
@@ -109,7 +111,7 @@ export interface ModelWeights {
   readonly types?: PackedTable | undefined;
   /** What inputs of layers besides the residual are computed of. */
   readonly perLayer?:
-    | { readonly stored: StoredTable; readonly projection: PackedLinear; readonly norm: PackedNorm }
+    | { readonly stored: StoredTable | undefined; readonly projection: PackedLinear; readonly norm: PackedNorm }
     | undefined;
   /** What makes rows of streams besides the first, and what makes one row of them again. */
   readonly streams?: { readonly into: readonly PackedLinear[]; readonly out: readonly PackedLinear[] } | undefined;
@@ -118,10 +120,13 @@ export interface ModelWeights {
   readonly projectOut: PackedLinear | undefined;
   readonly blocks: readonly PackedBlock[];
   readonly finalNorm: PackedNorm | undefined;
+  readonly lastProjection?: PackedLinear | undefined;
   readonly transform?: { readonly dense: PackedLinear; readonly norm: PackedNorm } | undefined;
   readonly head: PackedLinear;
   readonly stem?: { readonly first: PackedLinear; readonly second: PackedLinear } | undefined;
   readonly relativeBias?: RelativeTable | undefined;
+  readonly distances?: PackedTable | undefined;
+  readonly distancesNorm?: PackedNorm | undefined;
   /** `mode` of linear_q8. */
   readonly mode: number;
 }
@@ -171,7 +176,8 @@ export function placeModel(spec: ModelSpec, formatOf: FormatOf): ModelPlaces {
   const blocks = layers.map((weights) => placeBlock(weights, formatOf, 0));
   const flops = layers.map((weights) => weights.reduce((sum, weight) => sum + flopsOf(weight), 0));
   const outer = [ends.linears.get("head") ?? ends.linears.get("embed")];
-  for (const role of ["projectIn", "projectOut", "dense", "perLayerProjection"]) outer.push(ends.linears.get(role));
+  for (const role of ["projectIn", "projectOut", "dense", "perLayerProjection", "lastProjection"])
+    outer.push(ends.linears.get(role));
   for (const [key, place] of ends.linears) if (key.startsWith("stream")) outer.push(place);
   return {
     ...{ ends, blocks },
@@ -386,4 +392,23 @@ export function bucketOf({ buckets, maxDistance, bothWays }: RelativeBias, dista
   // From there on, buckets grow with the distance; in float32, as in PyTorch, because bounds of buckets are not far from integers.
   const share = Math.fround(Math.fround(ln(Math.fround(away / exact))) / Math.fround(ln(maxDistance / exact)));
   return first + Math.min(exact + Math.floor(Math.fround(share * (count - exact))), count - 1);
+}
+
+type Distances = NonNullable<ModelSpec["distances"]>;
+
+/**
+ * The row of the table for a query `distance` positions behind its key: groups of distances that grow from half of the span on, in
+ * float32, as in PyTorch, because their bounds are not far from integers.
+ */
+export function distanceRow({ span, longest }: Distances, distance: number): number {
+  const [away, half] = [Math.abs(distance), Math.floor(span / 2)];
+  let group = away;
+  if (longest !== undefined && away > half) {
+    const [own, last] = [away, longest - 1].map((each) => Math.fround(ln(Math.fround(each / half)))) as [
+      number,
+      number,
+    ];
+    group = half + Math.ceil(Math.fround(Math.fround(own / last) * (half - 1)));
+  }
+  return Math.min(2 * span - 1, Math.max(0, span + Math.sign(distance) * group));
 }

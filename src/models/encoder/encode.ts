@@ -125,7 +125,7 @@ function readTypes(where: string, i: number, given: unknown, count: number, leng
  * none is padded. Each has the same bits alone, in any batch and on any number of threads.
  * @param model One of `loadEncoder`, or of `loadSeq2Seq`, whose encoder runs.
  * @param batch Token ids of each sequence, or texts with `options.tokenizer`.
- * @returns [tokens, dModel] of each sequence.
+ * @returns [tokens, vectorDim] of each sequence.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, and with threads `WORKER_LOST`
  * or `KERNEL_FAILED`.
  * @example
@@ -200,10 +200,10 @@ export function collectRows(
   model: LoadedModel,
   sequences: readonly Sequence[],
 ): { readonly results: Float32Array[]; readonly output: Output } {
-  const { dModel } = model;
-  const results = sequences.map(({ ids }) => createFloats(where, "states", ids.length * dModel));
+  const { vectorDim: n } = model;
+  const results = sequences.map(({ ids }) => createFloats(where, "states", ids.length * n));
   const output = statesTo(model, (sequence, begin, _count, rows, stride) =>
-    copyRows(results[sequence] as Float32Array, begin * dModel, dModel, rows, stride, dModel),
+    copyRows(results[sequence] as Float32Array, begin * n, n, rows, stride, n),
   );
   return { results, output };
 }
@@ -222,7 +222,7 @@ const OPTIONS = [...BATCH_OPTIONS, "pooling", "normalize"] as const;
  * A vector for each text. Texts may have any lengths, and none is padded. Each has the same bits alone, in any batch and on any
  * number of threads.
  * @param batch Token ids of each text, with those that its tokenizer puts around it; or texts with `options.tokenizer`.
- * @returns [dModel] of each text.
+ * @returns [vectorDim] of each text.
  * @throws The same errors as `encode`.
  * @example
  * import { loadKernels } from "headwise";
@@ -279,7 +279,7 @@ function checkPool(where: string, pooling: Pooling = "mean", normalize = false) 
   expectOneOf(where, "pooling", pooling, POOLINGS);
   expectFlag(where, "normalize", normalize);
   return (model: LoadedModel, sequences: readonly Sequence[]): { output: Output; vectors: () => Float32Array[] } => {
-    const pools = sequences.map(({ ids }) => new Pool([pooling], model.dModel, { first: 0, count: ids.length }));
+    const pools = sequences.map(({ ids }) => new Pool([pooling], model.vectorDim, { first: 0, count: ids.length }));
     return { output: poolStates(model, pools), vectors: () => pools.map((pool) => pool.result(normalize)) };
   };
 }

@@ -1,6 +1,5 @@
 // Loads encoders and models with two halves: opens their files, plans and packs them.
 
-import { PAGE } from "../../../assembly/layout.ts";
 import { type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
 import { expectInt, readFields, readOptions } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
@@ -14,7 +13,7 @@ import {
   openModelFiles,
   readTexts,
 } from "../../files/model-files.ts";
-import { type WeightFormat, wholePanels } from "../../layers/linear/formats/format.ts";
+import type { WeightFormat } from "../../layers/linear/formats/format.ts";
 import { createPageLayout } from "../../layers/state/pages.ts";
 import { pagesBytes } from "../../layers/state/table.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
@@ -38,7 +37,7 @@ import {
   type TokenRules,
 } from "../spec/spec.ts";
 import { type Decoder, resolveHead } from "../spec/tensors.ts";
-import { MOST_TOGETHER, stemBytes } from "./pass.ts";
+import { bytesBehind } from "./pass.ts";
 
 // The files of encoders and of models with two halves. Some encoders were written by programs that name the gains and biases of
 // norms differently; models with two halves are not read of GGUF.
@@ -102,21 +101,9 @@ const MOST_TOKENS = 512;
 const plannedTokens = ({ maxSeqLen = MOST_TOKENS }: ModelSpec): number => Math.min(maxSeqLen, MOST_TOKENS);
 
 /** Bytes of the weights of an encoder, and of calls on texts of up to `tokens` tokens, of which at most `texts` run together. */
-function planTexts(
-  where: string,
-  spec: ModelSpec,
-  formatOf: FormatOf,
-  tokens: number,
-  texts: number = MOST_TOGETHER,
-): MemoryPlan {
+function planTexts(where: string, spec: ModelSpec, formatOf: FormatOf, tokens: number, texts?: number): MemoryPlan {
   const { weights, scratch } = planSpec(where, spec, formatOf, { rows: CHUNK_ROWS, outputs: 0, maxSeqLen: 1 });
-  const [{ mixer }] = spec.blocks as readonly [(typeof spec.blocks)[number]];
-  const layout = pageLayoutOf(where, mixer);
-  // A group of texts takes a page each, and one of them may begin a second one; a longer text is alone.
-  const together = texts * pagesBytes(layout, 1, 1) + (tokens > PAGE ? pagesBytes(layout, 1, 2 * PAGE) : 0);
-  const rows = tokens > CHUNK_ROWS ? 4 * tokens * wholePanels(spec.dModel) : 0;
-  const pages = Math.max(together, pagesBytes(layout, 1, tokens));
-  const all = { weights, scratch: aligned(aligned(scratch) + pages + rows) + stemBytes(spec) };
+  const all = { weights, scratch: aligned(scratch) + bytesBehind(where, spec, tokens, texts) };
   return { ...all, total: all.weights + all.scratch };
 }
 
@@ -183,8 +170,8 @@ const ENCODER_OPTIONS = [
 ] as const;
 
 /**
- * Loads a whole encoder: BERT and its relatives, ModernBERT, MPNet, Nomic BERT, and the decoders of `loadModel` besides those with
- * latent attention, of which some were trained to give vectors. Like `loadModel`, it reads config.json and the tensors of
+ * Loads a whole encoder: BERT and its relatives, DeBERTa, ModernBERT, MPNet, Nomic BERT, GTE, EmbeddingGemma and others, and the
+ * decoders of `loadModel` besides those with latent attention, of which some were trained to give vectors. Like `loadModel`, it reads config.json and the tensors of
  * safetensors files one after the other, and packs each as it comes; with the option `gguf` also GGUF files of BERT, Nomic BERT
  * and those decoders. Not read are poolers and heads for other tasks than masked tokens.
  * @param source A folder or a GGUF file, by path (on hosts with a file system) or URL; files; bytes of a GGUF; or what opens files.
@@ -218,7 +205,7 @@ export async function loadEncoder(
   const where = "loadEncoder";
   expectKernels(where, kernels);
   const given = readOptions(where, options, ENCODER_OPTIONS);
-  const kind = { read: readFiles, open: openEncoderFiles, encoders, plan: planEncoderFit };
+  const kind = { read: readFiles, open: openEncoderFiles, encoders, headless: true, plan: planEncoderFit } as const;
   return loadWith(where, kernels, source, given, kind) as Promise<Encoder>;
 }
 
@@ -246,7 +233,9 @@ function asEncoder(where: string, { spec, ...rest }: Decoder, field: string): De
   if (other !== undefined)
     throw new HeadwiseError("BAD_FILE", `${where}: ${field} expected one without ${other}, got ${describe(spec.type)}`);
   const most = Math.min(spec.maxSeqLen ?? Number.POSITIVE_INFINITY, mostTokens(spec));
-  return { ...rest, spec: { ...spec, maxSeqLen: Number.isFinite(most) ? most : undefined } };
+  // Without a head for masked tokens, none is needed.
+  const head = { ...spec.head, tied: spec.head.transform ? spec.head.tied : true };
+  return { ...rest, spec: { ...spec, head, maxSeqLen: Number.isFinite(most) ? most : undefined } };
 }
 
 /** Throws unless `model` came from loadEncoder or loadSeq2Seq and neither it nor its kernels were released. */

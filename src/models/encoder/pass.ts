@@ -1,22 +1,32 @@
 // Whole sequences through all layers of an encoder. Those of a batch are one list of rows: no padding is computed.
 
+import { PAGE } from "../../../assembly/layout.ts";
 import type { Tensor } from "../../base/tensor/tensor.ts";
 import { CHUNK_ROWS, chunksOf, copyRows, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
+import { attendByContent, distanceBytes } from "../../layers/attention/distances.ts";
 import { type BothWays, planBothWays } from "../../layers/attention/heads.ts";
 import { type PackedLinear, wholePanels } from "../../layers/linear/formats/format.ts";
 import { placeLinearScratch } from "../../layers/linear/products.ts";
 import type { LayerCall } from "../../layers/mixer/mixer.ts";
 import { tokensBehind } from "../../layers/pass/call.ts";
-import { createPageLayout } from "../../layers/state/pages.ts";
-import { pagesAt, pagesBytes } from "../../layers/state/table.ts";
+import { createPageLayout, type PageLayout } from "../../layers/state/pages.ts";
+import { type Pages, pagesAt, pagesBytes } from "../../layers/state/table.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { aligned, Layout, pointer } from "../../wasm/memory.ts";
 import { type BlockRows, blockRows, type PassPlan, planPass, runBlock } from "../blocks/block.ts";
 import { type EmbeddedTokens, embedTokens } from "../blocks/ends.ts";
-import type { LoadedModel, ModelHalf, ModelWeights, PackedBlock } from "../blocks/model.ts";
-import { activateRows, normRows, projectRows, ROW_SHAPE_BYTES, type RowWork } from "../blocks/rows.ts";
-import type { ModelSpec } from "../spec/spec.ts";
+import {
+  distanceRow,
+  type LoadedModel,
+  type ModelHalf,
+  type ModelWeights,
+  type PackedBlock,
+  type PackedTable,
+} from "../blocks/model.ts";
+import { activateRows, embedRows, normRows, projectRows, ROW_SHAPE_BYTES, type RowWork } from "../blocks/rows.ts";
+import { checkHeads } from "../mixers/heads.ts";
+import type { BlockSpec, HeadsSpec, ModelSpec } from "../spec/spec.ts";
 
 /** The tokens of a sequence, and their types. */
 export interface Sequence {
@@ -37,7 +47,7 @@ export interface Output {
 }
 
 /** The most sequences whose rows share products: a page of 128 keys for each of them lies in memory. */
-export const MOST_TOGETHER = 16;
+const MOST_TOGETHER = 16;
 const PLAN_ROWS = 16;
 
 type Plan = PassPlan<ReturnType<typeof planBothWays>>;
@@ -75,8 +85,11 @@ function groupsOf(sequences: readonly Sequence[]): Group[] {
 }
 
 /** A sequence in a group: its tokens, and the pages that its keys go to, in each layer again. */
-interface GroupCall extends LayerCall, EmbeddedTokens {
+interface GroupCall extends Omit<LayerCall, "pages">, EmbeddedTokens {
   readonly sequence: number;
+  /** Where its pages lie, and these, as the layer that runs has them. */
+  readonly pagesAt: number;
+  pages: Pages;
 }
 
 /** Runs all sequences through all layers, and gives the rows of each to `output` in order. */
@@ -99,31 +112,49 @@ export function* runEncoder(
   const rows = Math.min(CHUNK_ROWS, PLAN_ROWS * Math.ceil(most / PLAN_ROWS));
   const plan = planOf(model, rows, Math.min(rows, output.logits));
   const [{ attention }] = weights.blocks as readonly [PackedBlock];
-  const layout = createPageLayout(attention.pageShape);
-  const bytesOf = ({ ids }: Sequence) => pagesBytes(layout, 1, ids.length);
+  const shapes = weights.blocks.map(({ attention }) => JSON.stringify(attention.pageShape));
+  const layouts = weights.blocks.map(({ attention }) => createPageLayout(attention.pageShape));
+  const bytesOf = ({ ids }: Sequence) => mostOf(layouts, (layout) => pagesBytes(layout, 1, ids.length));
   const pageBytes = mostOf(groups, ({ own }) => own.reduce((sum, each) => sum + bytesOf(each), 0));
   // Behind the scratch lie pages, and the rows of a sequence that has several chunks.
   const rowsAt = aligned(plan.bytes) + pageBytes;
-  const bytes = rowsAt + (most > plan.rows ? 4 * most * plan.stride : 0);
+  const distancesAt = aligned(rowsAt + (most > plan.rows ? most * rowBytes(half.spec) : 0));
+  const longest = Math.max(
+    1,
+    mostOf(sequences, ({ ids }) => ids.length),
+  );
+  const bytes = distancesAt + distancesBytes(where, half.spec, longest, plan.rows);
   const base = ownScratch ? memory.allocate(where, bytes) : memory.scratch(where, bytes);
   try {
     const work: RowWork = { kernels, base, shape: plan.shape, linear: plan.linear, mode: weights.mode, stepFlops };
-    const layers = plan.attention.map((attend) => attend(weights.relativeBias));
+    const distances = weights.distances && openDistances(work, half, longest, plan.rows, base + distancesAt);
+    const layers = plan.attention.map((attend) => attend(distances ?? weights.relativeBias));
     for (const { first, own } of groups) {
       let at = base + aligned(plan.bytes);
       const calls: GroupCall[] = [];
       for (const [i, sequence] of own.entries()) {
         const { ids, types, features, attended = ids.length } = sequence;
         const rows = features && (yield* runStem(where, model, weights, features, stepFlops));
-        const pages = pagesAt(kernels, at, layout, 1, ids.length);
-        at += bytesOf(sequence);
+        const pages = pagesAt(kernels, at, layouts[0] as PageLayout, 1, ids.length);
         const whole = tokensBehind(where, attention.config, 0, ids.length);
         const tokens = { ...whole, placements: [{ position: 0, kvLen: attended }] };
-        calls.push({ ...{ ids, types, rows, past: 0, sequence: first + i }, tokens, pages, inStep: false });
+        calls.push({
+          ...{ ids, types, rows, past: 0, sequence: first + i, pagesAt: at },
+          tokens,
+          pages,
+          inStep: false,
+        });
+        at += bytesOf(sequence);
       }
-      const chunks = chunksIn(calls, plan, base, base + rowsAt);
-      for (const { runs, rows, count } of chunks) yield* embedTokens(work, half, plan, rows, runs, count);
-      yield* runLayers(work, half, plan, layers, chunks);
+      const chunks = chunksIn(calls, plan, base, rowsAt, half.spec);
+      for (const { plan, runs, rows, count } of chunks) yield* embedTokens(work, half, plan, rows, runs, count);
+      let open = 0;
+      yield* runLayers(work, half, layers, chunks, (layer) => {
+        if (shapes[open] === shapes[layer]) return;
+        open = layer;
+        for (const call of calls)
+          call.pages = pagesAt(kernels, call.pagesAt, layouts[layer] as PageLayout, 1, call.ids.length);
+      });
       for (const chunk of chunks) yield* output.take(work, plan, chunk);
     }
   } finally {
@@ -131,37 +162,94 @@ export function* runEncoder(
   }
 }
 
+/** Places the rows of distances that texts of up to `longest` tokens have; what attends by them lies behind. */
+function planDistances({ dModel }: ModelSpec, own: NonNullable<ModelSpec["distances"]>, longest: number) {
+  const layout = new Layout();
+  const first = distanceRow(own, 1 - longest);
+  const count = distanceRow(own, longest - 1) - first + 1;
+  const places = { ids: layout.floats(count), rows: layout.floats(count * wholePanels(dModel)) };
+  return { ...places, first, count, scratch: aligned(layout.bytes) };
+}
+
+/** Bytes of both, for chunks of `chunk` rows; 0 for a model without. */
+function distancesBytes(where: string, spec: ModelSpec, longest: number, chunk: number): number {
+  if (!spec.distances) return 0;
+  const { count, scratch } = planDistances(spec, spec.distances, longest);
+  const bytesOf = ({ mixer }: BlockSpec) =>
+    distanceBytes(checkHeads(where, (mixer as HeadsSpec).config), { longest, count, chunk });
+  return scratch + aligned(mostOf(spec.blocks, bytesOf));
+}
+
+/** Writes the rows of distances to scratch at `at`, and returns what attends by them. */
+function openDistances(
+  work: RowWork,
+  { spec, weights: { distances, distancesNorm } }: ModelHalf,
+  longest: number,
+  chunk: number,
+  at: number,
+): ReturnType<typeof attendByContent> {
+  const own = spec.distances as NonNullable<ModelSpec["distances"]>;
+  const { ids, rows: place, first, count, scratch } = planDistances(spec, own, longest);
+  const rows = { at: pointer.f32(at + place), stride: wholePanels(spec.dModel) };
+  const numbers = work.kernels.memory.u32(at + ids, count);
+  for (let i = 0; i < count; i++) numbers[i] = first + i;
+  embedRows(work, distances as PackedTable, at + ids, rows, 1, count);
+  if (distancesNorm) normRows(work, distancesNorm, rows, rows, spec.dModel, count);
+  const { ofQueries, ofKeys } = own;
+  const rowOf = (distance: number) => distanceRow(own, distance);
+  return attendByContent({ longest, chunk, first, count, rows, rowOf, ofQueries, ofKeys }, at + scratch);
+}
+
+/** Bytes behind the scratch of a pass, for texts of up to `tokens` tokens, of which at most `texts` run together. */
+export function bytesBehind(where: string, spec: ModelSpec, tokens: number, texts: number = MOST_TOGETHER): number {
+  const layouts = spec.blocks.map(({ mixer }) => createPageLayout(checkHeads(where, (mixer as HeadsSpec).config)));
+  const pagesOf = (length: number) => mostOf(layouts, (layout) => pagesBytes(layout, 1, length));
+  // A group of texts takes a page each, and one of them may begin a second one; a longer text is alone.
+  const together = texts * pagesOf(1) + (tokens > PAGE ? pagesOf(2 * PAGE) : 0);
+  const rows = tokens > CHUNK_ROWS ? tokens * rowBytes(spec) : 0;
+  const pages = Math.max(together, pagesOf(tokens));
+  return aligned(pages + rows) + distancesBytes(where, spec, tokens, CHUNK_ROWS) + stemBytes(spec);
+}
+
 /** The largest of some sizes, of which there may be more than a call takes arguments. */
 const mostOf = <T>(all: readonly T[], sizeOf: (one: T) => number): number =>
   all.reduce((most, one) => Math.max(most, sizeOf(one)), 0);
 
+/** Bytes of a row that waits for others of its sequence: between layers, and its inputs of layers. */
+const rowBytes = ({ dModel, blocks, embed: { perLayer } }: ModelSpec): number =>
+  4 * (wholePanels(dModel) + wholePanels(blocks.length * (perLayer?.dim ?? 0)));
+
 /** Rows that share products. */
 interface Chunk {
+  readonly plan: Plan;
   readonly runs: readonly RowRun<GroupCall>[];
   readonly rows: BlockRows;
   readonly count: number;
 }
 
-/** The chunks of a group. If there are several, each has its own part of the rows at `rowsAt` between layers. */
-function chunksIn(calls: readonly GroupCall[], plan: Plan, base: number, rowsAt: number): Chunk[] {
+/** The chunks of a group. If there are several, each has its own part of the rows that wait at `rowsAt`. */
+function chunksIn(calls: readonly GroupCall[], plan: Plan, base: number, rowsAt: number, spec: ModelSpec): Chunk[] {
   const list = listRows(calls, ({ ids }) => [[0, ids.length]]);
   return Array.from(chunksOf(list.total, plan.rows), ([begin, end]) => {
     const runs = list.runs(begin, end);
-    const rows = blockRows(plan, base);
-    const residual = { ...rows.residual, at: pointer.f32(rowsAt + 4 * begin * plan.stride) };
-    return { runs, count: rowsIn(runs), rows: list.total > plan.rows ? { ...rows, residual } : rows };
+    const [rows, count] = [blockRows(plan, base), rowsIn(runs)];
+    if (list.total <= plan.rows) return { plan, runs, rows, count };
+    const at = rowsAt + begin * rowBytes(spec);
+    const residual = { ...rows.residual, at: pointer.f32(base + at) };
+    return { plan: { ...plan, layerInputs: at + 4 * count * plan.stride }, runs, rows: { ...rows, residual }, count };
   });
 }
 
 function* runLayers(
   work: RowWork,
   model: ModelHalf,
-  plan: Plan,
   layers: readonly BothWays[],
   chunks: readonly Chunk[],
+  openPages: (layer: number) => void,
 ): Steps {
   const { spec, weights } = model;
   for (const i of spec.order ?? weights.blocks.keys()) {
+    openPages(i);
     const block = weights.blocks[i] as PackedBlock;
     const { whole, keys, queries } = layers[i] as BothWays;
     const { attentionPre } = block.norms;
@@ -172,7 +260,7 @@ function* runLayers(
         yield* keys(work.base, work.stepFlops, runs, attentionPre ? normed : residual);
       }
     const attend = chunks.length > 1 ? queries : whole;
-    for (const { runs, rows, count } of chunks) yield* runBlock(work, block, plan, attend, runs, rows, count);
+    for (const { plan, runs, rows, count } of chunks) yield* runBlock(work, block, plan, attend, runs, rows, count);
   }
 }
 
@@ -195,7 +283,7 @@ function placeStem(dModel: number, linears: Parameters<typeof placeLinearScratch
 }
 
 /** Bytes that both convolutions work in; 0 for a model without. */
-export function stemBytes({ dModel, embed: { channels } }: ModelSpec): number {
+function stemBytes({ dModel, embed: { channels } }: ModelSpec): number {
   const format = "f32" as const;
   return channels === undefined
     ? 0
@@ -256,14 +344,15 @@ function* runStem(
 /** Takes rows of states, `stride` floats apart, from row `begin` of a sequence on: a view. */
 type RowSink = (sequence: number, begin: number, count: number, rows: Float32Array, stride: number) => void;
 
-/** Gives the states of all rows to `sink`, after the last norm where there is one. */
+/** Gives the states of all rows to `sink`, after the last norm and the last projection where there are any. */
 export const statesTo = (model: LoadedModel, sink: RowSink): Output => ({
   logits: 0,
-  // biome-ignore lint/correctness/useYield: a step of an output may have yields.
-  *take(work, _plan, { runs, rows: { residual }, count }) {
+  *take(work, _plan, { runs, rows: { residual, normed }, count }) {
     const { spec, weights } = model.encoder ?? model;
     if (weights.finalNorm) normRows(work, weights.finalNorm, residual, residual, spec.dModel, count);
-    const { at: from, stride } = residual;
+    const vectors = { at: normed.at, stride: wholePanels(spec.vectorDim ?? 0) };
+    if (weights.lastProjection) yield* projectRows(work, [weights.lastProjection], vectors, residual, count);
+    const { at: from, stride } = weights.lastProjection ? vectors : residual;
     for (const { of, begin, end, at } of runs)
       sink(
         of.sequence,

@@ -35,8 +35,8 @@ export interface WindowRules {
   readonly field?: string;
   /** What `layer_types` calls layers with the window. Default "sliding_attention". */
   readonly word?: string;
-  /** Half of the tokens are before and half after the query. */
-  readonly bothSides?: true;
+  /** Half of the tokens are before and half after the query, or as many before as after it. */
+  readonly bothSides?: true | "each";
 }
 
 export interface RopeRules {
@@ -60,6 +60,8 @@ export interface RopeRules {
   readonly axes?: true;
   /** A "dynamic" scaling may state `alpha`, of which a power multiplies theta. */
   readonly alphas?: true;
+  /** An "ntk" scaling multiplies theta by its factor, and divides each frequency by its (2/dim)-th power besides. */
+  readonly grown?: true;
   /** A "proportional" kind rotates the first pairs of a whole head. */
   readonly proportional?: true;
   /** LongRoPE states its factors on cos and sin. */
@@ -120,6 +122,8 @@ export interface AttentionRules extends Named {
   readonly defaults?: Partial<Shape>;
   /** Default true. "is_decoder": the file's field of this name, false in GGUF files. */
   readonly causal?: false | "is_decoder";
+  /** The file's `use_bidirectional_attention` says whether later keys are attended, too: then the window is on both sides. */
+  readonly statesDirection?: true;
   /** An encoder although it is causal. */
   readonly isEncoder?: true;
   readonly rope?: RopeRules | false;

@@ -1,8 +1,9 @@
 // BERT: layer norms after the branches were added, biases, positions and types by tables, a norm behind them. RoBERTa counts
 // positions from the id of padding on. ALBERT's layers share weights in groups, and its embeddings are narrower. DistilBERT has no
-// types. MPNet has a bias by relative position, and RoBERTa's positions and head.
+// types. MPNet has a bias by relative position, and RoBERTa's positions and head. ELECTRA's embeddings are narrower, too.
+// DeBERTa from its second version on has terms of scores by the distance of a query from a key, of a table that all layers project.
 
-import type { EmbedSpec } from "../spec/spec.ts";
+import type { EmbedSpec, ModelSpec, NormSpec } from "../spec/spec.ts";
 import type { AttentionRules } from "./attention-rules.ts";
 import type { Facts, Fields } from "./facts.ts";
 import type { Family, Names } from "./family.ts";
@@ -40,36 +41,70 @@ const mpnet: AttentionRules = {
   relativeBias: true,
 };
 
+const electra: AttentionRules = /* @__PURE__ */ bertAttention({ types: "electra", reader: "loadEncoder" });
+
+/** The terms of scores besides q·k: "c2p" of queries, "p2c" of keys. */
+function termsOf(file: Facts): readonly unknown[] {
+  const stated = file.raw("pos_att_type");
+  const terms: readonly unknown[] = typeof stated === "string" ? stated.split("|") : (file.list("pos_att_type") ?? []);
+  if (terms.length > 0 && terms.every((each) => each === "c2p" || each === "p2c")) return terms;
+  throw file.refusal("pos_att_type", '"c2p", "p2c", or both', stated);
+}
+
+const deberta: AttentionRules = {
+  types: "deberta-v2",
+  reader: "loadEncoder",
+  causal: false,
+  rope: false,
+  relativeBias: true,
+  scale: (file) => {
+    const headDim = file.count("hidden_size") / file.count("num_attention_heads");
+    return 1 / Math.sqrt(headDim * (1 + termsOf(file).length));
+  },
+};
+
 /** Those of which single layers are read. */
 const relatives: AttentionRules = /* @__PURE__ */ bertAttention({
-  types: "data2vec-text electra ernie layoutlm megatron-bert xlm-roberta-xl",
+  types: "data2vec-text ernie layoutlm megatron-bert xlm-roberta-xl",
 });
 
-export const layers: readonly AttentionRules[] = [attention, roberta, albert, distilbert, mpnet, relatives];
+export const layers: readonly AttentionRules[] = [
+  attention,
+  roberta,
+  albert,
+  distilbert,
+  mpnet,
+  electra,
+  deberta,
+  relatives,
+];
 
 /** Heads for tasks, poolers, positions 0, 1, …, and heads that repeat the table of tokens: not read. */
 export const ignoredOfEncoders = (): RegExp =>
   new RegExp(
     [
-      "(^|\\.)position_ids$ (^|\\.)(pooler|classifier|pre_classifier|qa_outputs|seq_relationship|sop_classifier|score)\\.",
+      "(^|\\.)position_ids$ (^|\\.)(pooler|classifier|pre_classifier|qa_outputs|seq_relationship|sop_classifier|score|discriminator_predictions)\\.",
       "(^|\\.)decoder\\.weight$ (predictions|lm_head)\\.decoder\\.bias$ ^vocab_projector\\.weight$",
     ]
       .join(" ")
       .replaceAll(" ", "|"),
   );
 
-const positions = (facts: Facts, offset = 0): Partial<EmbedSpec> => ({
-  positions: { offset, rows: facts.count("max_position_embeddings", 512) },
+const positions = (facts: Facts): Partial<EmbedSpec> => ({
+  positions: { offset: 0, rows: facts.count("max_position_embeddings", 512) },
 });
 
-export const types = (facts: Facts): Partial<EmbedSpec> => ({ types: facts.count("type_vocab_size", 2) });
+/** The table of token types, of which the file states how many; 0 means none. */
+export function types(facts: Facts, otherwise = 2): Partial<EmbedSpec> {
+  const rows = facts.countOrNone("type_vocab_size", otherwise);
+  return rows === 0 ? {} : { types: rows };
+}
 
 /** Positions count from the id of padding on. */
-function afterPadding(facts: Facts): Partial<EmbedSpec> {
+function afterPadding(facts: Facts, padding = facts.raw("pad_token_id") ?? 1): Partial<EmbedSpec> {
   const rows = facts.count("max_position_embeddings", 512);
-  const padding = facts.raw("pad_token_id") ?? 1;
   if (typeof padding === "number" && Number.isInteger(padding) && padding >= 0 && padding <= rows - 2)
-    return positions(facts, padding + 1);
+    return { positions: { offset: padding + 1, rows, padding } };
   const rule = `an integer >= 0 and at most max_position_embeddings (${rows}) - 2, since positions count from it on`;
   throw facts.refusal("pad_token_id", rule, padding);
 }
@@ -116,6 +151,25 @@ const bert = (own: Pick<Family, "attention"> & Partial<Family>): Family => ({
   ...own,
   names: { ...BERT_NAMES, ...own.names },
 });
+
+function distances(file: Fields, norm: NormSpec): ModelSpec["distances"] {
+  for (const name of ["relative_attention", "share_att_key"])
+    if (!file.flag(name, false)) throw file.refusal(name, "true, since others are unsupported", file.raw(name));
+  const [stated, groups] = [file.raw("max_relative_positions"), file.raw("position_buckets")];
+  const isStated = (value: unknown) => value !== undefined && !(typeof value === "number" && value < 1);
+  const longest = isStated(stated) ? file.count("max_relative_positions") : file.count("max_position_embeddings", 512);
+  const span = isStated(groups) ? file.count("position_buckets") : longest;
+  const norms = file.raw("norm_rel_ebd") ?? "none";
+  if (norms !== "layer_norm" && norms !== "none") throw file.refusal("norm_rel_ebd", '"layer_norm" or "none"', norms);
+  const terms = termsOf(file);
+  return {
+    span,
+    longest: isStated(groups) ? longest : undefined,
+    norm: norms === "none" ? undefined : norm,
+    ofQueries: terms.includes("c2p"),
+    ofKeys: terms.includes("p2c"),
+  };
+}
 
 /** The group of layers, with weights of its own, that each layer of ALBERT belongs to. */
 function layerGroups(file: Fields): number[] {
@@ -185,11 +239,44 @@ export const encoders = (): Family[] => [
       projections: ["q", "k", "v", "o"],
       norms: { attentionAfter: "attention.LayerNorm", mlpAfter: "output.LayerNorm" },
     },
-    embed: (facts, _dModel, norm) => ({ norm, ...afterPadding(facts) }),
+    // Whatever the id of padding is.
+    embed: (facts, _dModel, norm) => ({ norm, ...afterPadding(facts, 1) }),
     relativeBias: (file) => ({
       buckets: file.count("relative_attention_num_buckets", 32),
       maxDistance: 128,
       bothWays: true,
     }),
+  }),
+  bert({
+    attention: electra,
+    names: {
+      roots: ["electra.", ""],
+      projectIn: "embeddings_project",
+      head: "generator_lm_head",
+      transform: { dense: "generator_predictions.dense", norm: "generator_predictions.LayerNorm" },
+    },
+    embed: (facts, _dModel, norm) => ({
+      ...{ norm, dim: facts.count("embedding_size", 128), projectLast: true },
+      ...{ ...positions(facts), ...types(facts) },
+    }),
+  }),
+  bert({
+    attention: deberta,
+    names: {
+      roots: ["deberta.", ""],
+      distances: "encoder.rel_embeddings",
+      distancesNorm: "encoder.LayerNorm",
+      projections: ["self.query_proj", "self.key_proj", "self.value_proj", "output.dense"],
+    },
+    attentionNames: { "self.query": "self.query_proj", "self.key": "self.key_proj", "self.value": "self.value_proj" },
+    norm: { kind: "layer", eps: 1e-7, field: "layer_norm_eps" },
+    embed: (facts, _dModel, norm) => ({ norm, ...types(facts, 0) }),
+    distances,
+    only: { tie_word_embeddings: [true], position_biased_input: [false], conv_kernel_size: [0] },
+    // Of other heads, and of positions that nothing adds.
+    ignoredTensors: new RegExp(
+      `${ignoredOfEncoders().source}|(^|\\.)(position_embeddings|lm_predictions|mask_predictions)\\.`,
+    ),
+    ignored: ["legacy", "pooler_hidden_size", "pooler_hidden_act", "pooler_dropout", "conv_act", "conv_groups"],
   }),
 ];

@@ -1,7 +1,7 @@
 // CodeGen: GPT-J with a joint projection, whose rows are in four blocks.
 
 import type { AttentionRules } from "./attention-rules.ts";
-import { type Biases, type Family, LAYER_NORM_EPSILON, SUMMARY } from "./family.ts";
+import { type Biases, type Family, LAYER_NORM_EPSILON } from "./family.ts";
 import { GPT2_FIELDS, GPT2_NAMES, gpt2MlpDim } from "./gpt2.ts";
 
 const attention: AttentionRules = {
@@ -29,6 +29,6 @@ export const decoders = (): Family[] => [
     mlpDim: gpt2MlpDim,
     parallel: () => true,
     lengthField: "n_positions",
-    ignored: ["n_ctx", "rotary", "scale_attn_weights", "task_specific_params", "gradient_checkpointing", ...SUMMARY],
+    ignored: ["n_ctx", "rotary", "scale_attn_weights", "task_specific_params", "gradient_checkpointing"],
   },
 ];

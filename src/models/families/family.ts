@@ -8,6 +8,7 @@ import type {
   HeadSpec,
   HeadsMore,
   MlpSpec,
+  ModelSpec,
   MoeSpec,
   NormRole,
   NormSpec,
@@ -24,6 +25,8 @@ import type { RecurrentSpec } from "./recurrent.ts";
 export interface MlpNames {
   /** The gate, or with `up` undefined the gate and the other factor in one matrix, in this order. */
   readonly gate?: string;
+  /** In that one matrix, the gate comes last. */
+  readonly gateLast?: true;
   readonly up?: string;
   readonly down: string;
 }
@@ -65,6 +68,9 @@ export interface Names {
   readonly types?: string;
   /** The table of the bias by relative position, without ".weight". */
   readonly relativeBias?: string;
+  /** The table of distances, and its norm. */
+  readonly distances?: string;
+  readonly distancesNorm?: string;
   /** The two convolutions before the encoder of sounds. */
   readonly stem?: readonly [first: string, second: string];
   readonly projectIn: string;
@@ -231,6 +237,7 @@ export interface Family extends TensorForm {
   readonly gateScale?: (facts: Facts) => number;
   readonly embed?: (facts: Facts, dModel: number, norm: NormSpec) => Partial<EmbedSpec>;
   readonly relativeBias?: (file: Fields) => RelativeBias;
+  readonly distances?: (file: Fields, norm: NormSpec) => ModelSpec["distances"];
   /** The layers of the file that each layer here consists of, where it numbers mixers and MLPs apart. */
   readonly pairs?: (facts: Facts) => readonly (readonly [mixer: number, mlp: number | undefined])[];
   /** Layers that have weights of their own, where others repeat them: `order` of ModelSpec. */
@@ -238,6 +245,8 @@ export interface Family extends TensorForm {
   /** Norms that a layer lacks. */
   readonly lacks?: (layer: number, file: Fields) => readonly NormRole[];
   readonly head?: (facts: Facts) => Partial<HeadSpec>;
+  /** Floats that a projection behind the last norm makes of an encoder's rows. Default: there is none. */
+  readonly vectorDim?: (facts: Facts) => number;
   /** Whether there is a norm after the last layer. Default true. */
   readonly finalNorm?: (facts: Facts) => boolean;
   /** The field of the number of tokens. Default "max_position_embeddings". */
@@ -310,12 +319,3 @@ export const OUT_PROJ: Names["projections"] = ["q_proj", "k_proj", "v_proj", "ou
 
 /** Models with biases throughout. */
 export const ALL_BIASES = (): readonly BiasPart[] => ["qkv", "o", "mlp", "norm"];
-
-/** Fields of GPT-2 and its relatives that describe a head for classes. */
-export const SUMMARY: readonly string[] = [
-  "summary_activation",
-  "summary_first_dropout",
-  "summary_proj_to_labels",
-  "summary_type",
-  "summary_use_proj",
-];

@@ -1,13 +1,14 @@
 // Gemma 1 to 3: gains are stored less 1 (in GGUF files, 1 is added), rows of the table are multiplied by √dModel, GELU with gates.
 // From 2 on, norms also on the outputs of branches, softcaps, and windows. Gemma 4: norms of values, which may be the keys, two sizes of
 // heads, of which a share rotates in full layers, and a factor on each layer; inputs of layers besides the residual, layers that attend
-// the keys of others, and MLPs of two widths (E2B); experts beside the MLP. Gemma 3n: several rows of a token between layers, a product
+// the keys of others, and MLPs of two widths (E2B); experts beside the MLP. EmbeddingGemma is a Gemma 3 that attends later keys, too;
+// the second one is of Gemma 4's layers, with a projection behind the last norm. Gemma 3n: several rows of a token between layers, a product
 // of low rank beside attention, and gates of which most are zeros.
 
 import { LARGEST_INT } from "../../base/util/arguments.ts";
 import { exp } from "../../base/util/math.ts";
 import type { ActivationSpec, EmbedSpec, HeadsMore, NormSpec, RouterSpec, StreamsSpec } from "../spec/spec.ts";
-import type { AttentionRules, Shape } from "./attention-rules.ts";
+import type { AttentionRules, Shape, WindowRules } from "./attention-rules.ts";
 import { type ReadExperts, SOFTMAX } from "./experts.ts";
 import type { Facts, Fields } from "./facts.ts";
 import { type Family, GATED_MLP, type MoeNames, type Names, SANDWICH_NORMS } from "./family.ts";
@@ -30,6 +31,7 @@ const attention3: AttentionRules = {
   softcap: 0,
   scale: rootOfScalar,
   rope: { theta: 1_000_000, local: { field: "rope_local_base_freq", theta: 10_000 } },
+  statesDirection: true,
 };
 
 const attentionVault: AttentionRules = {
@@ -74,6 +76,18 @@ const attention4: AttentionRules = {
   rope: { theta: 1_000_000, proportional: true, local: { field: "rope_local_base_freq", theta: 10_000 } },
   only: { use_bidirectional_attention: [false, "vision"] },
   beside: ["num_kv_shared_layers"],
+};
+const attentionEmbedding: AttentionRules = {
+  types: "embedding_gemma2_text",
+  reader: "loadEncoder",
+  causal: false,
+  defaults: { dModel: 512, numHeads: 4, numKvHeads: 2, headDim: 256 },
+  window: { tokens: 512, bothSides: "each", slides: attention4.window?.slides as WindowRules["slides"] },
+  qkNorm: { kind: "per-head" },
+  scale: () => 1,
+  shapeOf: (file, layer, windowed) =>
+    windowed || file.raw("per_layer_config") ? shapeOf4(file, layer, windowed) : { headDim: 512, numKvHeads: 1 },
+  rope: { theta: 1_000_000, local: { field: "rope_local_base_freq", theta: 10_000 } },
 };
 const attention4Unified: AttentionRules = {
   ...attention4,
@@ -191,7 +205,13 @@ function mlpDim4(file: Fields, _dModel: number, layer: number): number {
   return (isWide ? 2 : 1) * file.count("intermediate_size", 9216);
 }
 
-export const layers: readonly AttentionRules[] = [attention, attention2, attention3, attentionVault];
+export const layers: readonly AttentionRules[] = [
+  attention,
+  attention2,
+  attention3,
+  attentionVault,
+  attentionEmbedding,
+];
 
 function rootOfScalar(file: Fields): number | undefined {
   const scalar = file.factor("query_pre_attn_scalar");
@@ -293,6 +313,11 @@ const ROPE_4 = {
   full_attention: { rope_type: "proportional", partial_rotary_factor: 0.25, rope_theta: 1_000_000 },
 };
 
+const ROPE_EMBEDDING = {
+  sliding_attention: { rope_type: "default", rope_theta: 10_000 },
+  full_attention: { rope_type: "default", rope_theta: 1_000_000 },
+};
+
 const gemma4 = (own: Pick<Family, "attention"> & Partial<Family>): Family =>
   gemma({
     norm: {},
@@ -361,5 +386,37 @@ export const decoders = (): Family[] => [
     ...{ attention: attention4Unified, gguf: undefined, head: softcap(0) },
     absent: { rope_parameters: ROPE_4, vocab_size: 262_144, num_hidden_layers: 30 },
     only: { hidden_size_per_layer_input: [0], enable_moe_block: [false] },
+  }),
+];
+
+export const encoders = (): Family[] => [
+  gemma({
+    ...{ attention: attentionEmbedding, gguf: undefined, norm: {} },
+    names: {
+      norms: { ...SANDWICH_NORMS, perLayerPost: "ple_block.post_per_layer_input_norm" },
+      layerScale: "layer_scalar",
+      others: {
+        perLayerProjection: "ple.per_layer_model_projection.weight",
+        perLayerNorm: "ple.per_layer_projection_norm.weight",
+        perLayerGate: "ple_block.per_layer_input_gate.weight",
+        perLayerOut: "ple_block.per_layer_projection.weight",
+        lastProjection: "embedding_projection.weight",
+      },
+    },
+    heads: (facts) => ({ valueNorm: { eps: facts.number("rms_norm_eps") ?? 1e-6 } }),
+    embed: (facts, dModel, norm) => {
+      const dim = facts.count("hidden_size_per_layer_input");
+      // As of Gemma 4, without a table.
+      return {
+        scale: Math.sqrt(dModel),
+        perLayer: { dim, rows: 0, scale: 1, norm: { ...norm, eps: norm.eps * dModel } },
+      };
+    },
+    vectorDim: (facts) => facts.count("embedding_dim"),
+    absent: {
+      ...{ rope_parameters: ROPE_EMBEDDING, hidden_size_per_layer_input: 512, embedding_dim: 768, vocab_size: 262_144 },
+      ...{ num_hidden_layers: 24, intermediate_size: 2048, max_position_embeddings: 262_144 },
+    },
+    ignored: ["per_layer_config"],
   }),
 ];

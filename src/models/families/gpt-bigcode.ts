@@ -1,7 +1,7 @@
 // GPT-BigCode (StarCoder 1): GPT-2 with one head of keys and values, and matrices [outputs, inputs].
 
 import type { AttentionRules } from "./attention-rules.ts";
-import { ALL_BIASES, type Biases, type Family, LAYER_NORM_EPSILON, SUMMARY } from "./family.ts";
+import { ALL_BIASES, type Biases, type Family, LAYER_NORM_EPSILON } from "./family.ts";
 import { GPT2_FIELDS, GPT2_NAMES, gpt2MlpDim } from "./gpt2.ts";
 
 const attention: AttentionRules = {
@@ -35,7 +35,7 @@ export const decoders = (): Family[] => [
     only: { add_cross_attention: [false] },
     ignored: [
       ...["attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "validate_runner_input"],
-      ...["max_sequence_length", "max_batch_size", "pre_allocate_kv_cache", "n_ctx", "multi_query", ...SUMMARY],
+      ...["max_sequence_length", "max_batch_size", "pre_allocate_kv_cache", "n_ctx", "multi_query"],
     ],
   },
 ];

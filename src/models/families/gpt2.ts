@@ -3,7 +3,7 @@
 
 import type { AttentionRules, FieldNames, HfAttentionConfig, Shape } from "./attention-rules.ts";
 import type { Fields } from "./facts.ts";
-import { ALL_BIASES, type Biases, type Family, LAYER_NORM_EPSILON, type Names, OUT_PROJ, SUMMARY } from "./family.ts";
+import { ALL_BIASES, type Biases, type Family, LAYER_NORM_EPSILON, type Names, OUT_PROJ } from "./family.ts";
 
 export const GPT2_FIELDS: Partial<FieldNames> = { dModel: ["n_embd"], numHeads: ["n_head"], layers: ["n_layer"] };
 
@@ -62,7 +62,7 @@ export const decoders = (): Family[] => [
     lengthField: "n_positions",
     tied: true,
     only: { add_cross_attention: [false] },
-    ignored: ["n_ctx", "reorder_and_upcast_attn", "task_specific_params", ...SUMMARY],
+    ignored: ["n_ctx", "reorder_and_upcast_attn", "task_specific_params"],
   },
   {
     attention: attentionJ,
@@ -78,6 +78,6 @@ export const decoders = (): Family[] => [
     mlpDim: gpt2MlpDim,
     parallel: () => true,
     lengthField: "n_positions",
-    ignored: ["n_ctx", "rotary", "scale_attn_weights", "task_specific_params", ...SUMMARY],
+    ignored: ["n_ctx", "rotary", "scale_attn_weights", "task_specific_params"],
   },
 ];

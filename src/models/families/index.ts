@@ -164,7 +164,12 @@ const decoderLists = (): (readonly Family[])[] => [
 ];
 
 /** Whole encoders. */
-const encoderLists = (): (readonly Family[])[] => [bert.encoders(), modernbert.encoders(), nomicBert.encoders()];
+const encoderLists = (): (readonly Family[])[] => [
+  bert.encoders(),
+  gemma.encoders(),
+  modernbert.encoders(),
+  nomicBert.encoders(),
+];
 
 /** Models with two halves. */
 const halvesLists = (): (readonly Family[])[] => [bart.halves(), t5.halves()];

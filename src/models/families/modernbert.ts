@@ -1,4 +1,5 @@
-// ModernBERT: RoPE with a theta of its own in layers with a window on both sides, norms before the branches, GELU with gates.
+// ModernBERT: RoPE with a theta of its own in layers with a window on both sides, norms before the branches, GELU with gates. EuroBERT: Llama
+// whose queries attend later keys, too.
 
 import type { AttentionRules } from "./attention-rules.ts";
 import { ignoredOfEncoders } from "./bert.ts";
@@ -17,7 +18,9 @@ const attention: AttentionRules = {
   rope: { theta: 160_000, thetaField: "global_rope_theta", local: { field: "local_rope_theta", theta: 10_000 } },
 };
 
-export const layers: readonly AttentionRules[] = [attention];
+const eurobert: AttentionRules = { types: "eurobert", reader: "loadEncoder", causal: false };
+
+export const layers: readonly AttentionRules[] = [attention, eurobert];
 
 export const encoders = (): Family[] => [
   {
@@ -47,5 +50,11 @@ export const encoders = (): Family[] => [
       ...["sparse_prediction"],
     ],
     ignoredTensors: ignoredOfEncoders(),
+  },
+  {
+    attention: eurobert,
+    norm: { eps: 1e-5 },
+    ignored: ["classifier_pooling", "clf_pooling"],
+    ignoredTensors: /* @__PURE__ */ ignoredOfEncoders(),
   },
 ];

@@ -15,8 +15,7 @@ export const UNSUPPORTED_MODELS: Unsupported = {
   "a term of each key's value in its scores": "doge",
   "LayerNorm of queries and keys": "chameleon",
   "RoPE over several axes": "glm4v dinov3_vit",
-  "relative positions inside attention":
-    "deberta deberta-v2 xlnet transfo-xl wavlm swin swinv2 wav2vec2-bert wav2vec2-conformer",
+  "relative positions inside attention": "deberta xlnet transfo-xl wavlm swin swinv2 wav2vec2-bert wav2vec2-conformer",
   "sparse attention": "longformer big_bird bigbird_pegasus led longt5",
   "a scale that grows with the position": "qwen",
 };

@@ -153,6 +153,8 @@ interface ModelKind {
   readonly read: ReadDecoder;
   readonly open?: typeof openModelFiles;
   readonly encoders?: EncoderParts;
+  /** A head beside the table of tokens is not read. */
+  readonly headless?: true;
   /** What `maxBytes` counts. Default a model with one session. */
   readonly plan?: PlanKind;
 }
@@ -163,7 +165,7 @@ export async function loadWith(
   kernels: Kernels,
   source: ModelSource,
   options: LoadModelOptions,
-  { read, open = openModelFiles, encoders, plan = planDecoder }: ModelKind,
+  { read, open = openModelFiles, encoders, headless, plan = planDecoder }: ModelKind,
 ): Promise<LoadedModel> {
   expectKernels(where, kernels);
   const given = readOptions(where, options, LOAD_OPTIONS);
@@ -199,7 +201,7 @@ export async function loadWith(
       const wanted = { weights, maxSeqLen: decoder.spec.sessionLength };
       expectFit(where, plan(where, decoder), wanted, maxBytes);
     }
-    await expectTiedHead(where, decoder, files);
+    if (!headless) await expectTiedHead(where, decoder, files);
     expectActive();
     const model = await packModel(where, kernels, decoder, reader, formats, fast, encoders);
     try {
@@ -267,8 +269,6 @@ async function expectTiedHead(where: string, decoder: Decoder, { tensors, file }
   const { spec, names } = decoder;
   const [head, table] = [`${names.head}.weight`, `${findRoot(decoder, tensors)}${names.embed}.weight`];
   const stored = tensors.get(head);
-  // Those of models for masked tokens have other names in each family, and vectors do not need them.
-  if (names.transform !== undefined) return;
   if (spec.head.tied === false || stored === undefined || head === table) return;
   const [rows = 0] = stored.shape;
   const read = async (name: string, begin: number) =>
@@ -317,6 +317,7 @@ async function packModel(
     memory.free(staging);
     const parts = {
       ...{ kernels, type: spec.type, dModel: spec.dModel, vocabSize: spec.vocabSize, encoder: encoderHalf },
+      vectorDim: (encoder?.spec ?? spec).vectorDim ?? spec.dModel,
       layers: (spec.order ?? spec.blocks).length,
       ...{ maxSeqLen: spec.maxSeqLen, bytes: owned.reduce((sum, { bytes }) => sum + bytes, 0), ...half },
     };
@@ -324,7 +325,13 @@ async function packModel(
       if (!kernels.released) free();
     };
     const kind = where.slice("load".length);
-    return makeHandle<LoadedModel>(kind, where, parts, ["kernels", "spec", "places", "weights", "encoder"], release);
+    return makeHandle<LoadedModel>(
+      kind,
+      where,
+      parts,
+      ["kernels", "vectorDim", "spec", "places", "weights", "encoder"],
+      release,
+    );
   } catch (error) {
     if (!kernels.released) {
       memory.free(staging);

@@ -451,12 +451,11 @@ export async function packEnds(packing: Packing, { ends }: ModelPlaces, decoder:
   const { transform } = spec.head;
   const [first, second, dense] = ["firstConv", "secondConv", "dense"].map((role) => linears.get(role));
   const stored = sources.find(({ weights: [weight] }) => weight?.outside);
-  const perLayer = spec.embed.perLayer &&
-    stored && {
-      stored: await reader.table(stored.name),
-      projection: linears.get("perLayerProjection") as PackedLinear,
-      norm: packedNorm(packed, "perLayerNorm", spec.embed.perLayer.norm),
-    };
+  const perLayer = spec.embed.perLayer && {
+    stored: stored && (await reader.table(stored.name)),
+    projection: linears.get("perLayerProjection") as PackedLinear,
+    norm: packedNorm(packed, "perLayerNorm", spec.embed.perLayer.norm),
+  };
   return {
     packed,
     embed: table("embed") ?? (decoder as Ends).embed,
@@ -465,12 +464,15 @@ export async function packEnds(packing: Packing, { ends }: ModelPlaces, decoder:
     streams: spec.streams && { into: streamMatrices(packed, "streamIn"), out: streamMatrices(packed, "streamOut") },
     projectIn: linears.get("projectIn"),
     projectOut: linears.get("projectOut"),
+    lastProjection: linears.get("lastProjection"),
     head: head ?? (decoder as Ends).head,
     embedNorm: norm("embedNorm", spec.embed.norm),
     finalNorm: norm("finalNorm", spec.finalNorm),
     transform: transform && dense && { dense, norm: packedNorm(packed, "denseNorm", transform.norm) },
     stem: first && second && { first, second },
     relativeBias: relative && relativeTable(spec, relative.at),
+    distances: table("distances"),
+    distancesNorm: norm("distancesNorm", spec.distances?.norm),
   };
 }
 

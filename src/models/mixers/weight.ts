@@ -20,7 +20,17 @@ export const BARE = { optional: true, constant: 1 } as const;
 /** What a weight is for. Those before the first layer and behind the last one, and those of a layer. */
 export type WeightRole =
   | ("embed" | "headBias" | "embedNorm" | "positions" | "types" | "firstConv" | "secondConv" | "projectIn")
-  | ("projectOut" | "relativeBias" | "finalNorm" | "head" | "dense" | "denseNorm")
+  | (
+      | "projectOut"
+      | "relativeBias"
+      | "distances"
+      | "distancesNorm"
+      | "finalNorm"
+      | "lastProjection"
+      | "head"
+      | "dense"
+      | "denseNorm"
+    )
   | ("attentionGate" | "layerScale" | keyof typeof XIELU)
   | ("perLayerTable" | "perLayerProjection" | "perLayerNorm" | "perLayerGate" | "perLayerOut")
   | ("lowRankDown" | "lowRankUp" | "streamIn" | "streamOut" | "streamRouter" | "streamPredict" | "streamCorrect")
@@ -77,6 +87,8 @@ export interface Source {
   readonly shape: readonly number[];
   /** The weights of the list that it holds: the outputs of one after those of the other, or as `form` says. */
   readonly weights: readonly Weight[];
+  /** They lie in the other order than in the list. */
+  readonly reversed?: true | undefined;
   /** Files may lack it. */
   readonly optional?: boolean | undefined;
   readonly bias?: { readonly name: string; readonly shape: readonly number[]; readonly required?: true } | undefined;

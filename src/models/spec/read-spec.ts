@@ -54,7 +54,8 @@ const HARMLESS = new RegExp(
     "^(use_)?sliding_window(_pattern)?$ ^max_window_layers$ ^layer_types$ ^rope_ ^partial_rotary_factor$ ^rotary_",
     "^max_position_embeddings$ ^original_max_position_embeddings$ ^is_decoder$ ^is_causal$ ^v_head_dim$ ^head_dim$",
     "^use_bidirectional_attention$ ^no_rope_layer_interval$ ^qk_head_dim$ ^num_key_value_heads$ ^num_kv_heads$",
-    "^topk_group$ ^n_group$ ^mlp_only_layers$ ^vocabulary$",
+    "^topk_group$ ^n_group$ ^mlp_only_layers$ ^vocabulary$ ^sentence_transformers$ ^sbert_ce_ ^summary_",
+    "^(bos|eos|pad|mask)_token$",
   ]
     .join(" ")
     .replaceAll(" ", "|"),
@@ -83,6 +84,9 @@ function readWhole(where: string, whole: Fields, maxSeqLen: number | undefined, 
   const file = family.absent ? found.file.or(family.absent) : found.file;
   for (const [name, values] of Object.entries(family.only ?? {})) file.only(name, ...values);
   const decoder = readHalf(where, file, family, maxSeqLen);
+  const seesLater = ({ mixer: { config } }: BlockSpec) => "causal" in config && config.causal === false;
+  if (families === DECODERS && decoder.spec.blocks.some(seesLater))
+    throw file.refusal("use_bidirectional_attention", "false", true, ", which loadEncoder reads");
   const encoder = family.encoder && readHalf(where, file, family.encoder, maxSeqLen);
   for (const name of family.ignored ?? []) file.raw(name);
   const isText = found.file !== whole;
@@ -221,7 +225,9 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
     embed,
     blocks,
     ...(family.relativeBias && { relativeBias: family.relativeBias(file) }),
+    ...(family.distances && { distances: family.distances(file, norm) }),
     ...(order && { order }),
+    ...(family.vectorDim && { vectorDim: family.vectorDim(file) }),
     ...(family.streams && { streams: family.streams(file) }),
     finalNorm: (family.finalNorm?.(file) ?? true) ? norm : undefined,
     head: {

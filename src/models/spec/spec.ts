@@ -241,6 +241,8 @@ export interface EmbedSpec {
   readonly positions?: {
     readonly offset: number;
     readonly rows: number;
+    /** Tokens of this id have the row before that of position 0, and do not count. */
+    readonly padding?: number;
     /** The table is computed: sines and cosines, and zeros in the row `without`. */
     readonly waves?: { readonly without: number };
   };
@@ -255,8 +257,9 @@ export interface EmbedSpec {
 
 /**
  * Inputs of layers besides the residual: for each layer `dim` floats of each token. They are the sum, times √½, of the token's row of
- * a second table [rows, layers·dim] times `scale`, and of a projection of its first row, each `dim` floats after `norm`. A layer adds
- * to the residual the norm `perLayerPost` of out(act(gate(residual)) · input). Tokens beyond `rows` have the row of token 0.
+ * a second table [rows, layers·dim] times `scale`, and of a projection of its first row, each `dim` floats after `norm`; with 0 rows,
+ * there is no table, and they are that projection. A layer adds to the residual the norm `perLayerPost` of
+ * out(act(gate(residual)) · input). Tokens beyond `rows` have the row of token 0.
  */
 interface PerLayerSpec {
   readonly dim: number;
@@ -312,6 +315,21 @@ export interface ModelSpec {
   readonly sessionLength: number;
   readonly embed: EmbedSpec;
   readonly relativeBias?: RelativeBias;
+  /**
+   * A table of rows by the distance of a query from a key, which scores of both are computed of: see layers/attention/distances.ts.
+   * Distances share its rows as `distanceRow` says.
+   */
+  readonly distances?:
+    | {
+        /** Half of its rows: distances from here on share the last one. */
+        readonly span: number;
+        /** Of logarithmic groups, the distance that the last one begins with; undefined if each distance has a row. */
+        readonly longest: number | undefined;
+        readonly norm: NormSpec | undefined;
+        readonly ofQueries: boolean;
+        readonly ofKeys: boolean;
+      }
+    | undefined;
   readonly streams?: StreamsSpec;
   readonly blocks: readonly BlockSpec[];
   /** Rows are rounded to 8 bits, by the largest number of each, before the matrices of layers multiply them. */
@@ -319,6 +337,8 @@ export interface ModelSpec {
   /** Which of `blocks` runs as each layer. Default each of them, in order. */
   readonly order?: readonly number[];
   readonly finalNorm: NormSpec | undefined;
+  /** Floats that a projection behind the last norm makes of the rows of an encoder. Default: there is none. */
+  readonly vectorDim?: number;
   readonly head: HeadSpec;
   readonly tokenRules?: TokenRules | undefined;
 }

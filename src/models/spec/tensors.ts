@@ -92,7 +92,7 @@ function joinSources(weights: Iterable<Weight>, placeOf: (weight: Weight) => Pla
     const place = placeOf(weight);
     if (place === undefined) continue;
     const known = found.get(place.name);
-    if (known) known.weights.push(weight);
+    if (known) known.weights[known.reversed ? "unshift" : "push"](weight);
     else found.set(place.name, { ...place, weights: [weight] });
   }
   return found.values();
@@ -135,7 +135,9 @@ function endPlace({ spec, names, family }: Decoder, root: string, weight: Weight
       return named(`${root}${names[role as EndName]}`, weight, weight.kind === "matrix" ? family.layout : undefined);
   }
 }
-type EndName = "embedNorm" | "positions" | "types" | "projectIn" | "projectOut" | "relativeBias" | "finalNorm";
+type EndName =
+  | ("embedNorm" | "positions" | "types" | "projectIn" | "projectOut" | "relativeBias" | "finalNorm")
+  | ("distances" | "distancesNorm");
 
 /** Where a weight of a layer, whose names begin with `at`, lies, besides those of attention. */
 function layerPlace({ spec, names, family }: Decoder, at: string, weight: Weight): Place | undefined {
@@ -194,11 +196,11 @@ function layerPlace({ spec, names, family }: Decoder, at: string, weight: Weight
 
 /** The tensor of a projection of an MLP: the gate and the other factor may be one. */
 function mlpPlace(prefix: string, names: MlpNames, weight: Weight, layout: MatrixLayout | undefined): Place {
-  const { gate, up = gate, down } = names;
+  const { gate, gateLast: reversed, up = gate, down } = names;
   const { role, shape } = weight;
   const isJoined = role !== "down" && names.up === undefined;
   const name = role === "gate" ? gate : role === "up" ? up : down;
-  return named(`${prefix}${name}`, weight, layout, isJoined ? 2 * shape[0] : shape[0]);
+  return { ...named(`${prefix}${name}`, weight, layout, isJoined ? 2 * shape[0] : shape[0]), reversed };
 }
 
 // What a file must have, and one report of all that it lacks or has too many of.

@@ -41,7 +41,7 @@ export function* weightsOf(spec: ModelSpec): Generator<Weight, void> {
 
 /** Those before the first layer and behind the last one. */
 export function* endWeights(spec: ModelSpec): Generator<Weight, void> {
-  const { dModel, vocabSize, embed, finalNorm, relativeBias, blocks, head, streams } = spec;
+  const { dModel, vocabSize, embed, finalNorm, vectorDim, relativeBias, distances, blocks, head, streams } = spec;
   const width = widthOfRows(spec);
   const projection = { part: "embed", bias: true } as const;
   yield table("embed", vocabSize, embed.dim, { part: "embed" });
@@ -57,7 +57,7 @@ export function* endWeights(spec: ModelSpec): Generator<Weight, void> {
   if (embed.types) yield table("types", embed.types, width);
   if (embed.perLayer) {
     const { dim, rows, norm } = embed.perLayer;
-    yield table("perLayerTable", rows, blocks.length * dim, { outside: true });
+    if (rows > 0) yield table("perLayerTable", rows, blocks.length * dim, { outside: true });
     yield matrix("perLayerProjection", blocks.length * dim, dModel, { part: "mlp" });
     yield normOf("perLayerNorm", dim, norm);
   }
@@ -68,7 +68,10 @@ export function* endWeights(spec: ModelSpec): Generator<Weight, void> {
     if (!embed.projectLast) yield matrix("projectOut", embed.dim, dModel, projection);
   }
   if (relativeBias) yield table("relativeBias", relativeBias.buckets, headsOf(blocks[0]!.mixer));
+  if (distances) yield table("distances", 2 * distances.span, dModel);
+  if (distances?.norm) yield normOf("distancesNorm", dModel, distances.norm);
   if (finalNorm) yield normOf("finalNorm", dModel, finalNorm);
+  if (vectorDim) yield matrix("lastProjection", vectorDim, dModel, { part: "embed" });
   if (head.tied === false) yield matrix("head", vocabSize, embed.dim, { part: "embed" });
   if (head.transform) {
     yield matrix("dense", embed.dim, dModel, projection);

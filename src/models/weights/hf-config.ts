@@ -75,10 +75,12 @@ function readConfig(
   const rope =
     rules.rope === false ? undefined : readRope(file, shape.headDim, rules.rope ?? {}, width !== undefined, maxSeqLen);
   const left = width === undefined || cross ? undefined : width - 1;
-  const half = rules.window?.bothSides && width !== undefined ? Math.floor(width / 2) : undefined;
+  const causal = !cross && isCausal(file, part, rules);
+  const bothSides = rules.window?.bothSides ?? (rules.statesDirection && !causal);
+  const half = bothSides && width !== undefined ? (bothSides === "each" ? width : Math.floor(width / 2)) : undefined;
   return {
     ...shape,
-    causal: !cross && isCausal(file, part, rules),
+    causal,
     window: half !== undefined ? { left: half, right: half } : left === undefined ? undefined : { left },
     scale: rules.scale?.(file),
     softcap: readSoftcap(file, rules),
@@ -91,14 +93,14 @@ function readConfig(
 }
 
 /** Whether self-attention is causal. */
-function isCausal(file: Fields, part: HfPart, { causal, sides, only = {} }: AttentionRules): boolean {
+function isCausal(file: Fields, part: HfPart, { causal, sides, statesDirection, only = {} }: AttentionRules): boolean {
   if (sides !== undefined) return part === "decoder";
   if (causal === "is_decoder") return file.flag("is_decoder", false);
   // Rules that list its values have been checked.
   const isStated = Object.hasOwn(only, "use_bidirectional_attention");
-  if (causal === undefined && !isStated && file.flag("use_bidirectional_attention", false))
-    throw refusal("use_bidirectional_attention", "false", true);
-  return causal === undefined;
+  const later = causal === undefined && !isStated && file.flag("use_bidirectional_attention", false);
+  if (later && !statesDirection) throw refusal("use_bidirectional_attention", "false", true);
+  return causal === undefined && !later;
 }
 
 function readShape(file: Fields, layer: number, names: FieldNames, defaults: Partial<Shape> = {}): Shape {

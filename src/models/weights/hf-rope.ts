@@ -42,6 +42,7 @@ export function readRope(
   const pairing: RopeConfig["pairing"] = rules.pairing ?? "half";
   const rotation = { pairing, ...(dim === headDim ? {} : { dim }) };
   if (own === undefined && windowed && localTheta !== undefined) return { theta: localTheta, ...rotation };
+  if (rules.grown && scaled?.raw("type") === "ntk") return { theta, ...rotation, scaling: grownScaling(scaled, dim) };
   const bare = own === undefined && windowed && localUnscaled === true;
   const assumed = rules.scaling === undefined || file.has("rope_scaling") ? undefined : rules.scaling;
   const scaling = own ?? scaled ?? (assumed && fieldsOf("rope_scaling", assumed));
@@ -62,6 +63,14 @@ function proportionalRope(file: Fields, own: Fields, headDim: number, theta: num
   const pairs = Math.floor((share * headDim) / 2);
   const factors = Float32Array.from({ length: headDim / 2 }, (_, i) => (i < pairs ? factor : STILL));
   return { theta: own.number("rope_theta") ?? theta, pairing: "half", scaling: { kind: "factors", factors } };
+}
+
+/** Pair i is divided by factor^(2i/dim), by which theta times `factor` does, and by factor^(2/dim). */
+function grownScaling(from: Fields, dim: number): RopeScaling {
+  from.only("mixed_b");
+  const factor = from.number("factor") ?? 1;
+  const factors = Float32Array.from({ length: dim / 2 }, (_, i) => pow(factor, (2 * (i + 1)) / dim));
+  return { kind: "factors", factors };
 }
 
 function readTheta(file: Fields, { theta = 10_000, thetaField }: RopeRules): number {

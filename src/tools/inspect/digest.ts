@@ -94,7 +94,7 @@ function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> 
       expectModel(where, model);
       return kernels.memory.u8(at + begin, end - begin);
     });
-  for (const piece of weights.perLayer?.stored.pieces() ?? [])
+  for (const piece of weights.perLayer?.stored?.pieces() ?? [])
     yield* piecesOf(piece.length, (begin, end) => piece.subarray(begin, end));
 }
 

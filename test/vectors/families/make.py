@@ -1,9 +1,10 @@
-"""Makes this folder: for each family of models a tiny one with random weights, and its logits by transformers in float64.
+"""Makes this folder: for each family of models a tiny one with random weights, and its logits by transformers in float64;
+of encoders, the last hidden states, or the logits of their heads for masked tokens.
 
     pip install torch transformers==5.24.0 && python3 test/vectors/families/make.py [NAME...]
 
 writes index.json and a folder a model: config.json and model.safetensors as transformers saves them, and case.safetensors
-with a prompt, given tokens behind it and greedy ones. Weights are float16, so that float32 and float64 hold the same.
+with a prompt, given tokens behind it and greedy ones, or with the tokens of a text. Weights are float16, so that float32 and float64 hold the same.
 Another version of PyTorch may draw other weights: commit all that a run writes.
 """
 
@@ -26,7 +27,7 @@ from cases import store
 from cases.store import container
 from models import MODELS
 
-PROMPT, GIVEN, STEPS = 11, 4, 5
+PROMPT, GIVEN, STEPS, TEXT = 11, 4, 5, 24
 torch.set_default_dtype(torch.float64)
 
 
@@ -54,14 +55,32 @@ def logits_of(model, ids):
         return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].numpy()
 
 
+def encoded(name, model, ids):
+    """The case of an encoder, or of one with a head for masked tokens."""
+    with torch.no_grad():
+        found = model(input_ids=torch.tensor([ids]))
+    if hasattr(found, "logits"):
+        op, outputs = "MaskedLM", {"logits": found.logits.numpy()}
+    else:
+        states = found.last_hidden_state.numpy()
+        op, outputs = "Encoder", {"last_hidden_state": states, "cls": states[:, 0], "mean_pooled": states.mean(1)}
+    most = max(np.abs(value).max() for value in outputs.values())
+    store.case(
+        "families", op, name, {}, {"input_ids": np.array([ids], np.int32)}, outputs, tolerance=float(f"{1e-4 * most:.1e}"),
+        folder=name,
+    )
+    return most
+
+
 def make(name, config):
     seed = zlib.crc32(name.encode())
     torch.manual_seed(seed)
     kind = config.pop("class", None)
+    auto = config.pop("auto", "AutoModelForCausalLM")
     spec = transformers.AutoConfig.for_model(**config)
     # The faster forms are not made for float64.
     spec._attn_implementation = spec._experts_implementation = "eager"
-    model = (getattr(transformers, kind)(spec) if kind else transformers.AutoModelForCausalLM.from_config(spec)).eval()
+    model = (getattr(transformers, kind)(spec) if kind else getattr(transformers, auto).from_config(spec)).eval()
     draw(model, seed)
     folder = HERE / name
     folder.mkdir(exist_ok=True)
@@ -75,21 +94,26 @@ def make(name, config):
     (folder / "config.json").write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
     (folder / "model.safetensors").write_bytes(container(weights))
     vocabulary = spec.get_text_config().vocab_size
-    ids = np.random.default_rng(seed).integers(5, vocabulary, PROMPT + GIVEN).tolist()
+    store.HERE = HERE
+    random = np.random.default_rng(seed)
+    size = sum(value.nbytes for value in weights.values())
+    if auto != "AutoModelForCausalLM":
+        most = encoded(name, model, random.integers(5, vocabulary, TEXT).tolist())
+        print(f"{name}: {size} bytes of weights, outputs up to {most:.3g}")
+        return
+    ids = random.integers(5, vocabulary, PROMPT + GIVEN).tolist()
     both = logits_of(model, ids)
     sequence = ids[:PROMPT]
     for _ in range(STEPS):
         sequence = sequence + [int(logits_of(model, sequence)[-1].argmax())]
     row = lambda values: np.array(values, np.int32)[None]
     bound = 1e-4 * np.abs(both).max()
-    store.HERE = HERE
     store.case(
         "families", "CausalLM", name, {},
         {"input_ids": row(ids[:PROMPT]), "decode_ids": row(ids[PROMPT:])},
         {"logits": both[None, :PROMPT], "logits_decode": both[None, PROMPT:], "greedy": row(sequence[PROMPT:])},
         tolerance=float(f"{bound:.1e}"), copies=("greedy",), folder=name,
     )
-    size = sum(value.nbytes for value in weights.values())
     print(f"{name}: {size} bytes of weights, logits up to {np.abs(both).max():.3g}")
 
 

@@ -16,6 +16,11 @@ SCALED = dict(
     rope_type="yarn", rope_theta=1e4, factor=2.0, original_max_position_embeddings=8, llama_4_scaling_beta=0.1,
     beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
 )
+ENCODER = dict(
+    vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+    max_position_embeddings=320, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+)
+MASKED = dict(ENCODER, auto="AutoModelForMaskedLM")
 VISION = dict(
     hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4,
 )
@@ -40,10 +45,25 @@ MODELS = {
         model_type="codegen", vocab_size=40, n_embd=16, n_layer=2, n_head=4, n_positions=64, n_ctx=64, rotary_dim=2,
         bos_token_id=1, eos_token_id=2,
     ),
+    "deberta-v2": dict(
+        MASKED, model_type="deberta-v2", relative_attention=True, position_buckets=8, position_biased_input=False,
+        share_att_key=True, pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm",
+    ),
     "dots1": of(
         "dots1", **{**EXPERTS, "num_experts": None, "num_hidden_layers": 3}, n_routed_experts=6, n_shared_experts=1,
         n_group=2, topk_group=1, first_k_dense_replace=1, routed_scaling_factor=1.5, norm_topk_prob=True,
     ),
+    "electra": dict(MASKED, model_type="electra", embedding_size=12, type_vocab_size=2),
+    "embedding-gemma": of(
+        "gemma3_text", auto="AutoModel", layer_types=WINDOWED, sliding_window=10, query_pre_attn_scalar=8,
+        use_bidirectional_attention=True, **{"max_position_embeddings": 320},
+    ),
+    "embedding-gemma2": of(
+        "embedding_gemma2_text", auto="AutoModel", layer_types=WINDOWED, sliding_window=5, embedding_dim=20,
+        hidden_size_per_layer_input=6, per_layer_config={1: {"head_dim": 12, "num_key_value_heads": 1}},
+        **{"max_position_embeddings": 320},
+    ),
+    "eurobert": of("eurobert", auto="AutoModel", mask_token_id=3, **{"max_position_embeddings": 320}),
     "exaone4": of("exaone4", layer_types=WINDOWED, sliding_window=5),
     "falcon-h1": of(
         "falcon_h1", **MAMBA, mamba_d_ssm=32, mamba_d_conv=4, mamba_rms_norm=True,
@@ -96,6 +116,7 @@ MODELS = {
         shared_intermediate_size=20, num_local_experts=4, num_experts_per_tok=2, residual_multiplier=0.75,
         attention_multiplier=0.5,
     ),
+    "gte": dict(MASKED, model_type="gte", type_vocab_size=2),
     "helium": of("helium", **{"head_dim": 4}),
     "hunyuan": of("hunyuan_v1_dense"),
     "hunyuan-moe": of("hunyuan_v1_moe", num_experts=4, moe_topk=2),
@@ -105,6 +126,7 @@ MODELS = {
         attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=0, mamba_d_state=5,
         mamba_d_conv=3, mamba_expand=2, mamba_dt_rank=4, use_mamba_kernels=False,
     ),
+    "jina-embeddings-v3": dict(MASKED, model_type="jina_embeddings_v3"),
     "kimi-linear": of(
         "kimi_linear", **{**LATENT, "q_lora_rank": None, "head_dim": 8}, linear_num_heads=2, linear_head_dim=6,
         layer_types=["linear_attention", "full_attention"], num_experts=6, num_experts_per_token=2,

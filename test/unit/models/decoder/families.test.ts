@@ -17,7 +17,7 @@ beforeAll(async () => {
 });
 afterAll(() => kernels.release());
 
-test.each(readIndex(folder))("$name has the logits and the greedy tokens of transformers", async (entry) => {
+test.each(readIndex(folder))("$name has the outputs of transformers", async (entry) => {
   expect(await runFolder(folder, kernels, [entry])).toMatchObject([{ state: "passed", problems: [] }]);
 });
 

@@ -77,11 +77,11 @@ describe("errors of calls", () => {
     expect(call).toThrow(message);
   });
 
-  test.each(["roberta", "xlm-roberta", "camembert", "mpnet"])(
+  test.each(["roberta", "xlm-roberta", "camembert"])(
     "%s: positions count from pad_token_id on, which leaves at least one, or is refused",
     async (type) => {
       const config = (padding: unknown) => ({
-        ...(type === "mpnet" ? TINY_ENCODERS.mpnet : TINY_ENCODERS.roberta),
+        ...TINY_ENCODERS.roberta,
         ...{ model_type: type, max_position_embeddings: 8, pad_token_id: padding },
       });
       const tensors = (padding: unknown) => tinyTensors(config(padding), 1, readEncoder);
@@ -254,6 +254,97 @@ const PUBLISHED: Readonly<Record<string, { read: typeof readEncoder; config: obj
       ...{ type_vocab_size: 2, use_flash_attn: true, use_rms_norm: false, use_xentropy: true },
     },
     says: [768, 12, undefined, 30_528],
+  },
+  "deberta-v3-base": {
+    read: readEncoder,
+    config: {
+      ...{
+        model_type: "deberta-v2",
+        hidden_act: "gelu",
+        hidden_size: 768,
+        intermediate_size: 3072,
+        vocab_size: 128_100,
+      },
+      ...{ max_position_embeddings: 512, relative_attention: true, position_buckets: 256, norm_rel_ebd: "layer_norm" },
+      ...{ share_att_key: true, pos_att_type: "p2c|c2p", layer_norm_eps: 1e-7, max_relative_positions: -1 },
+      ...{ position_biased_input: false, num_attention_heads: 12, num_hidden_layers: 12, type_vocab_size: 0 },
+    },
+    says: [768, 12, 512, 128_100],
+  },
+  "nli-deberta-v3-small": {
+    read: readEncoder,
+    config: {
+      ...{
+        model_type: "deberta-v2",
+        _name_or_path: "microsoft/deberta-v3-small",
+        hidden_act: "gelu",
+        hidden_size: 768,
+      },
+      ...{
+        architectures: ["DebertaV2ForSequenceClassification"],
+        id2label: { 0: "contradiction" },
+        num_hidden_layers: 6,
+      },
+      ...{ intermediate_size: 3072, layer_norm_eps: 1e-7, max_position_embeddings: 512, max_relative_positions: -1 },
+      ...{ norm_rel_ebd: "layer_norm", num_attention_heads: 12, pad_token_id: 0, pooler_dropout: 0 },
+      ...{ pooler_hidden_act: "gelu", pooler_hidden_size: 768, pos_att_type: ["p2c", "c2p"], position_buckets: 256 },
+      ...{ position_biased_input: false, relative_attention: true, share_att_key: true, summary_activation: "tanh" },
+      ...{ summary_last_dropout: 0, summary_type: "first", summary_use_proj: true, type_vocab_size: 0 },
+      vocab_size: 128_100,
+    },
+    says: [768, 6, 512, 128_100],
+  },
+  "electra-small-discriminator": {
+    read: readEncoder,
+    config: {
+      ...{ model_type: "electra", embedding_size: 128, hidden_act: "gelu", hidden_size: 256, intermediate_size: 1024 },
+      ...{ layer_norm_eps: 1e-12, max_position_embeddings: 512, num_attention_heads: 4, num_hidden_layers: 12 },
+      ...{ pad_token_id: 0, position_embedding_type: "absolute", summary_activation: "gelu", summary_type: "first" },
+      ...{ summary_last_dropout: 0.1, summary_use_proj: true, type_vocab_size: 2, vocab_size: 30_522 },
+    },
+    says: [256, 12, 512, 30_522],
+  },
+  "gte-multilingual-base": {
+    read: readEncoder,
+    config: {
+      ...{ model_type: "new", hidden_act: "gelu", hidden_size: 768, intermediate_size: 3072, layer_norm_eps: 1e-12 },
+      ...{ layer_norm_type: "layer_norm", logn_attention_clip1: false, logn_attention_scale: false, pad_token_id: 1 },
+      ...{ max_position_embeddings: 8192, num_attention_heads: 12, num_hidden_layers: 12, pack_qkv: true },
+      ...{ position_embedding_type: "rope", rope_scaling: { factor: 8, type: "ntk" }, rope_theta: 20_000 },
+      ...{ type_vocab_size: 1, unpad_inputs: false, use_memory_efficient_attention: false, vocab_size: 250_048 },
+    },
+    says: [768, 12, 8192, 250_048],
+  },
+  "EuroBERT-210m": {
+    read: readEncoder,
+    config: {
+      ...{ model_type: "eurobert", attention_bias: false, bos_token: "<|begin_of_text|>", clf_pooling: "late" },
+      ...{ eos_token: "<|end_of_text|>", head_dim: 64, hidden_act: "silu", hidden_size: 768, intermediate_size: 3072 },
+      ...{ is_causal: false, mask_token: "<|mask|>", mask_token_id: 128_002, max_position_embeddings: 8192 },
+      ...{
+        mlp_bias: false,
+        num_attention_heads: 12,
+        num_hidden_layers: 12,
+        num_key_value_heads: 12,
+        pad_token_id: 128_001,
+      },
+      ...{ pad_token: "<|end_of_text|>", rms_norm_eps: 1e-5, rope_scaling: null, rope_theta: 250_000 },
+      ...{ tie_word_embeddings: false, use_cache: false, vocab_size: 128_256 },
+    },
+    says: [768, 12, 8192, 128_256],
+  },
+  "embeddinggemma-300m": {
+    read: readEncoder,
+    config: {
+      ...{ model_type: "gemma3_text", _sliding_window_pattern: 6, attention_bias: false, attn_logit_softcapping: null },
+      ...{ final_logit_softcapping: null, head_dim: 256, hidden_activation: "gelu_pytorch_tanh", hidden_size: 768 },
+      ...{ intermediate_size: 1152, max_position_embeddings: 2048, num_attention_heads: 3, num_hidden_layers: 24 },
+      ...{ layer_types: Array.from({ length: 24 }, (_, i) => (i % 6 === 5 ? "full_attention" : "sliding_attention")) },
+      ...{ num_key_value_heads: 1, query_pre_attn_scalar: 256, rms_norm_eps: 1e-6, rope_local_base_freq: 10_000 },
+      ...{ rope_scaling: null, rope_theta: 1_000_000, sliding_window: 512, use_bidirectional_attention: true },
+      vocab_size: 262_144,
+    },
+    says: [768, 24, 2048, 262_144],
   },
   "ModernBERT-base": {
     read: readEncoder,

@@ -815,7 +815,7 @@ test.each<[json: unknown, message: string]>([
     { ...gptOss, layer_types: [] },
     'layer_types of layer 0 expected "sliding_attention" or "full_attention", got undefined',
   ],
-  [{ ...gemma3, use_bidirectional_attention: true }, "use_bidirectional_attention expected false, got true"],
+  [{ ...gemma2, use_bidirectional_attention: true }, "use_bidirectional_attention expected false, got true"],
   [
     { ...bert, position_embedding_type: "relative_key" },
     'position_embedding_type expected "absolute", since others are unsupported, got "relative_key"',

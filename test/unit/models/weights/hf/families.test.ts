@@ -220,6 +220,10 @@ const CASES: readonly (readonly [type: string, json: object, layer: number, want
     { ...encoder, window: { left: 8, right: 8 }, ...rope(160_000) },
   ],
   ["modernbert", { ...plain, local_attention: 16, global_rope_theta: 8e4 }, 3, { ...encoder, ...rope(8e4) }],
+  ["eurobert", plain, 0, { ...encoder, ...rope() }],
+  ["gte", plain, 0, { ...encoder, ...rope(160_000) }],
+  ["new", { ...plain, position_embedding_type: "rope" }, 0, { ...encoder, ...rope() }],
+  ["jina_embeddings_v3", plain, 0, { ...encoder, ...rope(20_000) }],
   ["esm", { ...plain, position_embedding_type: "rotary" }, 0, { ...encoder, ...rope() }],
   ["esm", { ...plain, position_embedding_type: "absolute" }, 0, encoder],
   ["roformer", { ...plain, rotary_value: false }, 0, { ...encoder, ...interleaved() }],
@@ -269,10 +273,17 @@ test("mpnet needs a caller who passes its bias", () => {
   );
 });
 
-/** The models of config.test.ts. */
+test("deberta-v2 needs a caller who passes its bias, and scales by the number of its terms", () => {
+  const json = { model_type: "deberta-v2", ...plain, pos_att_type: "c2p|p2c" };
+  const options = { relativeBias: true };
+  expect(fromHfConfig(json, options)).toStrictEqual({ ...encoder, scale: 1 / Math.sqrt(3 * 16) });
+  expect(() => fromHfConfig(json)).toThrow("expected attention without relative positions");
+});
+
+/** The models of config.test.ts, and one of test/unit/models/encoder/families.test.ts. */
 const ELSEWHERE = [
   ...["llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "phi3", "gpt_oss", "gpt2"],
-  ...["gpt_neox", "falcon", "bert", "roberta"],
+  ...["gpt_neox", "falcon", "bert", "roberta", "deberta-v2", "embedding_gemma2_text"],
 ];
 
 test("every supported model has a case", () => {
