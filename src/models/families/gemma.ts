@@ -34,6 +34,13 @@ const attention3: AttentionRules = {
   statesDirection: true,
 };
 
+/** EmbeddingGemma in GGUF files: those of `config.json` are Gemma 3 that states its direction. */
+const attentionGguf: AttentionRules = {
+  ...attention3,
+  ...{ types: undefined, gguf: { names: "gemma-embedding" }, reader: "loadEncoder", causal: false },
+  window: { period: 6, bothSides: true },
+} as AttentionRules;
+
 const attentionVault: AttentionRules = {
   types: "vaultgemma",
   defaults: { headDim: 256 },
@@ -211,6 +218,7 @@ export const layers: readonly AttentionRules[] = [
   attention3,
   attentionVault,
   attentionEmbedding,
+  attentionGguf,
 ];
 
 function rootOfScalar(file: Fields): number | undefined {
@@ -390,6 +398,7 @@ export const decoders = (): Family[] => [
 ];
 
 export const encoders = (): Family[] => [
+  gemma({ attention: attentionGguf, names: { norms: SANDWICH_NORMS } }),
   gemma({
     ...{ attention: attentionEmbedding, gguf: undefined, norm: {} },
     names: {

@@ -18,7 +18,7 @@ const attention: AttentionRules = {
   rope: { theta: 160_000, thetaField: "global_rope_theta", local: { field: "local_rope_theta", theta: 10_000 } },
 };
 
-const eurobert: AttentionRules = { types: "eurobert", reader: "loadEncoder", causal: false };
+const eurobert: AttentionRules = { types: "eurobert", gguf: {}, reader: "loadEncoder", causal: false };
 
 export const layers: readonly AttentionRules[] = [attention, eurobert];
 
@@ -53,6 +53,7 @@ export const encoders = (): Family[] => [
   },
   {
     attention: eurobert,
+    gguf: {},
     norm: { eps: 1e-5 },
     ignored: ["classifier_pooling", "clf_pooling"],
     ignoredTensors: /* @__PURE__ */ ignoredOfEncoders(),

@@ -28,7 +28,8 @@ const gteNew: AttentionRules = {
   only: { position_embedding_type: ["rope"], logn_attention_scale: [false], logn_attention_clip1: [false] },
 };
 const jina: AttentionRules = {
-  ...{ types: "jina_embeddings_v3", reader: "loadEncoder", causal: false, rope: { theta: 20_000 } },
+  ...{ types: "jina_embeddings_v3", gguf: { names: "jina-bert-v3" }, reader: "loadEncoder", causal: false },
+  rope: { theta: 20_000 },
 };
 
 export const layers: readonly AttentionRules[] = [attention, gte, gteNew, jina];
@@ -67,6 +68,7 @@ export const encoders = (): Family[] => [
   gteFamily(gteNew),
   {
     attention: jina,
+    gguf: {},
     names: {
       roots: ["roberta.", ""],
       embed: "embeddings.word_embeddings",

@@ -31,7 +31,7 @@ export const layers: readonly AttentionRules[] = [
   // GGUF files alone.
   { gguf: { names: "baichuan", permuted: true, alibiLayers: 40 } },
   { gguf: { names: "bailingmoe2 grovemoe openelm" }, qkNorm: { kind: "per-head" } },
-  { gguf: { names: "dream eurobert jina-bert-v3 nomic-bert-moe" }, causal: false },
+  { gguf: { names: "dream nomic-bert-moe" }, causal: false },
   { gguf: { names: "jina-bert-v2" }, rope: false, alibi: true, causal: false },
   { gguf: { names: "llada llama-embed", permuted: true }, causal: false },
   { gguf: { names: "llada-moe rnd1" }, qkNorm: { kind: "per-head" }, causal: false },

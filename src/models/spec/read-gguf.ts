@@ -112,9 +112,9 @@ function readMlp(
 
 type Header = Pick<GgufFile, "metadata" | "tensors" | "read">;
 
-/** The table of token types, and the classifier of encoders that put texts in order. */
+/** The table of token types, and what computes scores or vectors of the pooled rows of encoders. */
 const TYPES = "token_types";
-const CLASSIFIER = /^cls\./;
+const BEHIND_POOLING = /^(cls|dense_\d)\./;
 
 const NAMES: Names = {
   roots: [""],
@@ -265,7 +265,7 @@ export async function readGgufDecoder(
     ...(family.gatedQueries && { gatedQueries: true as const }),
     ...(family.gguf?.scaled && { scales: "product" as const }),
     ignoredTensors: new RegExp(`^blk\\.(${unread})\\.`),
-    ...(encoders && { ignoredTensors: CLASSIFIER }),
+    ...(encoders && { ignoredTensors: BEHIND_POOLING }),
   };
   return { spec, names, family: form, mixers: mixersOf(where, shapes, family) };
 }

@@ -482,8 +482,10 @@ function stateConfig(
   const sizes = readSizes(keys, layer, ending, rules.gguf?.windowSizes);
   const { numHeads, dModel, headDim } = sizes;
   const causal = keys.flag("attention.causal", rules.causal === undefined);
-  if (width !== undefined && !causal)
+  const bothSides = rules.window?.bothSides;
+  if (width !== undefined && !causal && !bothSides)
     keys.fail("attention.sliding_window", "none in a layer that is not causal", width);
+  const left = width === undefined ? undefined : bothSides ? Math.floor(width / 2) : width - 1;
   const alibi = hasAlibi(keys, rules, blocks);
   const rotates = !(
     alibi || rules.rotates?.(layer, width !== undefined, windowTokens(keys, rules) > 0, keys) === false
@@ -494,7 +496,7 @@ function stateConfig(
   const config = present({
     ...sizes,
     causal,
-    window: width === undefined ? undefined : { left: width - 1 },
+    window: left === undefined ? undefined : { left, ...(bothSides && { right: left }) },
     scale: keys.factor("attention.scale") ?? rules.gguf?.scale ?? (wide ? 1 / Math.sqrt(dModel / numHeads) : undefined),
     softcap: keys.factor("attn_logit_softcapping") ?? (rules.softcap || undefined),
     alibi: alibi ? "geometric" : undefined,

@@ -43,6 +43,12 @@ const CASES = {
     rotary_emb_base: 1000,
     max_position_embeddings: 512,
   },
+  "jina-bert-v3": { model_type: "jina_embeddings_v3", ...SMALL, max_position_embeddings: 512, rope_theta: 20_000 },
+  eurobert: { ...TINY.llama, model_type: "eurobert", rms_norm_eps: 2 ** -14, tie_word_embeddings: false },
+  "gemma-embedding": {
+    ...{ ...TINY.llama, model_type: "gemma3_text", rms_norm_eps: 2 ** -14, num_hidden_layers: 7, sliding_window: 9 },
+    ...{ use_bidirectional_attention: true, rope_theta: 1_000_000 },
+  },
   "qwen3, a decoder": { ...TINY.llama, model_type: "qwen3", rms_norm_eps: 2 ** -14 },
 } as const;
 type Case = keyof typeof CASES;
@@ -50,7 +56,8 @@ const NAMES = Object.keys(CASES) as Case[];
 
 /** Heads for masked tokens. */
 const HEADS = /^(cls|lm_head)\./;
-const familyOf = ({ model_type: type }: { readonly model_type: string }) => (type === "xlm-roberta" ? "roberta" : type);
+const familyOf = ({ model_type: type }: { readonly model_type: string }) =>
+  ({ "xlm-roberta": "roberta", gemma3_text: "gemma-embedding" })[type] ?? type;
 /** Without tensors that no GGUF file has. */
 const tensorsOf = (config: (typeof CASES)[Case]): Map<string, Tensor> => {
   const tensors = [...tinyTensors(config, 1, readEncoder)].filter(([name]) => !HEADS.test(name));

@@ -7,6 +7,7 @@ import {
   DECODERS,
   ENCODERS,
   GGUF_DECODERS,
+  GGUF_ENCODERS,
   GGUF_LAYERS,
   HALVES,
   LATENTS,
@@ -81,7 +82,7 @@ test("the index has what each file of a family states", async () => {
     layers: [...LAYERS.values(), ...GGUF_LAYERS.values()],
     latents: [...LATENTS.values()],
     decoders: [...DECODERS.values(), ...GGUF_DECODERS.values()].map(({ attention }) => attention),
-    encoders: [...ENCODERS.values()].map(({ attention }) => attention),
+    encoders: [...ENCODERS.values(), ...GGUF_ENCODERS.values()].map(({ attention }) => attention),
     halves: [...HALVES.values()].map(({ attention }) => attention),
     biases: [...BIASES.values()],
   };

@@ -38,7 +38,7 @@ async function rulesOf(name: string, more: Readonly<Record<string, Typed>> = {},
 
 describe("the rules of an architecture", () => {
   const HALF =
-    "apertus bailingmoe2 codeshell dbrx dots1 dream eurobert exaone exaone4 falcon gemma gemma2 gemma3 glm4moe gpt-oss gptneox grovemoe jina-bert-v3 lfm2 lfm2moe llada-moe minimax-m2 nemotron nomic-bert nomic-bert-moe olmo2 olmoe openelm orion pangu-embedded phi2 phi3 phimoe qwen2 qwen2moe qwen3 qwen3moe rnd1 seed_oss stablelm starcoder2";
+    "apertus bailingmoe2 codeshell dbrx dots1 dream eurobert exaone exaone4 falcon gemma gemma-embedding gemma2 gemma3 glm4moe gpt-oss gptneox grovemoe jina-bert-v3 lfm2 lfm2moe llada-moe minimax-m2 nemotron nomic-bert nomic-bert-moe olmo2 olmoe openelm orion pangu-embedded phi2 phi3 phimoe qwen2 qwen2moe qwen3 qwen3moe rnd1 seed_oss stablelm starcoder2";
   const INTERLEAVED =
     "llama arcee arctic baichuan bailingmoe chatglm command-r cohere2 deci deepseek ernie4_5 ernie4_5-moe glm4 granite granitemoe internlm2 llada llama-embed minicpm mistral3 olmo smollm3 xverse";
   const NONE = "bert bloom gpt2 jina-bert-v2 mpt refact starcoder";
