@@ -1,8 +1,8 @@
 // Projections with weights of 8 and 4 bits, with and without minimums, and activations of 14 bits (exact) or 7 bits (fast).
 
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
-import { integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats/format.ts";
-import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
+
 import { linear_q4, linear_q8, subtract_mins } from "../../src/reference/linear.ts";
 import { LinearShape as LinearStruct, NULL } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";

@@ -1,6 +1,6 @@
 import { F16_SCRATCH } from "../../assembly/layout.ts";
-import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats/format.ts";
-import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { FORMATS, linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats.ts";
+
 import { linear_f16, linear_f32, pack_rows_f32 } from "../../src/reference/linear.ts";
 import { LinearShape as LinearStruct, NULL } from "../../src/wasm/abi.ts";
 import { pointer } from "../../src/wasm/memory.ts";

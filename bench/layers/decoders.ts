@@ -1,8 +1,8 @@
 // Whole decoders with the shapes of real models and random weights: prompts, and single tokens behind 128 and 1024 others, beside
 // reading the same weights.
 
-import type { PackedLinear, WeightFormat } from "../../src/layers/linear/formats/format.ts";
-import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { FORMATS, type PackedLinear, type WeightFormat } from "../../src/layers/linear/formats.ts";
+
 import { linearFlops } from "../../src/layers/linear/products.ts";
 import type { Model } from "../../src/models/blocks/model.ts";
 import { forward } from "../../src/models/decoder/forward.ts";

@@ -2,8 +2,8 @@
 
 import { createLinear, linear } from "../../src/entries/core.ts";
 import type { Linear } from "../../src/layers/api/linear.ts";
-import { integerRowBytes, linearShape } from "../../src/layers/linear/formats/format.ts";
-import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { FORMATS, integerRowBytes, linearShape } from "../../src/layers/linear/formats.ts";
+
 import { LinearShape } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
 import { type Build, type BuildName, loadBuild } from "../lib/builds.ts";

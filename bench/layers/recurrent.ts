@@ -2,8 +2,8 @@
 // behind 1024 and behind 32,768 others beside reading the layer's weights and state.
 
 import { finish, type Steps } from "../../src/base/util/steps.ts";
-import type { WeightFormat } from "../../src/layers/linear/formats/format.ts";
-import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { FORMATS, type WeightFormat } from "../../src/layers/linear/formats.ts";
+
 import type { Mixer } from "../../src/layers/mixer/mixer.ts";
 import { tokensBehind } from "../../src/layers/pass/call.ts";
 import type { RecurrentState } from "../../src/layers/recurrent/state.ts";

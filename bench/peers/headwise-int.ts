@@ -2,8 +2,8 @@
 
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import type { Kernels } from "../../src/entries/index.ts";
-import { integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats/format.ts";
-import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
+
 import { type F32Ptr, LinearShape, NULL, type Pointer, type U8Ptr } from "../../src/wasm/abi.ts";
 import { pointer } from "../../src/wasm/memory.ts";
 import { q4Blocks, toFloats } from "./int-matrix.ts";

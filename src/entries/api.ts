@@ -52,7 +52,7 @@ export type {
   SeparateWeights,
   WeightOptions,
 } from "../layers/attention/weights.ts";
-export type { PackedFormat, WeightFormat } from "../layers/linear/formats/format.ts";
+export type { PackedFormat, WeightFormat } from "../layers/linear/formats.ts";
 export type { AttendOptions } from "../layers/pass/call.ts";
 export type { SliceOptions } from "../layers/pass/slices.ts";
 export { type CacheOptions, createKvCache, type KvCache, type KvCacheOptions } from "../layers/state/kv-cache.ts";

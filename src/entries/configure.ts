@@ -6,7 +6,7 @@
 export { HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
 export type { ModelSource } from "../files/model-files.ts";
 export type { ModelStore } from "../files/store.ts";
-export type { WeightFormat } from "../layers/linear/formats/format.ts";
+export type { WeightFormat } from "../layers/linear/formats.ts";
 export type { CacheFormat } from "../layers/state/pages.ts";
 export type { Model } from "../models/blocks/model.ts";
 export type { ModelFormats, ModelPlan, ModelPlanSizes } from "../models/load/plan-model.ts";

@@ -108,6 +108,7 @@ export {
 } from "../tools/inspect/records.ts";
 export { type Edit, layerConfig, layerMixers, type Site, sitesOf } from "../tools/inspect/sites.ts";
 export type { StageName } from "../tools/inspect/stages.ts";
+export { type AttentionStage, type ModelLayer, type TraceOptions, traceAttention } from "../tools/inspect/stages.ts";
 export {
   type AttentionStatistics,
   attendWithStatistics,
@@ -115,7 +116,6 @@ export {
   type StatisticsOptions,
   scaledDotProductAttentionWithStatistics,
 } from "../tools/inspect/statistics.ts";
-export { type AttentionStage, type ModelLayer, type TraceOptions, traceAttention } from "../tools/inspect/trace.ts";
 export type { StatisticsKernels, StatisticsModules } from "../wasm/modules.ts";
 
 /**

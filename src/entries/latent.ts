@@ -8,7 +8,13 @@ import latentsRelaxed from "../../build/latents-relaxed.wasm";
 import latentsSimd from "../../build/latents-simd.wasm";
 import type { LatentKernels } from "../wasm/modules.ts";
 
-export type { CheckedLatentConfig, LatentConfig } from "../layers/latent/config.ts";
+export type {
+  CheckedLatentConfig,
+  LatentConfig,
+  LatentFormats,
+  LatentOptions,
+  LatentWeights,
+} from "../layers/latent/config.ts";
 export {
   createLatentAttention,
   type LatentAttention,
@@ -16,7 +22,6 @@ export {
   type LatentSizes,
   planLatent,
 } from "../layers/latent/latents.ts";
-export type { LatentFormats, LatentOptions, LatentWeights } from "../layers/latent/weights.ts";
 export type { LatentKernels, LatentModules } from "../wasm/modules.ts";
 
 /**

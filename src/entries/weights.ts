@@ -17,7 +17,6 @@ export {
 } from "../files/byte-source.ts";
 export { type GgufArray, type GgufFile, type GgufValue, openGguf } from "../files/gguf.ts";
 export { type UrlSourceOptions, urlSource } from "../files/http-source.ts";
-export { openSafetensorsIndex, readSafetensorsIndex, type SafetensorsIndex } from "../files/safetensors/model-index.ts";
 export {
   type QuantizedSafetensors,
   type QuantizedTensor,
@@ -26,16 +25,18 @@ export {
 } from "../files/safetensors/quantize-file.ts";
 export {
   openSafetensors,
+  openSafetensorsIndex,
   readSafetensors,
+  readSafetensorsIndex,
   type SafetensorsFile,
+  type SafetensorsIndex,
   type WritableTensor,
   writeSafetensors,
 } from "../files/safetensors/safetensors.ts";
 export type { TensorEntry, TensorFile } from "../files/tensor-file.ts";
 export type { AttentionConfig } from "../layers/attention/config.ts";
 export type { AttentionWeights } from "../layers/attention/weights.ts";
-export type { LatentConfig } from "../layers/latent/config.ts";
-export type { LatentWeights } from "../layers/latent/weights.ts";
+export type { LatentConfig, LatentWeights } from "../layers/latent/config.ts";
 export type { HfAttentionConfig } from "../models/families/attention-rules.ts";
 export type { HfPart } from "../models/families/facts.ts";
 export {

@@ -9,8 +9,8 @@ import { type ByteSource, type BytesOrSource, fileSource, readRange, sourceOfFil
 import { type GgufFile, type openGgufParts, PART } from "./gguf.ts";
 import { urlSource } from "./http-source.ts";
 import { HeldPieces, ReadBuffer, readAhead, reading, type TensorReader } from "./read-ahead.ts";
-import { openSafetensorsIndex } from "./safetensors/model-index.ts";
-import { openSafetensors } from "./safetensors/safetensors.ts";
+import { openSafetensors, openSafetensorsIndex } from "./safetensors/safetensors.ts";
+
 import { type ModelStore, PIECE } from "./store.ts";
 import { joinFiles, KIND_BYTES, otherKind, type TensorEntry, type TensorFile } from "./tensor-file.ts";
 

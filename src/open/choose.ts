@@ -5,7 +5,7 @@ import { memorySharing } from "../base/platform/workers.ts";
 import type { Global } from "../base/util/arguments.ts";
 import { HeadwiseError } from "../base/util/errors.ts";
 import type { ModelStore } from "../files/store.ts";
-import type { WeightFormat } from "../layers/linear/formats/format.ts";
+import type { WeightFormat } from "../layers/linear/formats.ts";
 import type { CacheFormat } from "../layers/state/pages.ts";
 import { planModelFiles } from "../models/load/load-model.ts";
 import type { ModelFormats, ModelPlan } from "../models/load/plan-model.ts";

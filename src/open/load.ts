@@ -2,7 +2,7 @@
 
 import type { ThreadWorker } from "../base/platform/workers.ts";
 import { folderOf } from "../files/model-files.ts";
-import type { WeightFormat } from "../layers/linear/formats/format.ts";
+import type { WeightFormat } from "../layers/linear/formats.ts";
 import type { CacheFormat } from "../layers/state/pages.ts";
 import type { Model } from "../models/blocks/model.ts";
 import { type Encoder, loadEncoder, loadSeq2Seq, type Seq2Seq } from "../models/encoder/load.ts";

@@ -7,28 +7,24 @@
 
 import type { Reference } from "../wasm/abi.ts";
 import * as attention from "./attention.ts";
-import * as cache from "./cache.ts";
 import * as decoder from "./decoder.ts";
 import * as latent from "./latent.ts";
 import * as linear from "./linear.ts";
 import * as pointwise from "./pointwise.ts";
 import * as recurrent from "./recurrent.ts";
-import * as unfused from "./unfused.ts";
 
 /** All twins by the names of their kernels. */
 export const reference: Reference = /* @__PURE__ */ (() => ({
-  ...{ ...attention, ...cache, ...decoder, ...latent },
-  ...{ ...linear, ...pointwise, ...recurrent, ...unfused },
+  ...{ ...attention, ...decoder, ...latent },
+  ...{ ...linear, ...pointwise, ...recurrent },
 }))();
 
 export type { CheckedConfig } from "../layers/attention/config.ts";
 export { attendReference, type ReferenceOptions, type ReferenceWeights } from "./attend.ts";
 export * from "./attention.ts";
-export * from "./cache.ts";
 export * from "./decoder.ts";
 export * from "./latent.ts";
 export * from "./linear.ts";
 export * from "./pointwise.ts";
 export * from "./recurrent.ts";
-export * from "./unfused.ts";
 export type { Reference };

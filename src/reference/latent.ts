@@ -1,7 +1,7 @@
 import { FORMAT_F16, FORMAT_F32, PAGE, PANEL } from "../../assembly/layout.ts";
 import type { AttentionShape, CacheShape, Page, Plain, Reference } from "../wasm/abi.ts";
-import { attention_f32 } from "./attention.ts";
-import { append_f32 } from "./cache.ts";
+import { append_f32, attention_f32 } from "./attention.ts";
+
 import { narrowF16, quantized, widenF16 } from "./numbers.ts";
 
 // The kernels of latent attention. A page holds pairs of tokens: by turns 4 components of the one and of the other, as

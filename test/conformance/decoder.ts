@@ -9,9 +9,9 @@ import {
   type WeightTensor,
 } from "../../src/entries/core.ts";
 import { convertToGqa } from "../../src/entries/weights.ts";
-import type { LatentConfig } from "../../src/layers/latent/config.ts";
+import type { LatentConfig, LatentWeights } from "../../src/layers/latent/config.ts";
 import { createLatentAttention } from "../../src/layers/latent/latents.ts";
-import type { LatentWeights } from "../../src/layers/latent/weights.ts";
+
 import type { Case, Outcome, Values } from "./case.ts";
 
 /** One decoder layer: `x` at once, then `x_decode` one token at a time on the same cache, then the cache. */

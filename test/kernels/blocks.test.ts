@@ -3,8 +3,8 @@
 import { describe, expect, test } from "vitest";
 import { MINS_SCRATCH, WEIGHT_Q4, WEIGHT_Q8 } from "../../assembly/layout.ts";
 import { CODED_BLOCKS, type CodedDtype, decodeFloats } from "../../src/base/tensor/dtypes.ts";
-import { integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats/format.ts";
-import { FORMATS, formatOf } from "../../src/layers/linear/formats/formats.ts";
+import { FORMATS, formatOf, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
+
 import { reference } from "../../src/reference/index.ts";
 import {
   type Arguments,

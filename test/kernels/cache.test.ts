@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { PAGE } from "../../assembly/layout.ts";
-import { append_f32, append_pages, gather_f32, gather_pages } from "../../src/reference/cache.ts";
+import { append_f32, append_pages, gather_f32, gather_pages } from "../../src/reference/attention.ts";
 import { pageBytes } from "../../src/reference/pages.ts";
 import type { Page } from "../../src/wasm/abi.ts";
 import { type Arguments, builds, copyArguments, createRandom, load, pieces, runKernel } from "../support/harness.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { LINEAR_SCRATCH, WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_Q4, WEIGHT_Q8 } from "../../assembly/layout.ts";
-import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { FORMATS } from "../../src/layers/linear/formats.ts";
 import { embed_rows } from "../../src/reference/decoder.ts";
 import { padded } from "../../src/reference/numbers.ts";
 import {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { BLOCK, LINEAR_SCRATCH, ROUNDED } from "../../assembly/layout.ts";
-import { integerRowBytes, linearShape, panelsOf, wholeBlocks } from "../../src/layers/linear/formats/format.ts";
-import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { FORMATS, integerRowBytes, linearShape, panelsOf, wholeBlocks } from "../../src/layers/linear/formats.ts";
+
 import { reference } from "../../src/reference/index.ts";
 import { packedQ4, packedQ8 } from "../../src/reference/numbers.ts";
 import {

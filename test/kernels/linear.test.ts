@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats/format.ts";
-import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { FORMATS, linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats.ts";
+
 import { linear_f32, pack_rows_f32 } from "../../src/reference/linear.ts";
 import {
   builds,

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { F16_SCRATCH } from "../../assembly/layout.ts";
-import { linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats/format.ts";
-import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { FORMATS, linearShape, packedFloats, panelsOf } from "../../src/layers/linear/formats.ts";
+
 import {
   linear_f16,
   pack_columns_f16,

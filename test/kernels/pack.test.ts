@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { packedFloats, panelsOf } from "../../src/layers/linear/formats/format.ts";
+import { packedFloats, panelsOf } from "../../src/layers/linear/formats.ts";
 import { pack_columns_f32, pack_rows_f32 } from "../../src/reference/linear.ts";
 import {
   type Arguments,

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { PAGE } from "../../assembly/layout.ts";
-import { append_f32, gather_f32 } from "../../src/reference/cache.ts";
+import { append_f32, gather_f32, scores_f32, weighted_sum_f32 } from "../../src/reference/attention.ts";
+
 import { countColumns, keyIndex, mayAttend, pageBytes, valueIndex } from "../../src/reference/pages.ts";
-import { scores_f32, weighted_sum_f32 } from "../../src/reference/unfused.ts";
 import type { AttentionShape, CacheShape, Page, Plain } from "../../src/wasm/abi.ts";
 import {
   type Arguments,

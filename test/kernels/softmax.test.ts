@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
+import { masked_softmax_f32 } from "../../src/reference/attention.ts";
 import { countColumns } from "../../src/reference/pages.ts";
-import { masked_softmax_f32 } from "../../src/reference/unfused.ts";
 import type { AttentionShape, Plain } from "../../src/wasm/abi.ts";
 import {
   type Arguments,

@@ -4,7 +4,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Tensor } from "../../src/base/tensor/tensor.ts";
 import type { Kernels } from "../../src/entries/core.ts";
-import type { WeightFormat } from "../../src/layers/linear/formats/format.ts";
+import type { WeightFormat } from "../../src/layers/linear/formats.ts";
 import { forward } from "../../src/models/decoder/forward.ts";
 import { createSession } from "../../src/models/decoder/session.ts";
 import { embed, embedAsync, encode, encodeAsync, maskedLogits } from "../../src/models/encoder/encode.ts";

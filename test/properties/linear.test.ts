@@ -14,8 +14,8 @@ import {
   type WeightTensor,
 } from "../../src/entries/core.ts";
 import { quantizeTensor, toFloats } from "../../src/entries/weights.ts";
-import type { WeightFormat } from "../../src/layers/linear/formats/format.ts";
-import { FORMATS, WEIGHT_FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { FORMATS, WEIGHT_FORMATS, type WeightFormat } from "../../src/layers/linear/formats.ts";
+
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../support/harness.ts";
 import { projectByTwins } from "../support/integer-projection.ts";

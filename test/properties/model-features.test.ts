@@ -15,6 +15,7 @@ import { keyOf } from "../../src/models/mixers/weight.ts";
 import { readDecoder } from "../../src/models/spec/read-spec.ts";
 import { resolveHead, sourcesOf } from "../../src/models/spec/tensors.ts";
 import { weightsOf } from "../../src/models/spec/weights.ts";
+
 import { explainScore } from "../../src/tools/inspect/decompose.ts";
 import { captureRun, forwardWith } from "../../src/tools/inspect/forward-with.ts";
 import { kernelsOf, threadedKernels } from "../support/layers.ts";

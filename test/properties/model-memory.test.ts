@@ -5,7 +5,7 @@ import type { StoredTensor } from "../../src/base/tensor/dtypes.ts";
 import type { Tensor } from "../../src/base/tensor/tensor.ts";
 import type { Kernels } from "../../src/entries/core.ts";
 import { writeSafetensors } from "../../src/files/safetensors/safetensors.ts";
-import { WEIGHT_FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { WEIGHT_FORMATS } from "../../src/layers/linear/formats.ts";
 import type { Model } from "../../src/models/blocks/model.ts";
 import { forward } from "../../src/models/decoder/forward.ts";
 import { createSession } from "../../src/models/decoder/session.ts";

@@ -9,6 +9,8 @@ import {
   checkRecurrent,
   convChannels,
   type RecurrentConfig,
+  recurrentSizes,
+  recurrentVectors,
   type ScanConfig,
   scanSizes,
 } from "../../src/layers/recurrent/config.ts";
@@ -19,7 +21,7 @@ import {
   stateSizes,
 } from "../../src/layers/recurrent/recurrent.ts";
 import { type RecurrentState, recurrentStateBytes } from "../../src/layers/recurrent/state.ts";
-import { recurrentSizes, recurrentVectors } from "../../src/layers/recurrent/weights.ts";
+
 import { planModel } from "../../src/models/load/plan-model.ts";
 import type { Kernels } from "../../src/wasm/kernels.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";

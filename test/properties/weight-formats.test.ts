@@ -18,7 +18,7 @@ import {
 } from "../../src/entries/core.ts";
 import { attendSharded, createShardedAttention, createShardedCache } from "../../src/entries/shards.ts";
 import { quantizeTensor, type StoredFormat, toFloats } from "../../src/entries/weights.ts";
-import { WEIGHT_FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { WEIGHT_FORMATS } from "../../src/layers/linear/formats.ts";
 import { createRandom, type Random } from "../../src/tools/diagnostics/random.ts";
 import { floats } from "../support/harness.ts";
 import { projectByTwins } from "../support/integer-projection.ts";

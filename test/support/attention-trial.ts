@@ -16,7 +16,7 @@ import {
   TILE_ROWS,
 } from "../../assembly/layout.ts";
 import { kernelsFor } from "../../src/layers/state/pages.ts";
-import { append_f32 } from "../../src/reference/cache.ts";
+import { append_f32 } from "../../src/reference/attention.ts";
 import { append_latents } from "../../src/reference/latent.ts";
 import { pageBytes } from "../../src/reference/pages.ts";
 import type { Random } from "../../src/tools/diagnostics/random.ts";

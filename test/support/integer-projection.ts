@@ -1,8 +1,8 @@
 // Projections of integers by the twins alone: what a layer must give, whatever its build, its tiles and its path.
 
 import type { StoredTensor, Tensor, WeightFormat } from "../../src/entries/core.ts";
-import { integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats/format.ts";
-import { FORMATS } from "../../src/layers/linear/formats/formats.ts";
+import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
+
 import { reference } from "../../src/reference/index.ts";
 import { readRow } from "../../src/reference/numbers.ts";
 

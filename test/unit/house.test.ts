@@ -283,7 +283,7 @@ const INEXACT =
 /** Rooms and files that may use kernels; docs/design/layout.md names them too. */
 const KERNEL_USERS = [
   ...["wasm", "layers", "hosts/threads", "models/blocks", "models/load", "models/decoder", "retrieval"],
-  "tools/diagnostics/works",
+  "tools/diagnostics/doctor",
 ];
 
 /** What only some files may use. */
@@ -297,7 +297,7 @@ const OWNED: readonly [name: string, isUsed: (uses: Uses) => boolean, owners: (f
   [
     "instances of WebAssembly",
     ({ code }) => /\bGLOBAL_WebAssembly\b(?!\.(?:validate|compile)\b)/.test(code),
-    isIn("wasm/modules", "wasm/rewrite", "tools/diagnostics/peak", "entries/worker"),
+    isIn("wasm/modules", "wasm/rewrite", "tools/diagnostics/timing", "entries/worker"),
   ],
   ["a kernel or the table of kernels", ({ properties }) => anyOf(KERNELS, properties), isIn(...KERNEL_USERS)],
   ["the platform", ({ globals }) => anyOf([...HOST, "import.meta"], globals), isIn("base/platform", "entries", "cli")],

@@ -4,8 +4,8 @@ import { ROW_STATE, SCRATCH_STRIP, TILE_ROWS } from "../../../assembly/layout.ts
 import type * as Headwise from "../../../src/entries/index.ts";
 import type { Attention, Kernels, LoadOptions } from "../../../src/entries/index.ts";
 import type * as Quantized from "../../../src/entries/quantized.ts";
-import { linearShape, packedFloats, panelsOf } from "../../../src/layers/linear/formats/format.ts";
-import { FORMATS } from "../../../src/layers/linear/formats/formats.ts";
+import { FORMATS, linearShape, packedFloats, panelsOf } from "../../../src/layers/linear/formats.ts";
+
 import { createPageLayout } from "../../../src/layers/state/pages.ts";
 import { allocatePages, pageTable } from "../../../src/layers/state/table.ts";
 import { pack_rows_f32 } from "../../../src/reference/linear.ts";

@@ -24,9 +24,9 @@ import {
   type WeightOptions,
 } from "../../layers/attention/weights.ts";
 import {
+  ATTEND_OPTIONS,
   type AttendOptions,
   arraysOf,
-  CALL_OPTIONS,
   checkCall,
   clearPadding,
   expectKeptArrays,
@@ -175,6 +175,10 @@ export interface AttendShardedOptions extends Omit<AttendOptions, "cache" | "pat
   readonly signal?: Global<"AbortSignal">;
 }
 
+/** Fields of AttendShardedOptions. */
+const SHARDED_OPTIONS = /* @__PURE__ */ (() =>
+  ["signal", ...ATTEND_OPTIONS.filter((name) => name !== "path")] as const)();
+
 /**
  * `attend` for a sharded layer. Every shard computes its heads, and the result has the bits of `attend`. Calls on one layer
  * run one after the other, so that the next can be made before the last has settled. x and everything in `options` must not
@@ -199,7 +203,7 @@ export async function attendSharded(
 ): Promise<Float32Array> {
   const where = "attendSharded";
   expectMade(where, "attention", attention, "createShardedAttention");
-  const read = readCall(where, x, options, ["signal", ...CALL_OPTIONS]);
+  const read = readCall(where, x, options, SHARDED_OPTIONS);
   const { signal, cache, ...given } = read.options;
   if (signal !== undefined) {
     expectSignal(where, signal);

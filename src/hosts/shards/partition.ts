@@ -6,8 +6,8 @@ import { tagOf } from "../../base/util/errors.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import type { GivenMasks } from "../../layers/attention/mask.ts";
 import type { CheckedWeights } from "../../layers/attention/weights.ts";
-import { panelsOf } from "../../layers/linear/formats/format.ts";
-import type { CheckedLinear } from "../../layers/linear/formats/formats.ts";
+import { type CheckedLinear, panelsOf } from "../../layers/linear/formats.ts";
+
 import type { CheckedCall } from "../../layers/mixer/mixer.ts";
 import type { AttendOptions, CallOptions } from "../../layers/pass/call.ts";
 

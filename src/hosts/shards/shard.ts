@@ -11,7 +11,7 @@ import { type Cache, createCache, packAttention } from "../../layers/attention/a
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { chunkRows } from "../../layers/attention/heads.ts";
 import type { CheckedWeights } from "../../layers/attention/weights.ts";
-import type { CheckedLinear } from "../../layers/linear/formats/formats.ts";
+import type { CheckedLinear } from "../../layers/linear/formats.ts";
 import {
   modeOf,
   placeLinearScratch,

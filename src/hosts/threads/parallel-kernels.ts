@@ -3,8 +3,8 @@
 import { MINS_SCRATCH, PANEL, TILE_ROWS } from "../../../assembly/layout.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import { workFloats } from "../../layers/attention/segment.ts";
-import { scaleBytes } from "../../layers/linear/formats/format.ts";
-import { FORMATS, int8PanelBytes, int8SumBytes } from "../../layers/linear/formats/formats.ts";
+import { FORMATS, int8PanelBytes, int8SumBytes, scaleBytes } from "../../layers/linear/formats.ts";
+
 import { statisticsBytes } from "../../layers/pass/statistics.ts";
 import {
   type AttentionShape,

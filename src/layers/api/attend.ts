@@ -14,7 +14,7 @@ import { retentionOf } from "../attention/kv-state.ts";
 import { checkMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import { scoreColumns, segmentNeeds, workFloats } from "../attention/segment.ts";
 import { checkWeightOptions, layerLayout, PROJECTIONS, type WeightOptions } from "../attention/weights.ts";
-import { eachOf } from "../linear/formats/formats.ts";
+import { eachOf } from "../linear/formats.ts";
 import {
   ATTEND_OPTIONS,
   type AttendCall,

@@ -10,20 +10,19 @@ import { finish, type Steps } from "../../base/util/steps.ts";
 import { expectKernels, freeing, type Kernels } from "../../wasm/kernels.ts";
 import { aligned, Layout, type MemoryPlan, pointer } from "../../wasm/memory.ts";
 import {
+  expectActivations,
+  expectFormat,
+  expectFormatLoaded,
+  expectVector,
+  formatOf,
   type LinearSize,
   type PackedFormat,
   type PackedLinear,
   panelsOf,
   type WeightFormat,
   wholePanels,
-} from "../linear/formats/format.ts";
-import {
-  expectActivations,
-  expectFormat,
-  expectFormatLoaded,
-  expectVector,
-  formatOf,
-} from "../linear/formats/formats.ts";
+} from "../linear/formats.ts";
+
 import {
   cutPanels,
   type LinearPlace,

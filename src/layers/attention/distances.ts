@@ -7,7 +7,7 @@ import { chunksOf, rowsIn } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { AttentionShape, type F32Ptr, NULL } from "../../wasm/abi.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import { wholePanels } from "../linear/formats/format.ts";
+import { wholePanels } from "../linear/formats.ts";
 import type { Rows } from "../linear/products.ts";
 import type { Runs } from "../mixer/mixer.ts";
 import { createPageLayout } from "../state/pages.ts";

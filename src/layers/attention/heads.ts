@@ -7,7 +7,7 @@ import type { Steps } from "../../base/util/steps.ts";
 import { type F32Ptr, NormShape, NULL, type NullPtr, type Pointer, RopeShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import { wholePanels } from "../linear/formats/format.ts";
+import { wholePanels } from "../linear/formats.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import type { Mixer, MixerLayer, RotationPlaces, RunRows, Runs, Tap, WarmQueries } from "../mixer/mixer.ts";
 import { agePages, appendRows, type Pages, pageTable, placeRows, storeRows } from "../state/table.ts";

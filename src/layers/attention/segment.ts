@@ -5,7 +5,7 @@ import type { Steps } from "../../base/util/steps.ts";
 import { AttentionShape, type F32Ptr, NULL, type PagesPtr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
-import { wholePanels } from "../linear/formats/format.ts";
+import { wholePanels } from "../linear/formats.ts";
 import { formatScratch, type PageLayout } from "../state/pages.ts";
 import type { CheckedRules } from "./config.ts";
 import { type CheckedMasks, type MaskTarget, maskElements, type Placement, writeBias, writeKeep } from "./mask.ts";

@@ -15,7 +15,6 @@ import { describe } from "../../base/util/errors.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import type { LinearSize, PackedFormat, PackedLinear, WeightFormat } from "../linear/formats/format.ts";
 import {
   type CheckedLinear,
   eachOf,
@@ -24,7 +23,12 @@ import {
   expectFormats,
   expectVector,
   formatOf,
-} from "../linear/formats/formats.ts";
+  type LinearSize,
+  type PackedFormat,
+  type PackedLinear,
+  type WeightFormat,
+} from "../linear/formats.ts";
+
 import { joinLinears, type LinearPlace, modeOf, packBlock, placeLinears, storeLinear } from "../linear/products.ts";
 import { type CheckedConfig, checkSinks } from "./config.ts";
 

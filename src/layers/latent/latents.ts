@@ -29,14 +29,27 @@ import {
 } from "../attention/mask.ts";
 import { createRotary } from "../attention/rope.ts";
 import { type SegmentNeeds, segmentFlops, segmentNeeds, segmentsOf, workFloats } from "../attention/segment.ts";
-import { wholePanels } from "../linear/formats/format.ts";
-import { eachOf, expectFormatLoaded, expectFormats } from "../linear/formats/formats.ts";
+import { eachOf, expectFormatLoaded, expectFormats, wholePanels } from "../linear/formats.ts";
+
 import { linearFlops, type Rows } from "../linear/products.ts";
 import type { Mixer, MixerCall, PassCall, Passes, Runs } from "../mixer/mixer.ts";
 import type { CacheOptions } from "../state/kv-cache.ts";
 import { checkCacheFormat, createPageLayout, expectIntegerDim, type PageKind, type PageShape } from "../state/pages.ts";
 import { pagesBytes } from "../state/table.ts";
-import { type CheckedLatentConfig, checkLatentConfig, type LatentConfig } from "./config.ts";
+import {
+  type CheckedLatentConfig,
+  checkLatentConfig,
+  checkLatentWeights,
+  LATENT_MATRICES,
+  LATENT_OPTIONS,
+  type LatentConfig,
+  type LatentFormats,
+  type LatentOptions,
+  type LatentWeights,
+  latentLayout,
+  type PackedLatents,
+  storeLatent,
+} from "./config.ts";
 import {
   absorbedShape,
   absorbedSizes,
@@ -59,17 +72,6 @@ import {
   placeLatentPass,
   stridesOf,
 } from "./paths.ts";
-import {
-  checkLatentWeights,
-  LATENT_MATRICES,
-  LATENT_OPTIONS,
-  type LatentFormats,
-  type LatentOptions,
-  type LatentWeights,
-  latentLayout,
-  type PackedLatents,
-  storeLatent,
-} from "./weights.ts";
 
 /**
  * One layer of latent attention: its configuration, and its weights packed in linear memory until `release()`. It is an

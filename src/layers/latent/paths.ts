@@ -20,7 +20,7 @@ import {
   type SegmentPlaces,
   segmentsOf,
 } from "../attention/segment.ts";
-import { type PackedLinear, wholePanels } from "../linear/formats/format.ts";
+import { type PackedLinear, wholePanels } from "../linear/formats.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import type { HeadSite, LayerCall, MixerCall, MixerLayer, PassCall, Runs, Tap, WarmQueries } from "../mixer/mixer.ts";
 import { createPageLayout, type PageShape } from "../state/pages.ts";
@@ -34,8 +34,7 @@ import {
   placeRows,
   storeRows,
 } from "../state/table.ts";
-import type { CheckedLatentConfig } from "./config.ts";
-import { type LatentFormats, latentSizes, type PackedLatents } from "./weights.ts";
+import { type CheckedLatentConfig, type LatentFormats, latentSizes, type PackedLatents } from "./config.ts";
 
 // The scratch of a pass.
 

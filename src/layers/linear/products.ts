@@ -10,7 +10,9 @@ import { type F32Ptr, LinearShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { aligned, type Layout, pointer } from "../../wasm/memory.ts";
 import {
+  FORMATS,
   integerRowBytes,
+  LINEAR_WORK_AT,
   type LinearInput,
   type LinearSize,
   linearShape,
@@ -18,8 +20,7 @@ import {
   type PackedLinear,
   type PackedPlace,
   panelsOf,
-} from "./formats/format.ts";
-import { FORMATS, LINEAR_WORK_AT } from "./formats/formats.ts";
+} from "./formats.ts";
 
 /** Floats of a piece, if no panel and no row is longer. */
 const STAGED_FLOATS = 2 ** 16;

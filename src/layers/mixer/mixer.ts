@@ -9,7 +9,7 @@ import type { CheckedConfig } from "../attention/config.ts";
 import type { CheckedMasks, MaskTarget, Placement } from "../attention/mask.ts";
 import type { RopeWithDim, Rotary } from "../attention/rope.ts";
 import type { Measure, ScoreStage } from "../attention/segment.ts";
-import type { PackedLinear } from "../linear/formats/format.ts";
+import type { PackedLinear } from "../linear/formats.ts";
 import type { Rows } from "../linear/products.ts";
 import type { CacheOptions, KvCache } from "../state/kv-cache.ts";
 import type { PageShape } from "../state/pages.ts";

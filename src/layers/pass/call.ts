@@ -57,22 +57,6 @@ export interface AttendOptions extends MaskOptions, PlacementOptions {
   readonly out?: Float32Array;
 }
 
-/** Fields of AttendOptions besides `path`. */
-export const CALL_OPTIONS = [
-  "batch",
-  "cache",
-  "append",
-  "keys",
-  "values",
-  "kvLengths",
-  "align",
-  "keep",
-  "drop",
-  "bias",
-  "positions",
-  "out",
-] as const;
-
 /** Fields of AttendOptions. */
 export const ATTEND_OPTIONS = [
   "batch",

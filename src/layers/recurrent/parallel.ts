@@ -3,7 +3,7 @@
 import { rowsIn } from "../../base/util/rows.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
 import { KV_STATES } from "../attention/kv-state.ts";
-import { wholePanels } from "../linear/formats/format.ts";
+import { wholePanels } from "../linear/formats.ts";
 import type { BlockLayer, LayerState, Mixer, RunRows, StateCall, StateMaker } from "../mixer/mixer.ts";
 
 /** A mixer, and what its outputs are multiplied by. */
@@ -105,7 +105,7 @@ const STATES: StateMaker<ParallelLayer, ParallelState> = {
 };
 
 /** Mixers side by side, in models. The tap and maps are those of the first one that has them. */
-export const PARALLEL: Mixer<ParallelLayer, ParallelState> = {
+const PARALLEL: Mixer<ParallelLayer, ParallelState> = {
   callsOnlyKernels: ({ parts }, position) => parts.every(({ layer }) => layer.mixer.callsOnlyKernels(layer, position)),
   rope: ({ parts }) => parts.map(({ layer }) => layer.mixer.rope(layer)).find((rope) => rope !== undefined),
   linears: ({ parts }) => parts.flatMap(({ layer }) => layer.mixer.linears(layer)),

@@ -19,13 +19,18 @@ import type { Kernels } from "../../wasm/kernels.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";
 import { checkConfig } from "../attention/config.ts";
 import { normGroups } from "../attention/heads.ts";
-import { type PackedLinear, wholePanels } from "../linear/formats/format.ts";
+import { type PackedLinear, wholePanels } from "../linear/formats.ts";
 import { type LinearScratch, placeLinearScratch, prepareInput, project, type Rows } from "../linear/products.ts";
 import type { BlockLayer, Mixer, StateCall, StateRuns } from "../mixer/mixer.ts";
 import {
   type ChannelsConfig,
   convChannels,
+  type PackedRecurrent,
+  packRecurrent,
   type RecurrentConfig,
+  type RecurrentMatrix,
+  type RecurrentWeights,
+  recurrentSizes,
   type ScanConfig,
   type ScanNorm,
   scanSizes,
@@ -38,13 +43,6 @@ import {
   type StateSizes,
   type Transition,
 } from "./state.ts";
-import {
-  type PackedRecurrent,
-  packRecurrent,
-  type RecurrentMatrix,
-  type RecurrentWeights,
-  recurrentSizes,
-} from "./weights.ts";
 
 /** A recurrent layer in linear memory. */
 export interface RecurrentLayer extends BlockLayer {

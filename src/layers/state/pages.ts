@@ -14,8 +14,7 @@ import {
 import { expectInt, expectOneOf, readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import { aligned } from "../../wasm/memory.ts";
-import { wholePanels } from "../linear/formats/format.ts";
-import { expectFormatLoaded } from "../linear/formats/formats.ts";
+import { expectFormatLoaded, wholePanels } from "../linear/formats.ts";
 
 /** Floats of 32 or 16 bits, or integers of 8 or 4 bits with one scale for each token and head. */
 export type CacheFormat = "f32" | "f16" | "q8" | "q4";

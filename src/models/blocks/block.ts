@@ -5,7 +5,7 @@ import { exp } from "../../base/util/math.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { placeRotations } from "../../layers/attention/heads.ts";
 import type { RopeWithDim } from "../../layers/attention/rope.ts";
-import { wholePanels } from "../../layers/linear/formats/format.ts";
+import { wholePanels } from "../../layers/linear/formats.ts";
 import { type LinearScratch, placeLinearScratch, type Rows } from "../../layers/linear/products.ts";
 import type { RotationPlaces, RunRows, Runs, StateCall } from "../../layers/mixer/mixer.ts";
 import { NULL, RouteShape } from "../../wasm/abi.ts";

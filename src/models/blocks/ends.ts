@@ -3,7 +3,7 @@
 import { PANEL, ROUNDED } from "../../../assembly/layout.ts";
 import { copyRows, type RowRun } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import { wholePanels } from "../../layers/linear/formats/format.ts";
+import { wholePanels } from "../../layers/linear/formats.ts";
 import type { Rows } from "../../layers/linear/products.ts";
 import { pointer } from "../../wasm/memory.ts";
 import { widthOfRows } from "../spec/spec.ts";

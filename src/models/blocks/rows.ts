@@ -12,8 +12,8 @@ import {
 import { ln } from "../../base/util/math.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
-import type { PackedLinear } from "../../layers/linear/formats/format.ts";
-import { FORMATS } from "../../layers/linear/formats/formats.ts";
+import { FORMATS, type PackedLinear } from "../../layers/linear/formats.ts";
+
 import { type LinearScratch, prepareInput, project, type Rows } from "../../layers/linear/products.ts";
 import type { HeadSite, Tap, WarmQueries } from "../../layers/mixer/mixer.ts";
 import { ActivationShape, EmbedShape, type F32Ptr, NormShape, NULL, type NullPtr } from "../../wasm/abi.ts";

@@ -2,7 +2,7 @@
 
 import { PANEL } from "../../../assembly/layout.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import { type PackedLinear, wholePanels } from "../../layers/linear/formats/format.ts";
+import { type PackedLinear, wholePanels } from "../../layers/linear/formats.ts";
 import type { Rows } from "../../layers/linear/products.ts";
 import { type F32Ptr, NULL } from "../../wasm/abi.ts";
 import { type Layout, pointer } from "../../wasm/memory.ts";

@@ -13,7 +13,7 @@ import {
   openModelFiles,
   readTexts,
 } from "../../files/model-files.ts";
-import type { WeightFormat } from "../../layers/linear/formats/format.ts";
+import type { WeightFormat } from "../../layers/linear/formats.ts";
 import { createPageLayout } from "../../layers/state/pages.ts";
 import { pagesBytes } from "../../layers/state/table.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";

@@ -6,7 +6,7 @@ import { CHUNK_ROWS, chunksOf, copyRows, listRows, type RowRun, rowsIn } from ".
 import type { Steps } from "../../base/util/steps.ts";
 import { attendByContent, distanceBytes } from "../../layers/attention/distances.ts";
 import { type BothWays, planBothWays } from "../../layers/attention/heads.ts";
-import { type PackedLinear, wholePanels } from "../../layers/linear/formats/format.ts";
+import { type PackedLinear, wholePanels } from "../../layers/linear/formats.ts";
 import { placeLinearScratch } from "../../layers/linear/products.ts";
 import type { LayerCall } from "../../layers/mixer/mixer.ts";
 import { tokensBehind } from "../../layers/pass/call.ts";

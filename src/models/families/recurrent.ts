@@ -1,12 +1,14 @@
 // What the files of several families with recurrent layers have in common: which tensors hold the matrices and vectors of a layer.
 
-import { type RecurrentConfig, scanSizes } from "../../layers/recurrent/config.ts";
 import {
+  type RecurrentConfig,
   type RecurrentMatrix,
   type RecurrentVector,
   recurrentSizes,
   recurrentVectors,
-} from "../../layers/recurrent/weights.ts";
+  scanSizes,
+} from "../../layers/recurrent/config.ts";
+
 import type { Facts } from "./facts.ts";
 
 /** A convolution or a scan, with a state in place of keys and values. */

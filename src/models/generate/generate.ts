@@ -15,7 +15,14 @@ import {
   nearestLength,
   type Session,
 } from "../decoder/session.ts";
-import { type Choice, checkSampling, chooseToken, type Sampling, type SamplingOptions } from "./sampling.ts";
+import {
+  type Choice,
+  checkSampling,
+  chooseToken,
+  SAMPLING_OPTIONS,
+  type Sampling,
+  type SamplingOptions,
+} from "./sampling.ts";
 
 /** A generated token. */
 export interface GeneratedToken {
@@ -63,20 +70,8 @@ export interface GenerateOptions extends SamplingOptions, Omit<SliceOptions, "on
   readonly draft?: DraftOptions | undefined;
 }
 
-export const GENERATE_OPTIONS = [
-  "temperature",
-  "topK",
-  "topP",
-  "minP",
-  "repetitionPenalty",
-  "seed",
-  "logitsProcessors",
-  "signal",
-  "sliceMs",
-  "maxTokens",
-  "stopIds",
-  "draft",
-] as const;
+/** Fields of GenerateOptions. */
+const GENERATE_OPTIONS = [...SAMPLING_OPTIONS, "signal", "sliceMs", "maxTokens", "stopIds", "draft"] as const;
 
 /** Checked GenerateOptions besides how passes are sliced. */
 interface Generation {

@@ -14,8 +14,8 @@ import { describe, HeadwiseError, throwUnder } from "../../base/util/errors.ts";
 import { makeHandle } from "../../base/util/lifetime.ts";
 import { type ModelFiles, type ModelSource, openModelFiles } from "../../files/model-files.ts";
 import type { ModelStore } from "../../files/store.ts";
-import type { WeightFormat } from "../../layers/linear/formats/format.ts";
-import { expectActivations, expectFormatLoaded } from "../../layers/linear/formats/formats.ts";
+import { expectActivations, expectFormatLoaded, type WeightFormat } from "../../layers/linear/formats.ts";
+
 import { modeOf } from "../../layers/linear/products.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import {

@@ -8,12 +8,15 @@ import { cosine, exp, ln, sine } from "../../base/util/math.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import type { TensorReader } from "../../files/read-ahead.ts";
 import {
+  expectFormatLoaded,
+  FORMATS,
+  formatOf,
   type PackedFormat,
   type PackedLinear,
   type WeightFormat,
   wholePanels,
-} from "../../layers/linear/formats/format.ts";
-import { expectFormatLoaded, FORMATS, formatOf } from "../../layers/linear/formats/formats.ts";
+} from "../../layers/linear/formats.ts";
+
 import { type LinearPlace, packMatrix, stagedFloats, storeLinear } from "../../layers/linear/products.ts";
 import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";

@@ -3,8 +3,8 @@
 import { expectInt, readFields } from "../../base/util/arguments.ts";
 import { HeadwiseError } from "../../base/util/errors.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
-import type { PackedFormat, WeightFormat } from "../../layers/linear/formats/format.ts";
-import { eachOf, expectFormats } from "../../layers/linear/formats/formats.ts";
+import { eachOf, expectFormats, type PackedFormat, type WeightFormat } from "../../layers/linear/formats.ts";
+
 import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
 import { planPass } from "../blocks/block.ts";
 import { type FormatOf, placeModel } from "../blocks/model.ts";
@@ -16,6 +16,7 @@ import { readDecoder } from "../spec/read-spec.ts";
 import { type BlockSpec, type ModelSpec, stateLayer } from "../spec/spec.ts";
 import { type Decoder, findRoot, resolveHead, sourcesOf } from "../spec/tensors.ts";
 import { mixerOf, mixerWeights } from "../spec/weights.ts";
+
 import type { StoredMatrices } from "./pack-weights.ts";
 
 // The formats of a model's matrices and tables in memory.

@@ -25,7 +25,7 @@ import {
   projectionSizes,
   vectorSizes,
 } from "../../layers/attention/weights.ts";
-import { eachOf } from "../../layers/linear/formats/formats.ts";
+import { eachOf } from "../../layers/linear/formats.ts";
 import { aligned } from "../../wasm/memory.ts";
 import type { HfAttentionConfig } from "../families/attention-rules.ts";
 import type { HeadsMore, HeadsSpec } from "../spec/spec.ts";

@@ -2,12 +2,12 @@
 
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { planCache } from "../../layers/attention/kv-state.ts";
-import { checkLatentConfig } from "../../layers/latent/config.ts";
+import { checkLatentConfig, LATENT_MATRICES, latentLayout, latentMatrixSizes } from "../../layers/latent/config.ts";
 import { createLatentAttention, latentPageShape, placeLatentRows } from "../../layers/latent/latents.ts";
 import { latentChunkRows } from "../../layers/latent/paths.ts";
-import { LATENT_MATRICES, latentLayout, latentMatrixSizes } from "../../layers/latent/weights.ts";
-import type { LinearSize } from "../../layers/linear/formats/format.ts";
-import { eachOf, FORMATS } from "../../layers/linear/formats/formats.ts";
+
+import { eachOf, FORMATS, type LinearSize } from "../../layers/linear/formats.ts";
+
 import { aligned } from "../../wasm/memory.ts";
 import type { LatentSpec } from "../spec/spec.ts";
 import type { MixerKind, MixerLoader, MixerMemory } from "./mixer.ts";

@@ -5,18 +5,19 @@ import { toFloats } from "../../base/tensor/dtypes.ts";
 import { rowsOf } from "../../base/tensor/matrix.ts";
 import { exp, ln } from "../../base/util/math.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
-import { expectActivations, formatOf } from "../../layers/linear/formats/formats.ts";
-import { checkRecurrent } from "../../layers/recurrent/config.ts";
-import { createRecurrentLayer, placeRecurrentRows, stateSizes } from "../../layers/recurrent/recurrent.ts";
-import { recurrentStateBytes } from "../../layers/recurrent/state.ts";
+import { expectActivations, formatOf } from "../../layers/linear/formats.ts";
 import {
+  checkRecurrent,
   RECURRENT_MATRICES,
   type RecurrentMatrix,
   type RecurrentVector,
   recurrentLayout,
   recurrentSizes,
   recurrentVectors,
-} from "../../layers/recurrent/weights.ts";
+} from "../../layers/recurrent/config.ts";
+import { createRecurrentLayer, placeRecurrentRows, stateSizes } from "../../layers/recurrent/recurrent.ts";
+import { recurrentStateBytes } from "../../layers/recurrent/state.ts";
+
 import { aligned } from "../../wasm/memory.ts";
 import type { RecurrentPart, RecurrentSpec, RecurrentTensor } from "../families/recurrent.ts";
 import type { MixerKind, MixerLoader, MixerMemory, MixerTensor } from "./mixer.ts";

@@ -1,7 +1,7 @@
 // A weight of a model, as an entry of the list in spec/weights.ts, and the tensor of a file that holds it, alone or with others.
 
 import type { MatrixLayout } from "../../base/tensor/matrix.ts";
-import type { RecurrentMatrix, RecurrentVector } from "../../layers/recurrent/weights.ts";
+import type { RecurrentMatrix, RecurrentVector } from "../../layers/recurrent/config.ts";
 import type { NormRole, NormSpec } from "../spec/spec.ts";
 
 /** Of what mixes the tokens of a layer: of latents, "k" and "v" widen them, and the norms of latents are "qNorm" and "kvNorm". */

@@ -8,9 +8,9 @@ import { decompose } from "../../base/util/linear-algebra.ts";
 import { type AttentionConfig, type CheckedConfig, checkConfig } from "../../layers/attention/config.ts";
 import type { RopeWithDim } from "../../layers/attention/rope.ts";
 import { type AttentionWeights, type CheckedWeights, checkWeights } from "../../layers/attention/weights.ts";
-import type { LatentConfig } from "../../layers/latent/config.ts";
-import type { LatentWeights } from "../../layers/latent/weights.ts";
-import type { CheckedLinear } from "../../layers/linear/formats/formats.ts";
+import type { LatentConfig, LatentWeights } from "../../layers/latent/config.ts";
+
+import type { CheckedLinear } from "../../layers/linear/formats.ts";
 import { expectFiniteFloats, readRows, squaredNorm, writeRows } from "./convert-gqa.ts";
 
 /** Options of `convertToMla`. */

@@ -2,9 +2,9 @@ import { expectOneOf, expectRecord, readFields, readList } from "../../base/util
 import { describe } from "../../base/util/errors.ts";
 import { type AttentionConfig, checkConfig } from "../../layers/attention/config.ts";
 import { PROJECTIONS, projectionSizes, vectorSizes } from "../../layers/attention/weights.ts";
-import { checkLatentConfig, type LatentConfig } from "../../layers/latent/config.ts";
-import { latentMatrixSizes } from "../../layers/latent/weights.ts";
-import type { LinearSize } from "../../layers/linear/formats/format.ts";
+import { checkLatentConfig, type LatentConfig, latentMatrixSizes } from "../../layers/latent/config.ts";
+
+import type { LinearSize } from "../../layers/linear/formats.ts";
 
 /** A bias of the weights of `createAttention` or `createLatentAttention`. */
 export type BiasName = "bq" | "bk" | "bv" | "bo" | "bqDown" | "bkvDown";

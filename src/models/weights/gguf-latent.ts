@@ -4,8 +4,8 @@ import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { ln } from "../../base/util/math.ts";
 import type { GgufFile } from "../../files/gguf.ts";
 import type { RopeConfig } from "../../layers/attention/rope.ts";
-import { checkLatentConfig, type LatentConfig } from "../../layers/latent/config.ts";
-import type { LatentWeights } from "../../layers/latent/weights.ts";
+import { checkLatentConfig, type LatentConfig, type LatentWeights } from "../../layers/latent/config.ts";
+
 import { checkFileConfig, present } from "../families/facts.ts";
 import { GGUF_LATENTS } from "../families/index.ts";
 import { reasonAgainst, UNSUPPORTED_ARCHITECTURES, UNSUPPORTED_RULE } from "../families/unsupported.ts";

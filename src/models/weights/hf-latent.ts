@@ -7,8 +7,8 @@ import { ln } from "../../base/util/math.ts";
 import { parseJson } from "../../base/util/strings.ts";
 import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
 import type { RopeConfig } from "../../layers/attention/rope.ts";
-import { checkLatentConfig, type LatentConfig } from "../../layers/latent/config.ts";
-import type { LatentWeights } from "../../layers/latent/weights.ts";
+import { checkLatentConfig, type LatentConfig, type LatentWeights } from "../../layers/latent/config.ts";
+
 import type { LatentRules, Reading } from "../families/attention-rules.ts";
 import { checkFileConfig, type Fields, fieldsOf, POSITIVE_RULE, present } from "../families/facts.ts";
 import { LATENTS } from "../families/index.ts";

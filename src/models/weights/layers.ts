@@ -2,8 +2,8 @@
 
 import { expectFunction, expectOneOf, expectRecord, readFields } from "../../base/util/arguments.ts";
 import { describe, tagOf } from "../../base/util/errors.ts";
-import type { SafetensorsIndex } from "../../files/safetensors/model-index.ts";
-import type { SafetensorsFile } from "../../files/safetensors/safetensors.ts";
+import type { SafetensorsFile, SafetensorsIndex } from "../../files/safetensors/safetensors.ts";
+
 import type { TensorFile } from "../../files/tensor-file.ts";
 import { type HfPart, layerOfPrefix, partOfPrefix } from "../families/facts.ts";
 import { FAMILIES, findFamily } from "../families/tensor-names.ts";

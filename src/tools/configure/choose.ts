@@ -3,7 +3,7 @@
 import { ln, pow } from "../../base/util/math.ts";
 import type { AttentionConfig } from "../../layers/attention/config.ts";
 import type { LatentConfig } from "../../layers/latent/config.ts";
-import type { WeightFormat } from "../../layers/linear/formats/format.ts";
+import type { WeightFormat } from "../../layers/linear/formats.ts";
 import type { CacheFormat } from "../../layers/state/pages.ts";
 import { fieldsOf } from "../../models/families/facts.ts";
 import { type ModelPlan, planSpec, readFormats, uniformFormats } from "../../models/load/plan-model.ts";

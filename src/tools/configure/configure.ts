@@ -10,8 +10,8 @@ import {
   readList,
 } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
-import type { WeightFormat } from "../../layers/linear/formats/format.ts";
-import { WEIGHT_FORMATS } from "../../layers/linear/formats/formats.ts";
+import { WEIGHT_FORMATS, type WeightFormat } from "../../layers/linear/formats.ts";
+
 import { CACHE_FORMATS, type CacheFormat } from "../../layers/state/pages.ts";
 import type { ModelPlan } from "../../models/load/plan-model.ts";
 import { LARGEST_MEMORY } from "../../wasm/memory.ts";

@@ -14,8 +14,8 @@ import { nearestNames, parseJson } from "../../base/util/strings.ts";
 import { type GgufFile, openGgufParts } from "../../files/gguf.ts";
 import { type ModelFiles, type ModelSource, openModelFiles } from "../../files/model-files.ts";
 import type { ModelStore } from "../../files/store.ts";
-import { panelsOf, type WeightFormat } from "../../layers/linear/formats/format.ts";
-import { FORMATS } from "../../layers/linear/formats/formats.ts";
+import { FORMATS, panelsOf, type WeightFormat } from "../../layers/linear/formats.ts";
+
 import { checkTruncatable } from "../../layers/state/kv-cache.ts";
 import { type CacheFormat, checkCacheFormat } from "../../layers/state/pages.ts";
 import { type Fields, fieldsOf } from "../../models/families/facts.ts";
@@ -37,6 +37,7 @@ import { readDecoder } from "../../models/spec/read-spec.ts";
 import { type ModelSpec, SESSION_LENGTH } from "../../models/spec/spec.ts";
 import { countDecoder, type Decoder, resolveHead } from "../../models/spec/tensors.ts";
 import { weightsOf } from "../../models/spec/weights.ts";
+
 import { type Keys, keysOf } from "../../models/weights/gguf-layer.ts";
 import { type ModelParts, OTHER_MODELS } from "./other-models.ts";
 

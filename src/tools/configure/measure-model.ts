@@ -1,13 +1,13 @@
 // The speed of a loaded model, and of any work, beside others.
 
 import { expectFinite, expectFunction, expectRecord, readList } from "../../base/util/arguments.ts";
-import { panelsOf } from "../../layers/linear/formats/format.ts";
-import { FORMATS } from "../../layers/linear/formats/formats.ts";
+import { FORMATS, panelsOf } from "../../layers/linear/formats.ts";
+
 import { expectModel, type Model, type PackedMlp } from "../../models/blocks/model.ts";
 import { forward } from "../../models/decoder/forward.ts";
 import { createSession } from "../../models/decoder/session.ts";
-import { startStream } from "../diagnostics/peak.ts";
-import { type Effort, type Load, type Rate, timeLoads } from "../diagnostics/timing.ts";
+import { type Effort, type Load, type Rate, startStream, timeLoads } from "../diagnostics/timing.ts";
+
 import { stoppedClock } from "./measure.ts";
 
 /** Something to time. */

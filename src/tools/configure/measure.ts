@@ -7,8 +7,8 @@ import { expectEven, expectInt, expectOneOf, expectRecord, readFields } from "..
 import { HeadwiseError } from "../../base/util/errors.ts";
 import { writeSafetensors } from "../../files/safetensors/safetensors.ts";
 import { createLinear } from "../../layers/api/linear.ts";
-import { type WeightFormat, wholePanels } from "../../layers/linear/formats/format.ts";
-import { FORMATS, WEIGHT_FORMATS } from "../../layers/linear/formats/formats.ts";
+import { FORMATS, WEIGHT_FORMATS, type WeightFormat, wholePanels } from "../../layers/linear/formats.ts";
+
 import { multiply, placeLinearScratch, prepareInput, type Rows } from "../../layers/linear/products.ts";
 import { CACHE_FORMATS, type CacheFormat } from "../../layers/state/pages.ts";
 import type { Model, PackedNorm } from "../../models/blocks/model.ts";
@@ -21,9 +21,9 @@ import { expectedTensors } from "../../models/spec/tensors.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
-import { startPeak, startStream } from "../diagnostics/peak.ts";
 import { createRandom } from "../diagnostics/random.ts";
-import { type Clock, type Effort, type Load, timeLoads } from "../diagnostics/timing.ts";
+import { type Clock, type Effort, type Load, startPeak, startStream, timeLoads } from "../diagnostics/timing.ts";
+
 import { type Candidate, PROJECTION_KINDS, type Projection, planShape } from "./choose.ts";
 import type { Configuration } from "./configure.ts";
 import { predictMs, type Roofline, workOf } from "./roofline.ts";

@@ -2,8 +2,8 @@
 
 import { PAGE } from "../../../assembly/layout.ts";
 import { ln } from "../../base/util/math.ts";
-import { type WeightFormat, wholePanels } from "../../layers/linear/formats/format.ts";
-import { FORMATS } from "../../layers/linear/formats/formats.ts";
+import { FORMATS, type WeightFormat, wholePanels } from "../../layers/linear/formats.ts";
+
 import type { Candidate, Shape } from "./choose.ts";
 
 // What a token costs in a decoder, counted from its layers.

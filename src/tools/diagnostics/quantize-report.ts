@@ -23,8 +23,8 @@ import {
   WEIGHT_OPTIONS,
   type WeightOptions,
 } from "../../layers/attention/weights.ts";
-import type { PackedLinear } from "../../layers/linear/formats/format.ts";
-import { type CheckedLinear, eachOf, WEIGHT_FORMATS } from "../../layers/linear/formats/formats.ts";
+import { type CheckedLinear, eachOf, type PackedLinear, WEIGHT_FORMATS } from "../../layers/linear/formats.ts";
+
 import { checkAttend } from "../../layers/pass/call.ts";
 import { forward } from "../../layers/pass/forward.ts";
 import type { CacheOptions } from "../../layers/state/kv-cache.ts";

@@ -1,6 +1,6 @@
 import { joinBytes } from "../../base/util/bytes.ts";
 import { finish } from "../../base/util/steps.ts";
-import type { WeightFormat } from "../../layers/linear/formats/format.ts";
+import type { WeightFormat } from "../../layers/linear/formats.ts";
 import type { Model } from "../../models/blocks/model.ts";
 import { checkModelCall, commitCalls, forward, runModel } from "../../models/decoder/forward.ts";
 import { createSession, type Session } from "../../models/decoder/session.ts";

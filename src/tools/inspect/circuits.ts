@@ -11,7 +11,7 @@ import {
   type PackedTable,
 } from "../../models/blocks/model.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
-import { kvHeadOf, multiply, outputsOf, type PackedRows, readMatrix, scaleRows } from "./read-weights.ts";
+import { kvHeadOf, multiply, outputsOf, type PackedRows, readMatrix, scaleRows } from "./parts.ts";
 import { headsOf, type LayerHeads, viewOf } from "./views.ts";
 
 /** Tokens whose rows are multiplied at a time. */

@@ -11,14 +11,16 @@ import {
   addPart,
   addRounding,
   type Component,
+  dot,
   inOrder,
   mapParts,
   normParts,
+  outputsOf,
   type Part,
   readNorm,
   sumOf,
+  weightRows,
 } from "./parts.ts";
-import { dot, outputsOf, weightRows } from "./read-weights.ts";
 import { expectHeads, headsOf, viewOf } from "./views.ts";
 
 /** What `decomposeResid` takes apart. */

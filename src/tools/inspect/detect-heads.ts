@@ -13,7 +13,7 @@ import { copyingScores, writtenFor } from "./circuits.ts";
 import { addQuery, type HeadKind, lookOf, MOST_TOKENS, type ScoreSum } from "./detectors.ts";
 import { forwardWith } from "./forward-with.ts";
 import { unembed } from "./logits.ts";
-import { kvHeadOf } from "./read-weights.ts";
+import { kvHeadOf } from "./parts.ts";
 import { hasSite, type Site } from "./sites.ts";
 import { expectHeads, headsOf } from "./views.ts";
 

@@ -4,8 +4,8 @@ import { hostSha256 } from "../../base/platform/host.ts";
 import { joinBytes, toHex } from "../../base/util/bytes.ts";
 import { encodeParts } from "../../base/util/cbor.ts";
 import { chunksOf } from "../../base/util/rows.ts";
-import type { PackedFormat, PackedLinear } from "../../layers/linear/formats/format.ts";
-import { FORMATS } from "../../layers/linear/formats/formats.ts";
+import { FORMATS, type PackedFormat, type PackedLinear } from "../../layers/linear/formats.ts";
+
 import {
   type BlockPlaces,
   expectModel,

@@ -10,8 +10,18 @@ import { type OutputSink, runHead } from "../../models/blocks/ends.ts";
 import type { LoadedModel } from "../../models/blocks/model.ts";
 import { decompose } from "./decompose.ts";
 import { type CapturedRun, expectRun, expectToken, rowAt } from "./forward-with.ts";
-import { addPart, type Component, freezeNorm, inOrder, type Part, readNorm } from "./parts.ts";
-import { dot, readMatrix, weightRows } from "./read-weights.ts";
+import {
+  addPart,
+  type Component,
+  dot,
+  freezeNorm,
+  inOrder,
+  type Part,
+  readMatrix,
+  readNorm,
+  weightRows,
+} from "./parts.ts";
+
 import { readTokens } from "./sites.ts";
 
 // The probabilities of next tokens.

@@ -6,11 +6,11 @@ import type { HeadNorm, HeadsLayer } from "../../layers/attention/heads.ts";
 import { type PackedHeads, type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
 import { LATENT_PASSES } from "../../layers/latent/latents.ts";
 import { floatKeySizes, type LatentsLayer } from "../../layers/latent/paths.ts";
-import type { PackedLinear } from "../../layers/linear/formats/format.ts";
+import type { PackedLinear } from "../../layers/linear/formats.ts";
 import type { BlockLayer, HeadSite, LayerState, MixerLayer, Passes } from "../../layers/mixer/mixer.ts";
+import { recurrentVectors } from "../../layers/recurrent/config.ts";
 import type { ParallelLayer } from "../../layers/recurrent/parallel.ts";
 import type { RecurrentLayer } from "../../layers/recurrent/recurrent.ts";
-import { recurrentVectors } from "../../layers/recurrent/weights.ts";
 import { createPageLayout, type PageLayout } from "../../layers/state/pages.ts";
 import { NULL } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
@@ -19,14 +19,18 @@ import {
   addRounding,
   type Component,
   freezeNorm,
+  kvHeadOf,
   mapParts,
+  multiply,
+  multiplyRows,
   normParts,
   type Part,
   projectParts,
+  readMatrix,
   rotateParts,
+  scaleRows,
   sumOf,
 } from "./parts.ts";
-import { kvHeadOf, multiply, multiplyRows, readMatrix, scaleRows } from "./read-weights.ts";
 
 /** What tools know of any layer, whatever its mixer. */
 interface MixerView<Layer extends MixerLayer = BlockLayer> {

@@ -1,19 +1,19 @@
 import { expect, test } from "vitest";
 import { readFields, readOptions } from "../../../../src/base/util/arguments.ts";
 import { SESSION_OPTIONS } from "../../../../src/models/decoder/session.ts";
-import { GENERATE_OPTIONS } from "../../../../src/models/generate/generate.ts";
 import { TEXT_OPTIONS } from "../../../../src/text/generate-text.ts";
 
 const loose = readOptions as (where: string, options: unknown, known: readonly string[]) => unknown;
+const GENERATE = ["temperature", "topK", "repetitionPenalty", "maxTokens", "stopIds"];
 const LOAD = ["weights", "maxSeqLen", "store", "signal", "onProgress"];
 
 test.each<[known: readonly string[], given: string, ours: string]>([
-  [GENERATE_OPTIONS, "max_new_tokens", "maxTokens"],
-  [GENERATE_OPTIONS, "maxNewTokens", "maxTokens"],
-  [GENERATE_OPTIONS, "max_length", "maxTokens"],
-  [GENERATE_OPTIONS, "do_sample", "temperature"],
-  [GENERATE_OPTIONS, "eos_token_id", "stopIds"],
-  [GENERATE_OPTIONS, "repeat_penalty", "repetitionPenalty"],
+  [GENERATE, "max_new_tokens", "maxTokens"],
+  [GENERATE, "maxNewTokens", "maxTokens"],
+  [GENERATE, "max_length", "maxTokens"],
+  [GENERATE, "do_sample", "temperature"],
+  [GENERATE, "eos_token_id", "stopIds"],
+  [GENERATE, "repeat_penalty", "repetitionPenalty"],
   [TEXT_OPTIONS, "stop_sequences", "stop"],
   [TEXT_OPTIONS, "stop_strings", "stop"],
   [SESSION_OPTIONS, "max_length", "maxSeqLen"],
@@ -33,14 +33,14 @@ test.each([
   ["TOPK", "topK"],
   ["repetition_penalty", "repetitionPenalty"],
 ])("%s, ours but for case and underscores, is answered with %s behind all that are known", (given, ours) => {
-  expect(() => loose("f", { [given]: 1 }, GENERATE_OPTIONS)).toThrow(
-    new TypeError(`f: options expected only ${GENERATE_OPTIONS.join(", ")}, got "${given}": use ${ours}`),
+  expect(() => loose("f", { [given]: 1 }, GENERATE)).toThrow(
+    new TypeError(`f: options expected only ${GENERATE.join(", ")}, got "${given}": use ${ours}`),
   );
 });
 
 test("other names are refused without a guess, and values that are no objects by their type", () => {
   for (const name of ["constructor", "toString", "num_beams", "stop"])
-    expect(() => loose("f", { [name]: 1 }, GENERATE_OPTIONS)).toThrow(new RegExp(`, got "${name}"$`));
+    expect(() => loose("f", { [name]: 1 }, GENERATE)).toThrow(new RegExp(`, got "${name}"$`));
   expect(() => loose("f", null, LOAD)).toThrow("f: options expected an object, got null");
   expect(() => loose("f", "text", LOAD)).toThrow('f: options expected an object, got "text"');
 });

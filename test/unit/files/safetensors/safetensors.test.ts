@@ -2,8 +2,12 @@
 
 import { expect, test } from "vitest";
 import { toFloats } from "../../../../src/base/tensor/dtypes.ts";
-import { openSafetensorsIndex, readSafetensorsIndex } from "../../../../src/files/safetensors/model-index.ts";
-import { writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
+import {
+  openSafetensorsIndex,
+  readSafetensorsIndex,
+  writeSafetensors,
+} from "../../../../src/files/safetensors/safetensors.ts";
+
 import { badFileOf } from "../../../support/bad-file.ts";
 
 const part = (name: string, value: number) =>

@@ -4,8 +4,8 @@
 import { expect, test } from "vitest";
 import { SHARES, shareKernels } from "../../../../src/hosts/threads/parallel-kernels.ts";
 import { type ThreadPool, TILES } from "../../../../src/hosts/threads/pool.ts";
-import { linearShape, type WeightFormat } from "../../../../src/layers/linear/formats/format.ts";
-import { FORMATS, WEIGHT_FORMATS } from "../../../../src/layers/linear/formats/formats.ts";
+import { FORMATS, linearShape, WEIGHT_FORMATS, type WeightFormat } from "../../../../src/layers/linear/formats.ts";
+
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 
 import {

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { CODED_BLOCKS, type CodedDtype, decodeFloats, type StoredTensor } from "../../../../src/base/tensor/dtypes.ts";
 import { attend, createLinear, type Kernels, linear, type Tensor } from "../../../../src/entries/core.ts";
 import { createLatentAttention } from "../../../../src/entries/latent.ts";
-import { FORMATS, formatOf, WEIGHT_FORMATS } from "../../../../src/layers/linear/formats/formats.ts";
+import { FORMATS, formatOf, WEIGHT_FORMATS } from "../../../../src/layers/linear/formats.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 import { floats } from "../../../support/harness.ts";
 import { latentWeights } from "../../../support/latent-layers.ts";

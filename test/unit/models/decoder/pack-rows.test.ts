@@ -3,7 +3,7 @@
 import { expect, test } from "vitest";
 import { type StoredTensor, toFloats } from "../../../../src/base/tensor/dtypes.ts";
 import { writeSafetensors } from "../../../../src/files/safetensors/safetensors.ts";
-import { WEIGHT_FORMATS } from "../../../../src/layers/linear/formats/formats.ts";
+import { WEIGHT_FORMATS } from "../../../../src/layers/linear/formats.ts";
 import { forward } from "../../../../src/models/decoder/forward.ts";
 import { createSession } from "../../../../src/models/decoder/session.ts";
 import { loadModel } from "../../../../src/models/load/load-model.ts";

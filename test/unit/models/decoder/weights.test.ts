@@ -8,6 +8,7 @@ import { keyOf, type Source, type Weight } from "../../../../src/models/mixers/w
 import { readDecoder } from "../../../../src/models/spec/read-spec.ts";
 import { type Decoder, resolveHead, sourcesOf } from "../../../../src/models/spec/tensors.ts";
 import { weightsOf } from "../../../../src/models/spec/weights.ts";
+
 import { kernelsOf } from "../../../support/layers.ts";
 import { encoderFolder, TINY_ENCODERS, type TinyEncoder } from "../../../support/tiny-encoders.ts";
 import { TINY, tinyFolder } from "../../../support/tiny-models.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Kernels } from "../../../../src/entries/core.ts";
 import { createFolderStore, type HeadwiseError, type ModelSource } from "../../../../src/entries/models.ts";
-import { WEIGHT_FORMATS } from "../../../../src/layers/linear/formats/formats.ts";
+import { WEIGHT_FORMATS } from "../../../../src/layers/linear/formats.ts";
 import { forward } from "../../../../src/models/decoder/forward.ts";
 import { embed, encode } from "../../../../src/models/encoder/encode.ts";
 import { loadEncoder, loadSeq2Seq, planEncoder, readEncoder } from "../../../../src/models/encoder/load.ts";

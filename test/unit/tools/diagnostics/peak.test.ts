@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { peakModule, startPeak } from "../../../../src/tools/diagnostics/peak.ts";
+import { peakModule, startPeak } from "../../../../src/tools/diagnostics/timing.ts";
 import { kernelsOf } from "../../../support/layers.ts";
 
 describe("the peak", () => {

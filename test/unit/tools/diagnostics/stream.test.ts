@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
-import { startStream } from "../../../../src/tools/diagnostics/peak.ts";
-import { time } from "../../../../src/tools/diagnostics/timing.ts";
+import { startStream, time } from "../../../../src/tools/diagnostics/timing.ts";
 
 test.each([1, 64, 65, 65_536, 65_600, 2 ** 28, 2 ** 28 + 1])("%i bytes are read within memory", (bytes) => {
   const load = startStream(bytes);

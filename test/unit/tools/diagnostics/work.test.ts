@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { scaledDotProductAttention } from "../../../../src/entries/core.ts";
-import { createAttentionWork, createLinearWork } from "../../../../src/tools/diagnostics/works.ts";
+import { createAttentionWork, createLinearWork } from "../../../../src/tools/diagnostics/doctor.ts";
 import { kernelsOf, shippedBuilds } from "../../../support/layers.ts";
 
 /** The relative error of a sum of n products, each rounded to 24 bits: RMS, if roundings are independent. */

@@ -2,9 +2,9 @@ import { expect, test } from "vitest";
 import { createLinear, linear, loadKernels } from "../../../../src/entries/index.ts";
 import { models } from "../../../../src/entries/models.ts";
 import { quantized } from "../../../../src/entries/quantized.ts";
-import { WEIGHT_FORMATS } from "../../../../src/layers/linear/formats/formats.ts";
+import { WEIGHT_FORMATS } from "../../../../src/layers/linear/formats.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
-import { readMatrix } from "../../../../src/tools/inspect/read-weights.ts";
+import { readMatrix } from "../../../../src/tools/inspect/parts.ts";
 
 const kernels = await loadKernels({ models, quantized });
 

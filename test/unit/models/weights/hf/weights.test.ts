@@ -3,12 +3,14 @@ import { type StoredTensor, toFloats } from "../../../../../src/base/tensor/dtyp
 import type { Tensor } from "../../../../../src/base/tensor/tensor.ts";
 import { HeadwiseError } from "../../../../../src/base/util/errors.ts";
 import { openGguf } from "../../../../../src/files/gguf.ts";
-import { openSafetensorsIndex, readSafetensorsIndex } from "../../../../../src/files/safetensors/model-index.ts";
 import {
   openSafetensors,
+  openSafetensorsIndex,
   readSafetensors,
+  readSafetensorsIndex,
   writeSafetensors,
 } from "../../../../../src/files/safetensors/safetensors.ts";
+
 import type { AttentionWeights } from "../../../../../src/layers/attention/weights.ts";
 import { readAttentionWeights, type WeightsConfig } from "../../../../../src/models/weights/hf-weights.ts";
 import { writeGguf } from "../../../../support/gguf-writer.ts";
