@@ -26,11 +26,6 @@ export function elementsIn(shape: readonly number[]): number {
   return shape.includes(0) ? 0 : shape.reduce((size, length) => size * length, 1);
 }
 
-/** `elementsIn`. Throws unless every dimension is an integer from 0 to `most`, by default 2^31 - 1. */
-export function sizeOf(where: string, name: string, shape: unknown, most?: number): number {
-  return elementsIn(readShape(where, name, shape, most));
-}
-
 /** Throws unless `length` is the number of elements of a shape; `unit` names them. */
 export function expectElements(
   where: string,

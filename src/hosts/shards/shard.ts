@@ -23,7 +23,8 @@ import {
 } from "../../layers/linear/products.ts";
 import { type AttendOptions, checkAttend } from "../../layers/pass/call.ts";
 import { forward } from "../../layers/pass/forward.ts";
-import { type CacheOptions, leastOf } from "../../layers/state/kv-cache.ts";
+import type { CacheOptions } from "../../layers/state/kv-cache.ts";
+import { leastLength } from "../../layers/state/table.ts";
 import { type Kernels, ownKernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import type { Modules } from "../../wasm/modules.ts";
@@ -98,7 +99,7 @@ async function startShard(start: StartRequest): Promise<Shard> {
     },
     leastLength({ cache: id }) {
       const part = caches.get(id ?? -1);
-      return part ? leastOf(part.cache, part.cache.length + part.newKeys) : 0;
+      return part ? leastLength(part.cache.pages, part.cache.length + part.newKeys).least : 0;
     },
     async attend(request) {
       let heads: Float32Array | undefined;

@@ -22,9 +22,9 @@ import {
 } from "../../base/tensor/dtypes.ts";
 import { expectFields, expectFloats, expectOneOf } from "../../base/util/arguments.ts";
 import { HeadwiseError } from "../../base/util/errors.ts";
-import { type F32Ptr, type KernelTable, LinearShape, NULL, type Pointer, type U8Ptr } from "../../wasm/abi.ts";
+import { type F32Ptr, type KernelTable, type LinearShape, NULL, type Pointer, type U8Ptr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
-import { aligned, pointer } from "../../wasm/memory.ts";
+import { pointer } from "../../wasm/memory.ts";
 
 // What a format of weights is: the type of its descriptor, and the sizes that all formats share.
 
@@ -329,9 +329,6 @@ export function formatOf({ dtype }: Pick<StoredTensor, "dtype">, quantized: bool
   const format = keeping(dtype as FloatDtype | CodedDtype);
   return quantized || FORMATS[format].integers ? format : "f32";
 }
-
-/** Where the part of a projection's scratch begins that its kernels work in, behind its shape. */
-export const LINEAR_WORK_AT: number = /* @__PURE__ */ (() => aligned(LinearShape.bytes))();
 
 /** A matrix and its bias. */
 export interface CheckedLinear {

@@ -12,7 +12,6 @@ import { aligned, type Layout, pointer } from "../../wasm/memory.ts";
 import {
   FORMATS,
   integerRowBytes,
-  LINEAR_WORK_AT,
   type LinearInput,
   type LinearSize,
   linearShape,
@@ -275,3 +274,6 @@ export function multiply(
 export function linearFlops({ panels, k }: Pick<PackedLinear, "panels" | "k">, rows: number): number {
   return 2 * PANEL * panels * k * rows;
 }
+
+/** Where the part of a projection's scratch begins that its kernels work in, behind its shape. */
+const LINEAR_WORK_AT: number = /* @__PURE__ */ (() => aligned(LinearShape.bytes))();

@@ -16,7 +16,6 @@ import {
   createPageLayout,
   describeStages,
   expectStagesLoaded,
-  type PageLayout,
   type PageShape,
   type Stage,
 } from "./pages.ts";
@@ -290,16 +289,6 @@ function readPages(kernels: Kernels, pages: Pages): { key: Tensor; value: Tensor
       }
     }
   return { key, value };
-}
-
-/** The layout of the pages of a cache, or of those that a call without one makes. */
-export function layoutOf(cache: KvCache | undefined, shape: PageShape): PageLayout {
-  return cache?.pages.layout ?? createPageLayout(shape);
-}
-
-/** The smallest length above 0 that a cache can be truncated to once it holds `held` tokens; 0 if it can to any. */
-export function leastOf({ pages }: KvCache, held: number): number {
-  return leastLength(pages, held).least;
 }
 
 /** Throws unless pages can be cut to `to` tokens. */

@@ -297,14 +297,6 @@ export const LAYER_NORM_EPSILON: NonNullable<Family["norm"]> = {
 /** Layer norms of the heads of queries and keys. */
 export const HEAD_NORMS = { flag: "qk_layernorm", q: "q_layernorm", k: "k_layernorm" } as const;
 
-/** Norms on the outputs of branches as well. */
-export const SANDWICH_NORMS: Names["norms"] = {
-  attentionPre: "input_layernorm",
-  attentionPost: "post_attention_layernorm",
-  mlpPre: "pre_feedforward_layernorm",
-  mlpPost: "post_feedforward_layernorm",
-};
-
 /** In GGUF files: the norm of the MLP has the name of one on attention's outputs. */
 export const SECOND_NORM: Names["norms"] = { attentionPre: "attn_norm", mlpPre: "post_attention_norm" };
 

@@ -11,7 +11,7 @@ import type { ActivationSpec, EmbedSpec, HeadsMore, NormSpec, RouterSpec, Stream
 import type { AttentionRules, Shape, WindowRules } from "./attention-rules.ts";
 import { type ReadExperts, SOFTMAX } from "./experts.ts";
 import type { Facts, Fields } from "./facts.ts";
-import { type Family, GATED_MLP, type MoeNames, type Names, SANDWICH_NORMS } from "./family.ts";
+import { type Family, GATED_MLP, type MoeNames, type Names } from "./family.ts";
 
 const attention: AttentionRules = { types: "gemma", gguf: {}, defaults: { headDim: 256 } };
 const attention2: AttentionRules = {
@@ -396,6 +396,14 @@ export const decoders = (): Family[] => [
     only: { hidden_size_per_layer_input: [0], enable_moe_block: [false] },
   }),
 ];
+
+/** Norms on the outputs of branches as well. */
+const SANDWICH_NORMS: Names["norms"] = {
+  attentionPre: "input_layernorm",
+  attentionPost: "post_attention_layernorm",
+  mlpPre: "pre_feedforward_layernorm",
+  mlpPost: "post_feedforward_layernorm",
+};
 
 export const encoders = (): Family[] => [
   gemma({ attention: attentionGguf, names: { norms: SANDWICH_NORMS } }),

@@ -1,5 +1,6 @@
-// GPT-2: positions by a table, layer norms, biases, matrices [inputs, outputs]. GPT-J: some components of a head rotate in
-// neighbouring pairs, and one norm is before both branches.
+// GPT-2: positions by a table, layer norms, biases, matrices [inputs, outputs]. GPT-BigCode (StarCoder 1): the same with one head of
+// keys and values, and matrices [outputs, inputs]. GPT-J: some components of a head rotate in neighbouring pairs, and one norm is
+// before both branches. CodeGen: GPT-J with a joint projection, whose rows are in four blocks.
 
 import type { AttentionRules, FieldNames, HfAttentionConfig, Shape } from "./attention-rules.ts";
 import type { Fields } from "./facts.ts";
@@ -16,6 +17,24 @@ const attention: AttentionRules = {
 };
 const attentionJ: AttentionRules = {
   types: "gptj",
+  names: GPT2_FIELDS,
+  rope: { pairing: "interleaved", dimField: "rotary_dim" },
+};
+/** No reader of single layers has the tensors of these two. */
+const attentionBigCode: AttentionRules = {
+  types: "gpt_bigcode",
+  gguf: { names: "starcoder" },
+  names: GPT2_FIELDS,
+  rope: false,
+  more: (file, { numHeads, headDim }) => ({
+    ...(file.flag("multi_query", true)
+      ? { numKvHeads: 1, fused: "qkv" as const }
+      : { numKvHeads: numHeads, fused: "grouped" as const }),
+    ...(file.flag("scale_attn_weights", true) ? { scale: 1 / Math.sqrt(headDim) } : { scale: 1 }),
+  }),
+};
+const attentionCodeGen: AttentionRules = {
+  types: "codegen",
   names: GPT2_FIELDS,
   rope: { pairing: "interleaved", dimField: "rotary_dim" },
 };
@@ -41,43 +60,65 @@ export const GPT2_NAMES: Partial<Names> = {
   finalNorm: "ln_f",
 };
 
-export const gpt2MlpDim = (file: Fields, dModel: number): number => file.count("n_inner", 4 * dModel);
+const mlpDim = (file: Fields, dModel: number): number => file.count("n_inner", 4 * dModel);
 
 export const biases: Biases = [
   ["gpt2", ALL_BIASES],
+  ["gpt_bigcode", ALL_BIASES],
   ["gptj", () => ["mlp", "norm", "head"]],
+  ["codegen", () => ["mlp", "norm", "head"]],
 ];
+
+/** What all have in common. */
+const ALL: Partial<Family> = { norm: LAYER_NORM_EPSILON, plain: true, mlpDim, lengthField: "n_positions" };
+const GELU_NEW: Family["activation"] = { fields: ["activation_function"], word: "gelu_new" };
+
+/** Positions by a table. */
+const placed = (): Partial<Family> => ({
+  ...ALL,
+  gguf: {},
+  names: GPT2_NAMES,
+  embed: (facts) => ({ positions: { offset: 0, rows: facts.count("n_positions", 1024) } }),
+  tied: true,
+  only: { add_cross_attention: [false] },
+});
+
+/** One norm before both branches. */
+const parallel = (projections: readonly string[]): Partial<Family> => ({
+  ...ALL,
+  names: { ...GPT2_NAMES, projections, norms: { attentionPre: "ln_1" }, mlp: { up: "fc_in", down: "fc_out" } },
+  activation: GELU_NEW,
+  parallel: () => true,
+});
 
 export const decoders = (): Family[] => [
   {
+    ...placed(),
     attention,
-    gguf: {},
-    names: GPT2_NAMES,
     layout: "in-out",
-    norm: LAYER_NORM_EPSILON,
-    activation: { fields: ["activation_function"], word: "gelu_new" },
-    plain: true,
-    mlpDim: gpt2MlpDim,
-    embed: (facts) => ({ positions: { offset: 0, rows: facts.count("n_positions", 1024) } }),
-    lengthField: "n_positions",
-    tied: true,
-    only: { add_cross_attention: [false] },
+    activation: GELU_NEW,
     ignored: ["n_ctx", "reorder_and_upcast_attn", "task_specific_params"],
   },
   {
+    ...placed(),
+    attention: attentionBigCode,
+    attentionNames: { query_key_value: "c_attn", dense: "c_proj" },
+    activation: { fields: ["activation_function"], word: "gelu_pytorch_tanh" },
+    ignored: [
+      ...["attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "validate_runner_input"],
+      ...["max_sequence_length", "max_batch_size", "pre_allocate_kv_cache", "n_ctx", "multi_query"],
+    ],
+  },
+  {
+    ...parallel(OUT_PROJ),
     attention: attentionJ,
-    names: {
-      ...GPT2_NAMES,
-      projections: OUT_PROJ,
-      norms: { attentionPre: "ln_1" },
-      mlp: { up: "fc_in", down: "fc_out" },
-    },
-    norm: LAYER_NORM_EPSILON,
-    activation: { fields: ["activation_function"], word: "gelu_new" },
-    plain: true,
-    mlpDim: gpt2MlpDim,
-    parallel: () => true,
-    lengthField: "n_positions",
     ignored: ["n_ctx", "rotary", "scale_attn_weights", "task_specific_params"],
+  },
+  {
+    ...parallel(["qkv_proj", "out_proj"]),
+    attention: attentionCodeGen,
+    attentionNames: { query_key_value: "qkv_proj", dense: "out_proj" },
+    fusedBlocks: 4,
+    ignored: ["n_ctx", "rotary", "scale_attn_weights", "task_specific_params", "gradient_checkpointing"],
   },
 ];

@@ -9,7 +9,6 @@ import * as bart from "./bart.ts";
 import * as bert from "./bert.ts";
 import * as bitnet from "./bitnet.ts";
 import * as bloom from "./bloom.ts";
-import * as codegen from "./codegen.ts";
 import * as cohere from "./cohere.ts";
 import * as deepseek from "./deepseek.ts";
 import * as diffllama from "./diffllama.ts";
@@ -21,7 +20,6 @@ import * as falconH1 from "./falcon-h1.ts";
 import type { Biases, Family } from "./family.ts";
 import * as gemma from "./gemma.ts";
 import * as glm from "./glm.ts";
-import * as gptBigcode from "./gpt-bigcode.ts";
 import * as gptNeo from "./gpt-neo.ts";
 import * as gptNeox from "./gpt-neox.ts";
 import * as gptOss from "./gpt-oss.ts";
@@ -114,7 +112,6 @@ const decoderLists = (): (readonly Family[])[] => [
   arcee.decoders(),
   bitnet.decoders(),
   bloom.decoders(),
-  codegen.decoders(),
   cohere.decoders(),
   deepseek.decoders(),
   diffllama.decoders(),
@@ -126,7 +123,6 @@ const decoderLists = (): (readonly Family[])[] => [
   gemma.decoders(),
   glm.decoders(),
   gpt2.decoders(),
-  gptBigcode.decoders(),
   gptNeo.decoders(),
   gptNeox.decoders(),
   gptOss.decoders(),
@@ -178,13 +174,11 @@ const halvesLists = (): (readonly Family[])[] => [bart.halves(), t5.halves()];
 const biasLists = (): Biases[] => [
   afmoe.biases,
   bloom.biases,
-  codegen.biases,
   dots1.biases,
   ernie.biases,
   falcon.biases,
   glm.biases,
   gpt2.biases,
-  gptBigcode.biases,
   gptNeo.biases,
   gptNeox.biases,
   gptOss.biases,

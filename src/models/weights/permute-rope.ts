@@ -1,5 +1,5 @@
 import { BLOCKS, bitsEach, isBlockDtype, isDtype, type StoredTensor } from "../../base/tensor/dtypes.ts";
-import { expectTensor, readShape, sizeOf, type Tensor } from "../../base/tensor/tensor.ts";
+import { elementsIn, expectTensor, readShape, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectInt, expectOneOf, expectUint8Array } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import { PAIRINGS, type RopeConfig } from "../../layers/attention/rope.ts";
@@ -73,7 +73,7 @@ function readRows(weight: Tensor | StoredTensor): Tensor | StoredTensor {
       `${WHERE}: weight expected rank ${isBlockDtype(dtype) ? "2" : "1 or 2"} for ${dtype}, got shape [${shape.join(", ")}]`,
     );
   const bytes = expectUint8Array(WHERE, "weight.bytes", held);
-  const wanted = (sizeOf(WHERE, "weight", shape) * bitsEach(dtype)) / 8;
+  const wanted = (elementsIn(shape) * bitsEach(dtype)) / 8;
   const row = ((shape[1] ?? 1) * bitsEach(dtype)) / 8;
   if (bytes.length !== wanted || !Number.isInteger(row) || (isBlockDtype(dtype) && row % BLOCKS[dtype].bytes !== 0))
     throw new RangeError(

@@ -18,7 +18,8 @@ import {
   measureCalls,
   type Wanted,
 } from "../../layers/pass/statistics.ts";
-import { layoutOf } from "../../layers/state/kv-cache.ts";
+import type { KvCache } from "../../layers/state/kv-cache.ts";
+import { createPageLayout, type PageLayout, type PageShape } from "../../layers/state/pages.ts";
 import type { PackedBlock } from "../../models/blocks/model.ts";
 import type { ModelCall, PassSettings } from "../../models/decoder/forward.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
@@ -219,4 +220,9 @@ export function scaledDotProductAttentionWithStatistics(
     result = runHeads(kernels, call, tensors, measure);
   });
   return { ...(result as SdpaResult), statistics: statisticsOf(all as Measured, sizes.queries.rank === 3) };
+}
+
+/** The layout of the pages of a cache, or of those that a call without one makes. */
+function layoutOf(cache: KvCache | undefined, shape: PageShape): PageLayout {
+  return cache?.pages.layout ?? createPageLayout(shape);
 }
