@@ -12,7 +12,7 @@ interface ParallelPart {
   readonly scale: number;
 }
 
-export interface ParallelLayer extends BlockLayer {
+interface ParallelLayer extends BlockLayer {
   readonly parts: readonly ParallelPart[];
 }
 

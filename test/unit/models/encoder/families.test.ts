@@ -165,6 +165,34 @@ test("distances without groups have a row each, and terms of queries or of keys 
   expect(new Set(states.map((each) => each?.[100])).size).toBe(3);
 });
 
+test("published files have tensors of poolers and other heads, which are not read", async () => {
+  const others = {
+    "deberta-v2": ["deberta.embeddings.position_embeddings", "lm_predictions.lm_head.dense", "mask_predictions.dense"],
+    electra: ["discriminator_predictions.dense", "classifier.out_proj"],
+    gte: ["gte.pooler.dense", "classifier"],
+    eurobert: ["classifier"],
+    "embedding-gemma": [],
+  };
+  for (const [name, added] of Object.entries(others)) {
+    const [config, tensors] = [configOf(name), tinyTensors(configOf(name), 1, readEncoder)];
+    const more = added.map((each) => [`${each}.weight`, { data: new Float32Array(16), shape: [4, 4] }] as const);
+    using model = await loadEncoder(kernels, tinyFolder(config, new Map([...tensors, ...more])));
+    using other = await loadEncoder(kernels, tinyFolder(config, tensors));
+    expect(encode(model, [[5, 6]])).toEqual(encode(other, [[5, 6]]));
+  }
+});
+
+test("a decoder of which vectors are taken needs no head, and reads none", async () => {
+  const config = { ...configOf("arcee"), tie_word_embeddings: false };
+  const tensors = tinyTensors(config, 1, readEncoder);
+  expect(tensors.has("lm_head.weight")).toBe(false);
+  const head = { data: new Float32Array(40 * 16).fill(1), shape: [40, 16] };
+  using without = await loadEncoder(kernels, tinyFolder(config, tensors));
+  using beside = await loadEncoder(kernels, tinyFolder(config, new Map([...tensors, ["lm_head.weight", head]])));
+  expect(beside.bytes).toBe(without.bytes);
+  expect(encode(beside, [[5, 6]])).toEqual(encode(without, [[5, 6]]));
+});
+
 test('"new" of Alibaba is GTE, and its scaling raises the frequencies of RoPE by what the factor says', () => {
   const published = {
     ...{ ...configOf("gte"), model_type: "new", rope_parameters: null, rope_theta: 20_000, pack_qkv: true },
