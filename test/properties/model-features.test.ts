@@ -177,6 +177,57 @@ describe("what a config.json states is computed", () => {
     expect(() => planModel(odd)).toThrow("num_key_value_heads expected an even number, got 3");
   });
 
+  test.each([
+    ["lfm2", { layer_types: ["conv", "conv", "conv"] }],
+    ["jamba", { attn_layer_period: 9, attn_layer_offset: 8 }],
+    ["recurrent_gemma", { block_types: ["recurrent"] }],
+    ["nemotron_h", { hybrid_override_pattern: "M-MM-" }],
+    ["qwen3_5_text", { layer_types: ["linear_attention", "linear_attention", "linear_attention"] }],
+    ["qwen3_next", { layer_types: ["linear_attention", "linear_attention"] }],
+    ["olmo_hybrid", { layer_types: ["linear_attention", "linear_attention"] }],
+    ["minimax", { layer_types: ["linear_attention", "linear_attention", "linear_attention"] }],
+    ["granitemoehybrid", { layer_types: ["mamba", "mamba"] }],
+  ] as const)(
+    "a %s whose layers are all recurrent has the same bits at once and token by token",
+    async (name, more) => {
+      const config = { ...HYBRIDS[name], ...more };
+      using model = await loadModel(kernels, tinyFolder(config));
+      using whole = createSession(model, { maxSeqLen: 300 });
+      using single = createSession(model, { maxSeqLen: 300 });
+      const all = forward(whole, ids(140), { rows: "all" }).logits;
+      expect(all.every(Number.isFinite)).toBe(true);
+      expect(ids(140).flatMap((id) => [...forward(single, [id]).logits])).toEqual([...all]);
+    },
+  );
+
+  test("biases of Falcon-H1 are added where inputs have no factor, and refused by name where they have", async () => {
+    const plain = HYBRIDS.falcon_h1;
+    const biased = { ...plain, mlp_multipliers: [1, 1.2], attention_bias: true, mlp_bias: true, mamba_proj_bias: true };
+    const config = { ...biased, projectors_bias: true };
+    const tensors = tinyTensors(config);
+    const names = [...tensors.keys()].filter((name) => name.startsWith("model.layers.0.") && name.endsWith("bias"));
+    const ends = ["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", "out_proj", "gate_proj", "up_proj", "down_proj"];
+    for (const end of ends) expect(names.filter((name) => name.endsWith(`.${end}.bias`)).length).toBe(1);
+    const all = await logitsOf(config, tensors);
+    for (const name of names) {
+      const { data, shape } = tensors.get(name) as Tensor;
+      const other = new Map(tensors).set(name, { data: data.map((x) => x + 1), shape });
+      // A bias of keys adds the same to all scores of a query.
+      if (!name.endsWith("k_proj.bias")) expect(norm(await logitsOf(config, other), all)).toBeGreaterThan(1e-3);
+    }
+    for (const [field, factor] of [
+      ["mlp_bias", { mlp_multipliers: [0.9, 1.2] }],
+      ["attention_bias", { attention_in_multiplier: 0.9 }],
+      ["mamba_proj_bias", { ssm_in_multiplier: 0.9 }],
+    ] as const) {
+      const own = { ...plain, mlp_multipliers: [1, 1], [field]: true };
+      expect(() => planModel({ ...own, ...factor })).toThrow(
+        `${field} expected false where inputs have a factor, got true`,
+      );
+      expect(planModel(own).weights).toBeGreaterThan(0);
+    }
+  });
+
   test("the outputs of heads take part by the sigmoid of the gate", async () => {
     const config = TINY_FEATURES.afmoe;
     const tensors = tinyTensors(config);

@@ -351,10 +351,6 @@ test.each([
   [{ scan: { unitEps: -1 } }, "config.scan.unitEps expected"],
   [{ scan: { scale: Number.NaN } }, "config.scan.scale expected"],
   [{ scan: { gateRank: -1 } }, "config.scan.gateRank expected"],
-  [
-    { scan: { norm: { ...SCAN.norm, groups: 3 } } },
-    "config.scan.norm.groups expected a divisor of numHeads · valueDim, 20, got 3",
-  ],
   [{ scan: { norm: { ...SCAN.norm, eps: -1 } } }, "config.scan.norm.eps expected"],
 ] as const)("a configuration with %o is refused by name", (change, text) => {
   const given = {

@@ -141,7 +141,7 @@ const inPairs = ({ at, eps }: NonNullable<HeadRules["pairs"]>): Mixer<HeadsLayer
           for (let r = 0; r < rows; r++) table.add_scaled_f32(rowOf(r, 0), rowOf(r, 0), rowOf(r, n), n, share, 0, 1);
           normGroups(attention.kernels, heads, rows, numHeads / 2, valueDim, pointer.f32(at + 4), eps);
           table.cap_logits_f32(rowOf(0, n), n, heads.stride, 0, 0, 0, rows);
-          if (io.finish) yield* io.finish(heads);
+          yield* io.finish?.(heads) ?? [];
         },
       });
   },

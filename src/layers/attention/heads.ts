@@ -341,10 +341,9 @@ const PARTS = ["q", "k", "v"] as const;
 
 /**
  * Causal self-attention of a chunk, whose keys and queries come from the rows `x` [rows, dModel], with tables of rotations that the
- * caller has filled: appends the keys, attends, and writes the outputs to `out` [rows, dModel] in whole panels. x may share memory
- * with the heads' outputs,
- * and `out` with the projected rows. Without an output projection the outputs are those of the heads. Without projections of keys and
- * values, queries attend to those that another layer has appended.
+ * caller has filled: appends the keys, attends, and writes the outputs to `out` [rows, dModel] in whole panels. `x` may share memory
+ * with the outputs of heads, and `out` with the projected rows. Without an output projection, the outputs are those of the heads, and
+ * `out` is not written. Without projections of keys and values, queries attend those that another layer has appended.
  */
 export function* runAttention(work: LayerWork, runs: Runs, { x, out }: { x: Rows; out: Rows }): Steps {
   const { q, qkv } = work.attention.layer.products;

@@ -85,7 +85,7 @@ export function importSession(session: Session, pages: Iterable<Iterable<CachePa
   const parts = partsOf(session);
   for (const { state } of parts) if (!(state instanceof RecurrentState)) expectPages(where, state);
   // Reading the arguments may run code of the caller's, and so may reading pages.
-  const layers = readLayers(where, pages, parts.length, parts.length === states.length ? "layer" : "mixer");
+  const layers = readLayers(where, pages, parts.length);
   const tokens = readIds(where, "ids", ids, model.vocabSize, maxSeqLen);
   expectSession(where, session);
   expectUnused(where, session);
@@ -110,14 +110,13 @@ export function importSession(session: Session, pages: Iterable<Iterable<CachePa
   }
 }
 
-/** Reads the lists of pages of `count` layers or mixers, but none of the pages. */
-function readLayers(where: string, pages: unknown, count: number, what: "layer" | "mixer"): Iterable<CachePage>[] {
+/** Reads the lists of pages of the `count` layers or mixers that keep a state, but none of the pages. */
+function readLayers(where: string, pages: unknown, count: number): Iterable<CachePage>[] {
   const isIterable = typeof Object(pages)[Symbol.iterator] === "function" && typeof pages === "object";
-  if (!isIterable)
-    throw new TypeError(`${where}: pages expected a list of pages for each layer, got ${describe(pages)}`);
+  if (!isIterable) throw new TypeError(`${where}: pages expected the lists of exportSession, got ${describe(pages)}`);
   const layers: Iterable<CachePage>[] = [];
   for (const layer of pages as Iterable<Iterable<CachePage>>) if (layers.push(layer) > count) break;
   if (layers.length === count) return layers;
   const got = layers.length > count ? "more" : layers.length;
-  throw new RangeError(`${where}: pages expected ${count} lists, one for each ${what}, got ${got}`);
+  throw new RangeError(`${where}: pages expected the ${count} lists of exportSession, got ${got}`);
 }

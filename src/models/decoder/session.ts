@@ -18,8 +18,9 @@ import {
 import { type BlockSpec, expectPositions, mostTokens, stateLayer } from "../spec/spec.ts";
 
 /**
- * A sequence of tokens that a model has read: the caches of all layers. The memory of `maxSeqLen` tokens is allocated when it
- * is made, and freed by `release()`; pages that forks share are freed with the last of them.
+ * A sequence of tokens that a model has read, as what its layers keep of them: caches of keys and values, or the states of recurrent
+ * layers. The memory of `maxSeqLen` tokens is allocated when it is made, and freed by `release()`; pages that forks share are freed
+ * with the last of them.
  */
 export interface Session extends Releasable, Handle {
   /** The model that reads the tokens: a `Model` of `createSession`, a `Seq2Seq` of `readSource`. */
@@ -33,7 +34,8 @@ export interface Session extends Releasable, Handle {
   /** Whether `release()` was called. */
   readonly released: boolean;
   /**
-   * Forgets the tokens from `length` on. Reading them again gives the same bits.
+   * Forgets the tokens from `length` on. Reading them again gives the same bits. With recurrent layers, `length` is one whose states
+   * were kept.
    * @throws What `truncate` of a cache throws; then no layer's cache has changed. A fork that is cut to tokens that it shares
    * takes memory to read them again: HeadwiseError `OUT_OF_MEMORY`.
    */
@@ -224,7 +226,10 @@ function sessionOf(
   return makeHandle<Session>("Session", "createSession", parts, hidden, release);
 }
 
-/** The longest length up to `length` that a session can be cut to once it holds `held` tokens. */
+/**
+ * The longest length up to `length` that a session can be cut to once it holds `held` tokens: with recurrent layers, one whose states
+ * were kept, and behind a window that drops tokens, 0 or one whose keys are there.
+ */
 export function nearestLength({ states }: Session, length: number, held: number): number {
   return nearestOf(states, length, held);
 }

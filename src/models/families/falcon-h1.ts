@@ -31,6 +31,14 @@ const scan: RecurrentRules = {
   kind: "recurrent",
   read(facts) {
     const input = factorOf(facts, "ssm_in_multiplier");
+    // Factors on what a matrix reads are applied behind it, and its bias has none.
+    for (const [field, factor] of Object.entries({
+      mamba_proj_bias: input,
+      attention_bias: factorOf(facts, "attention_in_multiplier"),
+      mlp_bias: factorsOf(facts, "mlp_multipliers", 2)[0],
+    }))
+      if (factor !== 1 && facts.flag(field, false))
+        throw facts.refusal(field, "false where inputs have a factor", true);
     const factors = factorsOf(facts, "ssm_multipliers", 5).map((each) => each * input);
     const fields = { ...HYBRID_FIELDS, norm: "mamba_rms_norm", normFirst: "mamba_norm_before_gate" };
     const absent = { heads: 128, headDim: 64, state: 256, groups: 1 };
@@ -64,8 +72,9 @@ export const decoders = (): Family[] => [
       norms: { attentionPre: "input_layernorm", mlpPre: "pre_ff_layernorm" },
       ...{ mlpAt: "feed_forward", finalNorm: "final_layernorm" },
     },
-    // Biases would have to be multiplied, too.
-    only: { attention_bias: [false], mamba_proj_bias: [false], projectors_bias: [false], mlp_bias: [false] },
-    ignored: ["mamba_chunk_size", "mamba_d_ssm", "mamba_expand", "num_logits_to_keep", "mamba_use_mlp"],
+    ignored: [
+      ...["mamba_chunk_size", "mamba_d_ssm", "mamba_expand", "num_logits_to_keep", "mamba_use_mlp"],
+      ...["attention_bias", "mamba_proj_bias", "projectors_bias", "mlp_bias"],
+    ],
   },
 ];

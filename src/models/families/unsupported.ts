@@ -8,10 +8,10 @@ type Unsupported = Readonly<Record<string, string>>;
 export const UNSUPPORTED_MODELS: Unsupported = {
   "latent attention (MLA) to keys that an indexer selects": "deepseek_v32 glm_moe_dsa",
   "latent attention (MLA) with factors on the latents": "longcat_flash",
-  "several streams of residuals, and attention to blocks of keys that an indexer selects": "qwen4_exp qwen4_exp_text",
+  "attention to blocks of keys that an indexer selects": "qwen4_exp qwen4_exp_text",
   "state-space layers instead of attention": "mamba falcon_mamba rwkv xlstm",
   "state-space or recurrent layers between those of attention": "bamba plamo2",
-  "a block of attention and MLP that layers share, with adapters, beside state-space layers": "zamba zamba2",
+  "a block of attention and MLP that layers share": "zamba zamba2",
   "a term of each key's value in its scores": "doge",
   "LayerNorm of queries and keys": "chameleon",
   "RoPE over several axes": "glm4v dinov3_vit",

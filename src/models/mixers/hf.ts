@@ -156,9 +156,9 @@ export const HF_MIXERS: Readonly<Record<keyof MixerSpecs, HfMixer>> = {
 
 /** What reads the weights of a kind of safetensors files. */
 const readersOf = ({ attentionNames, fusedBlocks: blocks, gatedQueries }: TensorForm): MixerReaders => ({
-  heads(all, prefix, { config: { numHeads, numKvHeads, headDim, fused }, more }) {
+  heads(all, prefix, { config: { dModel, numHeads, numKvHeads, headDim, fused }, more }) {
     const own = gatedQueries ? withoutGates(all, `${prefix}q_proj`, numHeads) : all;
-    const given = more?.pairs ? inPairs(own, prefix, numKvHeads as number) : own;
+    const given = more?.pairs ? inPairs(own, prefix, numKvHeads as number, dModel) : own;
     const tensors = new Map(renamed(given, prefix, attentionNames));
     // What a layer lacks, others stand for: values are keys, or neither is read.
     const copy = (to: string, from: string) => {
@@ -196,24 +196,28 @@ function renamed(
  * Tensors whose heads of values are pairs of those of the file, a head and that as far in the second half, each pair twice; and whose
  * outputs have columns of zeros for the second half of the heads.
  */
-function inPairs(all: ReadonlyMap<string, StoredTensor>, prefix: string, groups: number): Map<string, StoredTensor> {
+function inPairs(
+  all: ReadonlyMap<string, StoredTensor>,
+  prefix: string,
+  groups: number,
+  dModel: number,
+): Map<string, StoredTensor> {
   const tensors = new Map(all);
   /** Makes a tensor of two pieces for each of `count`. */
-  const spread = (name: string, dim: number, count: number | undefined, from: (i: number) => number) => {
+  const spread = (name: string, dim: number, count: number, from: (i: number) => number) => {
     const tensor = all.get(prefix + name);
     if (!tensor) return;
-    const { bytes, shape } = tensor;
-    const pieces = count ?? (shape[0] as number);
-    const size = bytes.length / pieces;
-    const spread = new Uint8Array(2 * bytes.length);
-    for (let i = 0; i < 2 * pieces; i++) spread.set(bytes.subarray(from(i) * size, (from(i) + 1) * size), i * size);
-    tensors.set(prefix + name, { ...tensor, bytes: spread, shape: shape.map((n, i) => (i === dim ? 2 * n : n)) });
+    const size = tensor.bytes.length / count;
+    const bytes = new Uint8Array(2 * count * size);
+    for (let i = 0; i < 2 * count; i++)
+      bytes.set(tensor.bytes.subarray(from(i) * size, (from(i) + 1) * size), i * size);
+    tensors.set(prefix + name, { ...tensor, bytes, shape: tensor.shape.map((n, i) => (i === dim ? 2 * n : n)) });
   };
   const half = groups / 2;
   for (const end of ["weight", "bias"])
     spread(`v_proj.${end}`, 0, groups, (i) => (Math.floor(i / 2) % half) + (i % 2) * half);
   // Beyond the last piece there is nothing.
-  spread("o_proj.weight", 1, undefined, (i) => (i % 2 === 0 ? i / 2 : Number.POSITIVE_INFINITY));
+  spread("o_proj.weight", 1, dModel, (i) => (i % 2 === 0 ? i / 2 : Number.POSITIVE_INFINITY));
   return tensors;
 }
 

@@ -10,13 +10,14 @@ import { DECODERS, type Families, LATENTS, LAYERS } from "../families/index.ts";
 import { COMPOSITES } from "../families/other-layers.ts";
 import { reasonAgainst, UNSUPPORTED_MODELS, UNSUPPORTED_RULE } from "../families/unsupported.ts";
 import { HF_MIXERS, hfMixers } from "../mixers/hf.ts";
-import { readHfLayer } from "../weights/hf-config.ts";
+import { ROPE, readHfLayer } from "../weights/hf-config.ts";
 import {
   type ActivationSpec,
   type BlockSpec,
   type EmbedSpec,
   expectPositions,
   expectSharedKeys,
+  headsOf,
   isGated,
   type MixerSpec,
   type MlpSpec,
@@ -167,6 +168,10 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
     const own = family.mixer?.(file, layer) ?? rules;
     return HF_MIXERS[own.kind ?? "heads"].read(file, own, layer, { family, norm, maxSeqLen });
   });
+  // A file may state heads that no layer has.
+  if (!mixers.some(headsOf))
+    for (const name of ["num_attention_heads", "num_key_value_heads", "head_dim", "attention_bias", ...ROPE])
+      file.raw(name);
   const { dModel } = (mixers[0] as MixerSpec).config;
   const normsOf = (mlp: BlockSpec["mlp"], layer: number): BlockSpec["norms"] => {
     const lacking = family.lacks?.(layer, file) ?? [];

@@ -98,8 +98,8 @@ export interface RouterSpec {
   readonly keepGroups: number;
   readonly pairs: boolean;
   /**
-   * The experts are chosen one after the other, by the largest logit that is left, and each one's weight is its softmax over those of
-   * the logits left that are within 2·jitter of it, as a share of the larger of it and the size of each.
+   * The experts are chosen one after the other: each time the expert with the largest logit m of those that are left. Its weight is
+   * 1 / Σ e^(x - m) over the logits x that are left, its own among them, with (m - x) / max(|x|, m) <= 2·jitter.
    */
   readonly jitter?: number;
 }

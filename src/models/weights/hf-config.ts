@@ -222,7 +222,13 @@ const HARMLESS = anyOf(
 
 /** Fields of the window and of RoPE: a model with these rules understands them, also in layers that do not read them. */
 const WINDOW = ["sliding_window", "use_sliding_window", "max_window_layers", "sliding_window_pattern", "layer_types"];
-const ROPE = ["rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "rope_local_base_freq"];
+export const ROPE: readonly string[] = [
+  "rope_theta",
+  "rope_scaling",
+  "rope_parameters",
+  "partial_rotary_factor",
+  "rope_local_base_freq",
+];
 
 /** Whether the value states that there is no such thing: off, zero, or the same for every layer. */
 const isNone = (value: unknown): boolean =>

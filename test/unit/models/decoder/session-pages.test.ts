@@ -142,14 +142,14 @@ describe("calls that fail", () => {
   };
 
   test.each([
-    ["no pages", undefined, [1, 2], "importSession: pages expected a list of pages for each layer, got undefined"],
-    ["text", "pages", [1, 2], 'importSession: pages expected a list of pages for each layer, got "pages"'],
-    ["pages of one layer", [[]], [], "importSession: pages expected 2 lists, one for each layer, got 1"],
+    ["no pages", undefined, [1, 2], "importSession: pages expected the lists of exportSession, got undefined"],
+    ["text", "pages", [1, 2], 'importSession: pages expected the lists of exportSession, got "pages"'],
+    ["pages of one layer", [[]], [], "importSession: pages expected the 2 lists of exportSession, got 1"],
     [
       "pages of more layers",
       [[], [], [], []],
       [],
-      "importSession: pages expected 2 lists, one for each layer, got more",
+      "importSession: pages expected the 2 lists of exportSession, got more",
     ],
     ["a layer of none", [[], 5], [], "importSession: layer 1: pages expected an iterable of { index, bytes }, got 5"],
     ["too few", [[], []], [1], "importSession: layer 0: pages expected 1 for length 1, got 0"],
