@@ -82,8 +82,8 @@ const imports = [
     entries: ["headwise"],
     names: ["loadKernels, scaledDotProductAttention"],
   },
-  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 148.5 },
-  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 123.5 },
+  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 150 },
+  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 127.5 },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
   {
     what: "headwise + models, without gguf",
@@ -92,32 +92,32 @@ const imports = [
       undefined,
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 156.5,
+    budget: 158,
   },
   {
     what: "headwise + models, decoders alone",
     entries: ["headwise", "headwise/models"],
     names: [undefined, DECODERS],
-    budget: 176.5,
+    budget: 178,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 191.5 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 196.5 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 226.5,
+    budget: 231.5,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 174.5,
+    budget: 176,
   },
   {
     what: "an encoder app",
     entries: ["headwise", "headwise/models"],
     names: ["loadKernels", "models, loadEncoder, embed"],
-    budget: 140,
+    budget: 145,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));
@@ -127,7 +127,7 @@ for (const { what, entries, names, budget } of imports)
   rows.push({ what, bytes: await bundled(entries, names), budget });
 rows.push(
   { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 50 },
-  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 263 },
+  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 268 },
 );
 /** The kernels of cache formats have tiles for each of the four, those of statistics have all of attention's, and sums besides. */
 const BUDGETS = { caches: 19, statistics: 17 };
@@ -147,7 +147,7 @@ for (const { what, bytes, budget } of rows) {
 }
 
 /** What all of src/ may have. The goal is 1,500 exports. */
-const READER = { files: 330, lines: 67_000, exports: 2_120 };
+const READER = { files: 312, lines: 66_800, exports: 2_080 };
 const rooms = roomsOf();
 const counts = Object.keys(READER);
 const total = {

@@ -12,7 +12,7 @@ interface ParallelPart {
   readonly scale: number;
 }
 
-interface ParallelLayer extends BlockLayer {
+export interface ParallelLayer extends BlockLayer {
   readonly parts: readonly ParallelPart[];
 }
 
