@@ -47,7 +47,7 @@ async function refusal(config: object, tensors?: ReadonlyMap<string, Tensor>): P
 describe("config.json", () => {
   test("a type of model that is not known is refused by name, with the nearest ones", async () => {
     expect(await refusal({ ...TINY.llama, model_type: "lama" })).toMatch(
-      /^loadModel: model_type expected a supported one \(nearest: "llama"\), got "lama"$/,
+      /^loadModel: model_type expected a supported one \(nearest: "llama", "diffllama"\), got "lama"$/,
     );
   });
 

@@ -212,7 +212,7 @@ describe("files", () => {
 
 test.each<[object, string]>([
   [{ model_type: "mambo" }, 'describeModel: model_type expected one whose costs are known (nearest: "mamba"'],
-  [{ model_type: "zamba2" }, "which has a block of attention and MLP that layers share, with adapters"],
+  [{ model_type: "zamba2" }, "which has a block of attention and MLP that layers share"],
   [{}, "describeModel: config expected the fields of config.json, got none named model_type"],
   [{ model_type: "bert" }, '"bert", an encoder or a model with one, of which headwise/models runs some'],
   [
