@@ -292,7 +292,7 @@ describe.each(Object.keys(HYBRIDS) as Name[])("%s", (name) => {
       [swap(held(0)), 200, /pages\[0\].bytes expected 36 bytes, got \d+/],
       [swap((own) => own.map(({ index, bytes }) => ({ index, bytes: bytes.slice(0, -4) }))), 200, /expected \d+ bytes/],
       [swap(() => 1 as never), 200, /pages expected an iterable of { index, bytes }, got 1/],
-      [pages.slice(1), 200, new RegExp(`pages expected ${pages.length} lists, one for each (layer|mixer), got`)],
+      [pages.slice(1), 200, new RegExp(`pages expected the ${pages.length} lists of exportSession, got`)],
     ];
     for (const [given, count, text] of cases) {
       expect(() => importSession(other, given, IDS.slice(0, count)), String(text)).toThrow(text);
