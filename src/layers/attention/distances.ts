@@ -1,3 +1,5 @@
+// Scores that depend on how far a key is from the query: by a table (T5, MPNet), or by content.
+//
 // Disentangled attention (DeBERTa): a score is q·k + q·K[d] + k·Q[d], times the scale, where K[d] and Q[d] are a row of a table, by
 // the distance of the query from the key, through the projections of keys and of queries. Both products are scores, too: of queries
 // with keys from the table, and of queries from the table with keys. Their sum is a bias of the attention kernel, head by head.
@@ -14,6 +16,7 @@ import { createPageLayout } from "../state/pages.ts";
 import { appendRows, type Pages, pagesAt, pagesBytes, pageTable, storeRows } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
 import {
+  type attendQueries,
   type HeadsLayer,
   type LayerWork,
   normAndRotate,
@@ -157,3 +160,39 @@ export function attendByContent(distances: Distances, at: number): (work: LayerW
     }
   };
 }
+
+/**
+ * What heads add to the scores of keys by their distance from the query, [heads, stride]: entry `zero` of a row is that of the
+ * query's own position, the next one that of the next key. Kernels may read 7 floats behind the last distance.
+ */
+export interface RelativeTable {
+  /** The address. */
+  readonly at: number;
+  readonly zero: number;
+  readonly stride: number;
+}
+
+/** Attends with a bias by distance. The table is one row for each head, and each query reads it from another place. */
+export const attendByDistance = ({ at: table, zero, stride }: RelativeTable): typeof attendQueries =>
+  function* (work, runs, out) {
+    const { attention, places, base, stepFlops, shape } = work;
+    const { kernels, config } = attention;
+    const rows = rowsIn(runs);
+    normAndRotate(work, "q", rows);
+    for (const run of runs) {
+      const { tokens, pages } = run.of;
+      const { masks, target } = tokens;
+      const own = { kernels, base, places: places.segment, call: shape, masks, target };
+      for (const placed of segmentsOf(tokens, run, false, stepFlops)) {
+        const segment = segmentIn(work, pages, placed);
+        const bias = { at: pointer.f32(table + 4 * (zero - segment.position)), headStride: stride, rowStride: -1 };
+        const stored = storeShape(own, segment, segment.kvLen, false, bias);
+        const { q, out: heads, pages: keys } = segment;
+        const scratch = pointer.f32(base + places.segment.work);
+        const attend = kernels.table[segment.layout.kernels.attention];
+        attend(heads, q, keys, scratch, stored, 0, config.numHeads * (segment.end - segment.begin));
+        yield segmentFlops(shape, segment);
+      }
+    }
+    yield* projectOutputs(work, out, rows);
+  };

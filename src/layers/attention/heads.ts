@@ -28,9 +28,7 @@ import {
   type SegmentNeeds,
   type SegmentPlaces,
   scoreColumns,
-  segmentFlops,
   segmentsOf,
-  storeShape,
   workFloats,
 } from "./segment.ts";
 import { type LayerFormats, type PackedHeads, PROJECTIONS, type Projection, projectionSizes } from "./weights.ts";
@@ -485,17 +483,6 @@ export function firstKeyOf(layer: MixerLayer, position: number): number {
 
 // Where queries attend later keys or those of other rows: keys are appended first, and queries follow.
 
-/**
- * What heads add to the scores of keys by their distance from the query, [heads, stride]: entry `zero` of a row is that of the
- * query's own position, the next one that of the next key. Kernels may read 7 floats behind the last distance.
- */
-export interface RelativeTable {
-  /** The address. */
-  readonly at: number;
-  readonly zero: number;
-  readonly stride: number;
-}
-
 /** A layer on the rows of a chunk, in scratch at `base`. */
 export interface BothWays {
   /** Self-attention of sequences whose rows are all in the chunk. */
@@ -507,15 +494,15 @@ export interface BothWays {
 }
 
 /**
- * Plans a layer for chunks of up to `rows` rows without masks: places what it works in, and returns what runs it, with the bias
- * of the pass where it has one, or with what attends in place of `attendQueries`.
+ * Plans a layer for chunks of up to `rows` rows without masks: places what it works in, and returns what runs it, with what attends in
+ * place of `attendQueries`, if anything does.
  */
 export function planBothWays(
   given: MixerLayer,
   layout: Layout,
   rows: number,
   pageFormats: number,
-): (bias: RelativeTable | typeof attendQueries | undefined) => BothWays {
+): (attend?: typeof attendQueries) => BothWays {
   const attention = asHeads(given);
   const { config, layer } = attention;
   const { q, k, v, kv, qkv } = layer.products;
@@ -524,11 +511,7 @@ export function planBothWays(
   const workAt = (base: number, stepFlops: number): LayerWork => ({
     ...{ attention, shape, places, base, stepFlops, maps: undefined },
   });
-  return (bias) => {
-    const attend =
-      typeof bias === "object"
-        ? (work: LayerWork, runs: Runs, out: Rows) => attendByDistance(work, runs, out, bias)
-        : (bias ?? attendQueries);
+  return (attend = attendQueries) => {
     return {
       *whole(base, stepFlops, runs, { x, out, warm, finish }) {
         const work = { ...workAt(base, stepFlops), warm, finish };
@@ -561,30 +544,6 @@ export function* projectOutputs(
   const heads = { at: pointer.f32(base + places.heads), stride: places.stride.heads };
   const input = prepareInput(kernels, [o], heads, rows, layer.mode, places.linear, base);
   yield* project(kernels, o, out, input, rows, stepFlops);
-}
-
-/** `attendQueries` with a bias by distance. The table is one row for each head, and each query reads it from another place. */
-function* attendByDistance(work: LayerWork, runs: Runs, out: Rows, { at: table, zero, stride }: RelativeTable): Steps {
-  const { attention, places, base, stepFlops, shape } = work;
-  const { kernels, config } = attention;
-  const rows = rowsIn(runs);
-  normAndRotate(work, "q", rows);
-  for (const run of runs) {
-    const { tokens, pages } = run.of;
-    const { masks, target } = tokens;
-    const own = { kernels, base, places: places.segment, call: shape, masks, target };
-    for (const placed of segmentsOf(tokens, run, false, stepFlops)) {
-      const segment = segmentIn(work, pages, placed);
-      const bias = { at: pointer.f32(table + 4 * (zero - segment.position)), headStride: stride, rowStride: -1 };
-      const stored = storeShape(own, segment, segment.kvLen, false, bias);
-      const { q, out: heads, pages: keys } = segment;
-      const scratch = pointer.f32(base + places.segment.work);
-      const attend = kernels.table[segment.layout.kernels.attention];
-      attend(heads, q, keys, scratch, stored, 0, config.numHeads * (segment.end - segment.begin));
-      yield segmentFlops(shape, segment);
-    }
-  }
-  yield* projectOutputs(work, out, rows);
 }
 
 /** Layers of softmax heads in models. */

@@ -3,7 +3,7 @@
 import { HeadwiseError } from "../../base/util/errors.ts";
 import { expectMade, type Handle, type Releasable } from "../../base/util/lifetime.ts";
 import { ln } from "../../base/util/math.ts";
-import type { RelativeTable } from "../../layers/attention/heads.ts";
+import type { RelativeTable } from "../../layers/attention/distances.ts";
 import { type PackedFormat, type PackedLinear, panelsOf } from "../../layers/linear/formats.ts";
 import { joinLinears, type LinearPlace, linearFlops, placeLinears } from "../../layers/linear/products.ts";
 import type { BlockLayer } from "../../layers/mixer/mixer.ts";

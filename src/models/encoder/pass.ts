@@ -4,7 +4,7 @@ import { PAGE } from "../../../assembly/layout.ts";
 import type { Tensor } from "../../base/tensor/tensor.ts";
 import { CHUNK_ROWS, chunksOf, copyRows, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
-import { attendByContent, distanceBytes } from "../../layers/attention/distances.ts";
+import { attendByContent, attendByDistance, distanceBytes } from "../../layers/attention/distances.ts";
 import { type BothWays, planBothWays } from "../../layers/attention/heads.ts";
 import { type PackedLinear, wholePanels } from "../../layers/linear/formats.ts";
 import { placeLinearScratch } from "../../layers/linear/products.ts";
@@ -128,7 +128,8 @@ export function* runEncoder(
   try {
     const work: RowWork = { kernels, base, shape: plan.shape, linear: plan.linear, mode: weights.mode, stepFlops };
     const distances = weights.distances && openDistances(work, half, longest, plan.rows, base + distancesAt);
-    const layers = plan.attention.map((attend) => attend(distances ?? weights.relativeBias));
+    const attends = distances ?? (weights.relativeBias && attendByDistance(weights.relativeBias));
+    const layers = plan.attention.map((attend) => attend(attends));
     for (const { first, own } of groups) {
       let at = base + aligned(plan.bytes);
       const calls: GroupCall[] = [];

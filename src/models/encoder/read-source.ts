@@ -2,6 +2,7 @@ import { readFields } from "../../base/util/arguments.ts";
 import { describe, underName } from "../../base/util/errors.ts";
 import { CHUNK_ROWS, chunksOf, listRows } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
+import { attendByDistance } from "../../layers/attention/distances.ts";
 import { type BothWays, planBothWays } from "../../layers/attention/heads.ts";
 import { type KvState, layerCache, onPages } from "../../layers/attention/kv-state.ts";
 import { checkMasks } from "../../layers/attention/mask.ts";
@@ -137,8 +138,9 @@ function sourceOf(where: string, model: Seq2Seq, caches: readonly KvCache[], len
       for (const cache of caches) cache.release();
     },
     plan({ weights }, block, layout, rows, formats) {
-      const { whole } = planBothWays(block.attention, layout, rows, formats)(weights.relativeBias);
-      const { queries } = planBothWays(block.cross as BlockLayer, layout, rows, formats)(undefined);
+      const { relativeBias: bias } = weights;
+      const { whole } = planBothWays(block.attention, layout, rows, formats)(bias && attendByDistance(bias));
+      const { queries } = planBothWays(block.cross as BlockLayer, layout, rows, formats)();
       return {
         self: (base, stepFlops, runs: StateRuns<KvState>, rows) => whole(base, stepFlops, onPages(runs), rows),
         cross: queries,

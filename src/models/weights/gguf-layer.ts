@@ -482,14 +482,12 @@ function stateConfig(
   const sizes = readSizes(keys, layer, ending, rules.gguf?.windowSizes);
   const { numHeads, dModel, headDim } = sizes;
   const causal = keys.flag("attention.causal", rules.causal === undefined);
-  const bothSides = rules.window?.bothSides;
+  const { bothSides } = rules.window ?? {};
   if (width !== undefined && !causal && !bothSides)
     keys.fail("attention.sliding_window", "none in a layer that is not causal", width);
   const left = width === undefined ? undefined : bothSides ? Math.floor(width / 2) : width - 1;
   const alibi = hasAlibi(keys, rules, blocks);
-  const rotates = !(
-    alibi || rules.rotates?.(layer, width !== undefined, windowTokens(keys, rules) > 0, keys) === false
-  );
+  const still = rules.rotates?.(layer, width !== undefined, windowTokens(keys, rules) > 0, keys) === false;
   // In Granite files this states whether heads rotate at all; in others, how the model was trained.
   const switchedOff = name.startsWith("granite") && !keys.flag("rope.scaling.finetuned", true);
   const wide = rules.gguf?.wideScale === blocks;
@@ -501,7 +499,7 @@ function stateConfig(
     softcap: keys.factor("attn_logit_softcapping") ?? (rules.softcap || undefined),
     alibi: alibi ? "geometric" : undefined,
     rope:
-      pairing && rotates && !switchedOff
+      pairing && !(alibi || still || switchedOff)
         ? readRope(keys, rules, pairing, headDim, width !== undefined, factors, ending)
         : undefined,
   }) as StatedConfig["config"];

@@ -136,13 +136,13 @@ describe("generate with text", () => {
     const model = folderWith({ "config.json": JSON.stringify(TINY.llama).replace('"llama"', '"bert"') });
     rmSync(join(model, "tokenizer.json"));
     const rule = "source expected a model that writes, got";
-    const got = `headwise generate: ${model}: ${rule} bert, an encoder, which can embed\n`;
+    const got = `headwise generate: ${model}: ${rule} bert, an encoder, which reads texts\n`;
     for (const args of [["w5"], ["--ids", "5"]])
       expect(runCli(["generate", model, ...args])).toMatchObject({ status: 2, stderr: got });
     const file = join(folder, "encoder.gguf");
     writeFileSync(file, writeGguf({ metadata: { "general.architecture": text("nomic-bert") }, tensors: [] }));
     expect(runCli(["generate", file, "w5"]).stderr).toBe(
-      `headwise generate: ${file}: ${rule} nomic-bert, an encoder, which can embed\n`,
+      `headwise generate: ${file}: ${rule} nomic-bert, an encoder, which reads texts\n`,
     );
   });
 });

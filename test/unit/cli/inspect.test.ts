@@ -428,7 +428,7 @@ describe("models in a folder", () => {
 
   test("an encoder is refused by name", () => {
     writeFileSync(join(folder, "config.json"), JSON.stringify({ model_type: "bert" }));
-    const got = `headwise inspect: ${folder}: source expected a model that writes, got bert, an encoder, which can embed\n`;
+    const got = `headwise inspect: ${folder}: source expected a model that writes, got bert, an encoder, which reads texts\n`;
     expect(run(folder, "text")).toMatchObject({ status: 2, stdout: "", stderr: got });
   });
 });
