@@ -16,8 +16,9 @@ export interface Entity {
   readonly score: number;
   /** The text as the tokens write it. */
   readonly word: string;
-  /** Where it is in the text (UTF-16 units). */
+  /** Where it begins in the text (UTF-16 units). */
   readonly start: number;
+  /** Where it ends: the unit behind it. */
   readonly end: number;
 }
 

@@ -77,6 +77,7 @@ export interface ClassifyOptions extends SliceOptions {
 
 /** A label of a text. */
 export interface Labelled {
+  /** The name that the files, or the caller, have for it. */
   readonly label: string;
   /** By the model's own rule: of one label among several a share, of labels that hold by themselves 0 to 1. */
   readonly score: number;
@@ -101,9 +102,11 @@ export interface FindOptions extends SliceOptions {
 
 /** A part of a text that answers a question. */
 export interface FoundAnswer {
+  /** The part, without spaces around it. */
   readonly text: string;
-  /** Where it is in the text (UTF-16 units). */
+  /** Where it begins in the text (UTF-16 units). */
   readonly start: number;
+  /** Where it ends: the unit behind it. */
   readonly end: number;
   /** The product of the shares of its first and its last token. */
   readonly score: number;
@@ -117,9 +120,11 @@ export interface FillOptions extends SliceOptions {
 
 /** A token for a mask. */
 export interface Filled {
+  /** Its id. */
   readonly id: number;
   /** The token as the vocabulary has it. */
   readonly token: string;
+  /** What it stands for in a text, without spaces around it. */
   readonly text: string;
   /** Its share of all tokens. */
   readonly score: number;
