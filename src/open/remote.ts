@@ -56,6 +56,8 @@ export type ToWorker =
   | {
       readonly kind: "run";
       readonly id: number;
+      /** The public function that asks. */
+      readonly where: string;
       readonly batch: readonly TextTokens[];
       readonly options: Omit<RunOptions, "signal" | "onProgress">;
     }
@@ -304,7 +306,7 @@ function remoteEngine(channel: Channel, opened: OpenedRemotely): Engine {
 
 /** Rows by the model in the worker. */
 function remoteRunner(channel: Channel): RunTexts {
-  return (batch, { signal, onProgress, ...options }) =>
+  return (where, batch, { signal, onProgress, ...options }) =>
     new Promise((resolve, reject) => {
       const abort = () => {
         channel.post({ kind: "abort", id });
@@ -331,6 +333,6 @@ function remoteRunner(channel: Channel): RunTexts {
       };
       signal?.addEventListener("abort", abort);
       if (signal?.aborted) call.fail(signal.reason);
-      else channel.post({ kind: "run", id, batch, options });
+      else channel.post({ kind: "run", id, where, batch, options });
     });
 }

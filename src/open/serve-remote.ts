@@ -88,12 +88,12 @@ export class RemoteServer {
     if (end) this.#ends.set(id, end);
   }
 
-  async #run({ id, batch, options }: ToWorker & { readonly kind: "run" }): Promise<void> {
+  async #run({ id, where, batch, options }: ToWorker & { readonly kind: "run" }): Promise<void> {
     const abort = new AbortController();
     this.#ends.set(id, () => abort.abort());
     try {
       const onProgress = (done: number) => this.#reply({ kind: "share", id, done });
-      const rows = (await this.#loaded?.run?.(batch, { ...options, signal: abort.signal, onProgress })) ?? [];
+      const rows = (await this.#loaded?.run?.(where, batch, { ...options, signal: abort.signal, onProgress })) ?? [];
       this.#reply({ kind: "rows", id, rows }, [...new Set(rows.map(({ buffer }) => buffer as ArrayBuffer))]);
     } finally {
       this.#ends.delete(id);

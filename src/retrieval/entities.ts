@@ -1,6 +1,6 @@
 // Entities of a text: the labels of its tokens, joined to words and groups.
 
-import { continuationOf, type PlacedToken, placeTokens, unknownOf, writeTokens } from "../text/token-places.ts";
+import { continuationOf, type PlacedToken, placeIds, unknownOf, writeTokens } from "../text/token-places.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { softmax } from "./scores.ts";
 import type { FramedTokens } from "./texts.ts";
@@ -45,16 +45,17 @@ export function groupEntities(
 ): Entity[] {
   const { made } = tokenizer;
   if (made === undefined) return [];
-  const placed = placeTokens(made, text);
-  const [prefix, unknown] = [continuationOf(made), unknownOf(made)];
+  const [prefix, unknown] = [continuationOf(made), made.library.token_to_id(unknownOf(made) ?? "")];
   const width = logits.length / ids.length;
   const write = (words: readonly string[]) => writeTokens(made, words);
   const own = Array.from(texts.keys()).filter((at) => texts[at] !== undefined);
+  const ownIds = own.map((at) => ids[at] as number);
+  const placed = placeIds("entities", made, text, ownIds);
   const parts = own.map((at, i): Part => {
     const place = placed[i] as PlacedToken;
     const shares = softmax(logits.subarray(at * width, (at + 1) * width));
     const written = text.slice(place.begin, place.end);
-    const isUnknown = place.token === unknown;
+    const isUnknown = ids[at] === unknown;
     // With a prefix for continuations a token that is longer than its text has it; else a word begins with a space.
     const continues = prefix
       ? place.token.length !== written.length

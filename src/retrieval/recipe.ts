@@ -489,7 +489,8 @@ function ofArchitecture(draft: Draft, config: Fields): void {
 /** A recipe for a task that the files do not name: vectors of any model, ranks by one that writes "yes" or "no". */
 export function recipeFor(recipe: Recipe, task: string | undefined, answersOf: () => Question["answers"]): Recipe {
   const isVector = recipe.gives === "vector";
-  if (task === "embed" && !isVector) return { ...recipe, ...plainRecipe(undefined, false), texts: recipe.texts };
+  if (task === "embed" && !isVector)
+    return { ...recipe, ...plainRecipe(undefined, false), base: recipe.base, texts: recipe.texts };
   if (task !== "rank" || !isVector || recipe.lookup) return recipe;
   const asks: Question = { template: "qwen", answers: answersOf() };
   return { ...recipe, gives: "score", asks, scores: "sigmoid", stages: [{ kind: "pool", modes: ["last"] }] };

@@ -11,8 +11,8 @@ import type { ModelStore } from "../files/store.ts";
 import { createLinear, type Linear, linearAsync } from "../layers/api/linear.ts";
 import type { SliceOptions } from "../layers/pass/slices.ts";
 import { activateRows, ROW_SHAPE_BYTES } from "../models/blocks/rows.ts";
-import { collectRows, logitsTo, poolStates, runSliced } from "../models/encoder/encode.ts";
-import { type Encoder, expectEncoder } from "../models/encoder/load.ts";
+import { collectRows, logitsTo, poolStates, readBatch, runSliced } from "../models/encoder/encode.ts";
+import type { Encoder } from "../models/encoder/load.ts";
 import type { Sequence } from "../models/encoder/pass.ts";
 import { Pool, type Pooling, toUnit } from "../models/encoder/pooling.ts";
 import type { GgufReader } from "../models/spec/read-gguf.ts";
@@ -42,8 +42,11 @@ export interface RunOptions extends SliceOptions {
   readonly normalize?: boolean | undefined;
 }
 
-/** Runs texts: a row, or rows one after the other, for each. */
-export type RunTexts = (batch: readonly TextTokens[], options: RunOptions) => Promise<Float32Array[]>;
+/**
+ * Runs texts for the public function `where`: a row, or rows one after the other, for each; of sparse vectors the ids above 0, and
+ * behind them their weights.
+ */
+export type RunTexts = (where: string, batch: readonly TextTokens[], options: RunOptions) => Promise<Float32Array[]>;
 
 /** A stage whose weights are in memory. */
 type Loaded =
@@ -73,12 +76,12 @@ export async function createRunner(
 ): Promise<RunTexts> {
   const stages = await loadStages(where, model, recipe, files);
   if (recipe.gives === "fill" || recipe.gives === "sparse") expectVocabularyHead(where, model);
-  return async (batch, options) => {
-    expectEncoder(where, model);
+  const isTyped = recipe.texts.types && (model.spec.embed.types ?? 0) > 1;
+  return async (where, batch, options) => {
     const { pooling, normalize, ...slices } = options;
     // Texts of about one length run together.
     const order = Array.from(batch.keys()).sort((a, b) => batchLength(batch, b) - batchLength(batch, a));
-    const sequences = order.map((i) => sequenceOf(model, batch[i] as TextTokens, recipe.texts.types));
+    const sequences = readSequences(where, model, batch, order, isTyped);
     const own = pooling === undefined && normalize === undefined ? stages : overridden(stages, pooling, normalize);
     const rows = await runStages(where, model, recipe, own, sequences, slices);
     const results: Float32Array[] = new Array(batch.length);
@@ -95,13 +98,22 @@ interface RunSequence extends Sequence {
   readonly places: readonly number[] | undefined;
 }
 
-function sequenceOf(
+/** The texts in an order, checked: a tokenizer may have tokens that the model lacks. */
+function readSequences(
+  where: string,
   model: Encoder,
-  { ids, types, skip = 0, attended, places }: TextTokens,
+  batch: readonly TextTokens[],
+  order: readonly number[],
   isTyped: boolean,
-): RunSequence {
-  const hasTypes = isTyped && types !== undefined && (model.spec.embed.types ?? 0) > 1;
-  return { ids: Int32Array.from(ids), types: hasTypes ? Int32Array.from(types) : undefined, skip, attended, places };
+): RunSequence[] {
+  const ordered = order.map((i) => batch[i] as TextTokens);
+  const tokenTypes = isTyped ? ordered.map(({ ids, types }) => types ?? ids.map(() => 0)) : undefined;
+  const ids = ordered.map((text) => text.ids);
+  const sequences = readBatch(where, model, ids, { tokenTypes }, (i) => `texts[${order[i]}]`);
+  return sequences.map((sequence, i) => {
+    const { skip = 0, attended, places } = ordered[i] as TextTokens;
+    return { ...sequence, skip, attended, places };
+  });
 }
 
 /** The stages with another pooling, or another rule for lengths. */
@@ -245,6 +257,9 @@ export function activate(where: string, kernels: Kernels, activation: Activation
 
 // Logits of the vocabulary.
 
+/** Texts whose weights of the vocabulary are computed together. */
+const SPARSE_TOGETHER = 16;
+
 /** How much each token of the vocabulary says of a text: log(1 + max(0, logit)), the largest or the sum over its tokens. */
 async function runSparse(
   where: string,
@@ -255,6 +270,26 @@ async function runSparse(
 ): Promise<Float32Array[]> {
   const once = (x: number) => ln(1 + Math.max(0, x));
   const apply = logs === 1 ? once : (x: number) => once(once(x));
+  const results: Float32Array[] = [];
+  // A few at a time, since each takes a number for each token of the vocabulary.
+  for (const [begin, end] of chunksOf(sequences.length, SPARSE_TOGETHER)) {
+    const { onProgress, ...rest } = slices;
+    const report = (done: number) => onProgress?.((begin + done * (end - begin)) / sequences.length);
+    const own = sequences.slice(begin, end);
+    results.push(...(await runVocabulary(where, model, strategy, apply, own, { ...rest, onProgress: report })));
+  }
+  return results;
+}
+
+/** The ids and weights of a few texts. */
+async function runVocabulary(
+  where: string,
+  model: Encoder,
+  strategy: "max" | "sum",
+  apply: (x: number) => number,
+  sequences: readonly RunSequence[],
+  slices: SliceOptions,
+): Promise<Float32Array[]> {
   const sums = sequences.map(() => new Float64Array(model.vocabSize));
   const places = sequences.map(({ ids }) => Array.from(ids.keys()));
   const output = logitsTo(model, places, (row, sequence) => {
@@ -266,7 +301,11 @@ async function runSparse(
     else for (let i = 0; i < sum.length; i++) sum[i]! += apply(logits[i] as number);
   });
   await runSliced(where, model, sequences, output, slices);
-  return sums.map((sum) => Float32Array.from(sum, strategy === "max" ? apply : (x) => x));
+  return sums.map((sum) => {
+    const weights = Float32Array.from(sum, strategy === "max" ? apply : (x) => x);
+    const ids = Array.from(weights.keys()).filter((id) => weights[id] !== 0);
+    return Float32Array.from([...ids, ...ids.map((id) => weights[id] as number)]);
+  });
 }
 
 /** The logits of all tokens at the places that are asked for, [places, vocabSize]. */

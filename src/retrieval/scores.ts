@@ -52,9 +52,16 @@ export const maxSim = (query: readonly Float32Array[], document: readonly Float3
     0,
   );
 
+/** The vector of a row that has ids, and behind them their weights. */
 export function sparseOf(row: Float32Array): SparseVector {
-  const ids = Array.from(row.keys()).filter((id) => row[id] !== 0);
-  return { ids: Int32Array.from(ids), weights: Float32Array.from(ids, (id) => row[id] as number) };
+  const count = row.length / 2;
+  return { ids: Int32Array.from(row.subarray(0, count)), weights: row.slice(count) };
+}
+
+/** The sum of the products of the weights of tokens that both have. */
+export function sparseDot(a: SparseVector, b: SparseVector): number {
+  const weightOf = new Map(Array.from(a.ids, (id, i) => [id, a.weights[i] as number]));
+  return sumOf(b.ids, (id, i) => (weightOf.get(id) ?? 0) * (b.weights[i] as number));
 }
 
 // Vectors, by sums in float64, in ascending order.

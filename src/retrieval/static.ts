@@ -67,7 +67,7 @@ export async function loadLookup(
 /** Tokens of texts that model2vec reads. */
 const MOST_TOKENS = 512;
 
-/** Makes a row of each text: the mean of the rows of its tokens, or the weights of its tokens in the vocabulary. */
+/** Makes a row of each text: the mean of the rows of its tokens, or the ids of its tokens, and behind them their weights. */
 export function createLookup({ rules, rows, width, mapping, weights }: Lookup, tokenizer: Tokenizer) {
   const { made } = tokenizer;
   const unknown = made && rules.kind === "model2vec" ? made.library.token_to_id(unknownOf(made) ?? "") : undefined;
@@ -80,9 +80,8 @@ export function createLookup({ rules, rows, width, mapping, weights }: Lookup, t
   return (text: string, isUnit: boolean): Float32Array => {
     const ids = idsOf(text);
     if (rules.kind === "sparse") {
-      const row = new Float32Array(rows.length);
-      for (const id of ids) row[id] = rows[id] as number;
-      return row;
+      const own = [...new Set(ids)].sort((a, b) => a - b).filter((id) => rows[id] !== 0);
+      return Float32Array.from([...own, ...own.map((id) => rows[id] as number)]);
     }
     const pool = new Pool(["mean"], width, { first: 0, count: ids.length });
     for (const [i, id] of ids.entries()) {

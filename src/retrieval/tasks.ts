@@ -7,7 +7,7 @@ import { SLICE_OPTIONS, type SliceOptions } from "../layers/pass/slices.ts";
 import { POOLINGS, type Pooling } from "../models/encoder/pooling.ts";
 import { renderChat } from "../text/chat.ts";
 import type { JinjaLibrary } from "../text/libraries.ts";
-import { placeTokens } from "../text/token-places.ts";
+import { placeIds } from "../text/token-places.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { type Aggregation, type Entity, groupEntities } from "./entities.ts";
 import type { Recipe } from "./recipe.ts";
@@ -21,6 +21,7 @@ import {
   scoresOf,
   sigmoid,
   softmax,
+  sparseDot,
   sparseOf,
 } from "./scores.ts";
 import { type Cut, embedTokens, frame, lateTokens, questionTokens, tokensOf } from "./texts.ts";
@@ -186,7 +187,7 @@ const QUESTION = { question: 64, window: 384, overlap: 128 };
 export function createTasks(parts: TaskParts): TextTasks {
   const { recipe, tokenizer, maxTokens } = parts;
   const begin = (where: string) => expectAlive(where, "model", parts.model);
-  const runTexts: RunTexts = (batch, options) => (parts.run as RunTexts)(batch, options);
+  const runTexts: RunTexts = (...call) => (parts.run as RunTexts)(...call);
 
   async function vectors(where: string, texts: readonly string[], options: EmbedTextOptions): Promise<Float32Array[]> {
     const { task, dimensions = recipe.dimensions, pooling, normalize, ...slices } = options;
@@ -202,21 +203,26 @@ export function createTasks(parts: TaskParts): TextTasks {
       rows = texts.map((text) => lookup(text, isUnit));
     } else {
       const encode = embedTokens(where, recipe, tokenizer, maxTokens, task);
-      rows = await runTexts(texts.map(encode), { pooling, normalize, ...slices });
+      rows = await runTexts(where, texts.map(encode), { pooling, normalize, ...slices });
     }
     return dimensions === undefined ? rows : rows.map((row) => row.slice(0, dimensions));
   }
 
-  async function sparse(texts: readonly string[], task: "query" | "document", slices: SliceOptions) {
+  async function sparse(where: string, texts: readonly string[], task: "query" | "document", slices: SliceOptions) {
     const { queryLookup } = parts;
-    if (task === "query" && queryLookup) return texts.map((text) => queryLookup(text, false));
-    const encode = embedTokens("embedSparse", recipe, tokenizer, maxTokens, task);
-    return runTexts(texts.map(encode), slices);
+    if (task === "query" && queryLookup) return texts.map((text) => sparseOf(queryLookup(text, false)));
+    const encode = embedTokens(where, recipe, tokenizer, maxTokens, task);
+    return (await runTexts(where, texts.map(encode), slices)).map(sparseOf);
   }
 
-  async function tokenVectors(texts: readonly string[], task: "query" | "document", slices: SliceOptions) {
-    const batch = texts.map(lateTokens("embedTokens", recipe, tokenizer, maxTokens, task));
-    const all = await runTexts(batch, slices);
+  async function tokenVectors(
+    where: string,
+    texts: readonly string[],
+    task: "query" | "document",
+    slices: SliceOptions,
+  ) {
+    const batch = texts.map(lateTokens(where, recipe, tokenizer, maxTokens, task));
+    const all = await runTexts(where, batch, slices);
     return all.map((rows, i) => {
       const { ids, rows: kept } = batch[i] as (typeof batch)[number];
       const width = rows.length / ids.length;
@@ -225,27 +231,33 @@ export function createTasks(parts: TaskParts): TextTasks {
   }
 
   /** The logits of pairs, or texts. */
-  function labelRows(pairs: readonly (string | TextPair)[], slices: SliceOptions, cut: Cut = "longest") {
+  function labelRows(where: string, pairs: readonly (string | TextPair)[], slices: SliceOptions, cut: Cut = "longest") {
     const batch = pairs.map((pair): TextTokens => {
       const [first, second] = typeof pair === "string" ? [pair] : pair;
       const own = tokensOf(tokenizer, first);
       return frame(tokenizer, own, second === undefined ? undefined : tokensOf(tokenizer, second), maxTokens, cut);
     });
-    return runTexts(batch, slices);
+    return runTexts(where, batch, slices);
   }
 
   /** The scores of a reranker for documents. */
-  async function pairScores(query: string, documents: readonly string[], options: RankOptions): Promise<number[]> {
+  async function pairScores(
+    where: string,
+    query: string,
+    documents: readonly string[],
+    options: RankOptions,
+  ): Promise<number[]> {
     const { instruction, topK: _, ...slices } = options;
     if (recipe.asks === undefined) {
       const rows = await labelRows(
+        where,
         documents.map((document) => [query, document] as const),
         slices,
       );
       return rows.map((row) => scoresOf(recipe.scores, row)[0] as number);
     }
     const asked = documents.map((document) => askedTokens(parts, query, document, instruction));
-    const rows = await runTexts(await Promise.all(asked), slices);
+    const rows = await runTexts(where, await Promise.all(asked), slices);
     return rows.map((row) => answerScore(recipe, row));
   }
 
@@ -263,7 +275,7 @@ export function createTasks(parts: TaskParts): TextTasks {
     if (typeof hypothesis !== "string" || !hypothesis.includes("{}"))
       throw new RangeError(`${where}: options.hypothesis expected a sentence with {}, got ${describe(hypothesis)}`);
     const pairs = texts.flatMap((text) => labels.map((label) => [text, hypothesis.replace("{}", label)] as const));
-    const rows = await labelRows(pairs, slices, "first");
+    const rows = await labelRows(where, pairs, slices, "first");
     const other = entailment === 0 ? recipe.labels.length - 1 : 0;
     return texts.map((_, i) => {
       const own = rows.slice(i * labels.length, (i + 1) * labels.length);
@@ -287,13 +299,13 @@ export function createTasks(parts: TaskParts): TextTasks {
       const where = "embedSparse";
       const { task, slices } = readTask(where, options);
       begin(where);
-      return each(where, texts, async (all) => (await sparse(all, task, slices)).map(sparseOf));
+      return each(where, texts, (all) => sparse(where, all, task, slices));
     },
     async embedTokens(texts, options = {}) {
       const where = "embedTokens";
       const { task, slices } = readTask(where, options);
       begin(where);
-      return each(where, texts, (all) => tokenVectors(all, task, slices));
+      return each(where, texts, (all) => tokenVectors(where, all, task, slices));
     },
     async rank(query, documents, options = {}) {
       const where = "rank";
@@ -309,14 +321,14 @@ export function createTasks(parts: TaskParts): TextTasks {
         const others = await vectors(where, all, { task: "document", ...pickSlices(slices) });
         scores = others.map((other) => SCORES[recipe.similarity](own as Float32Array, other));
       } else if (recipe.gives === "sparse") {
-        const [own] = await sparse([wanted], "query", { signal: slices.signal });
-        const others = await sparse(all, "document", pickSlices(slices));
-        scores = others.map((other) => SCORES.dot(own as Float32Array, other));
+        const [own] = await sparse(where, [wanted], "query", { signal: slices.signal });
+        const others = await sparse(where, all, "document", pickSlices(slices));
+        scores = others.map((other) => sparseDot(own as SparseVector, other));
       } else if (recipe.gives === "tokens") {
-        const [own = []] = await tokenVectors([wanted], "query", { signal: slices.signal });
-        const others = await tokenVectors(all, "document", pickSlices(slices));
+        const [own = []] = await tokenVectors(where, [wanted], "query", { signal: slices.signal });
+        const others = await tokenVectors(where, all, "document", pickSlices(slices));
         scores = others.map((other) => maxSim(own, other));
-      } else scores = await pairScores(wanted, all, given);
+      } else scores = await pairScores(where, wanted, all, given);
       const ranked = scores.map((score, index) => ({ index, score }));
       ranked.sort((a, b) => b.score - a.score || a.index - b.index);
       return ranked.slice(0, topK);
@@ -333,7 +345,7 @@ export function createTasks(parts: TaskParts): TextTasks {
       const all = isOne ? [texts] : readPairs(where, texts);
       let found: Labelled[][];
       if (labels === undefined) {
-        const rows = await labelRows(all, slices);
+        const rows = await labelRows(where, all, slices);
         found = rows.map((row) => {
           const scores = scoresOf(recipe.scores, row);
           return scores.map((score, i) => ({ label: recipe.labels[i] ?? `LABEL_${i}`, score }));
@@ -353,7 +365,7 @@ export function createTasks(parts: TaskParts): TextTasks {
       expectOneOf(where, "options.aggregation", aggregation, ["simple", "first", "average", "max"] as const);
       return each(where, texts, async (all) => {
         const batch = all.map((text) => frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens));
-        const rows = await runTexts(batch, slices);
+        const rows = await runTexts(where, batch, slices);
         return rows.map((logits, i) =>
           groupEntities(
             tokenizer,
@@ -375,7 +387,7 @@ export function createTasks(parts: TaskParts): TextTasks {
       expectInt(where, "options.maxAnswerTokens", maxAnswerTokens);
       const asked = expectText(where, "question", question);
       const text = expectText(where, "context", context);
-      const spans = await findSpans(runTexts, tokenizer, asked, text, maxTokens, maxAnswerTokens, slices);
+      const spans = await findSpans(where, runTexts, tokenizer, asked, text, maxTokens, maxAnswerTokens, slices);
       const found = new Map<string, FoundAnswer>();
       for (const { start, end, score } of spans) {
         const own = text.slice(start, end);
@@ -400,7 +412,7 @@ export function createTasks(parts: TaskParts): TextTasks {
           if (places.length > 0) return { ...tokens, places };
           throw new RangeError(`${where}: texts[${i}] expected a mask, ${describe(mask)}, got ${describe(text)}`);
         });
-        const rows = await runTexts(batch, slices);
+        const rows = await runTexts(where, batch, slices);
         return rows.map((logits, i) => {
           const { places } = batch[i] as (typeof batch)[number];
           const vocabulary = logits.length / places.length;
@@ -505,6 +517,7 @@ interface Span {
 
 /** All parts that may answer a question, the best first. A long text is read in parts that overlap. */
 export async function findSpans(
+  where: string,
   run: RunTexts,
   tokenizer: Tokenizer,
   question: string,
@@ -515,7 +528,7 @@ export async function findSpans(
 ): Promise<Span[]> {
   const asked = tokensOf(tokenizer, question).slice(0, QUESTION.question);
   const ids = tokensOf(tokenizer, context);
-  const places = tokenizer.made ? placeTokens(tokenizer.made, context) : [];
+  const places = tokenizer.made ? placeIds(where, tokenizer.made, context, ids) : [];
   const most = Math.min(maxTokens, QUESTION.window);
   const around = frame(tokenizer, asked, [], Number.POSITIVE_INFINITY).ids.length;
   const room = Math.max(1, most - around);
@@ -525,7 +538,7 @@ export async function findSpans(
   const windows = starts.map((start) =>
     frame(tokenizer, asked, ids.slice(start, start + room), Number.POSITIVE_INFINITY),
   );
-  const rows = await run(windows, slices);
+  const rows = await run(where, windows, slices);
   const spans = rows.flatMap((logits, w) => {
     const { texts } = windows[w] as (typeof windows)[number];
     const own = Array.from(texts.keys()).filter((at) => texts[at] === 1);

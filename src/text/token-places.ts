@@ -1,5 +1,6 @@
 // Where the tokens of a text lie in it, and what special tokens stand around one text or two: what the library does not tell.
 
+import { describe } from "../base/util/errors.ts";
 import type { MadeTokenizer } from "./tokenizer.ts";
 
 /** A place around texts: a special token, or the tokens of the first or second text. */
@@ -47,8 +48,19 @@ interface Traced {
   readonly ends: readonly number[];
 }
 
+/** Where the tokens of a text lie that have these ids, the first of its tokens or all. Throws if they are others. */
+export function placeIds(where: string, made: MadeTokenizer, text: string, ids: readonly number[]): PlacedToken[] {
+  const { library } = made;
+  const unknown = library.token_to_id(unknownOf(made) ?? "");
+  const placed = placeTokens(made, text);
+  const wrong = ids.findIndex((id, i) => (library.token_to_id(placed[i]?.token ?? "") ?? unknown) !== id);
+  if (wrong < 0) return placed;
+  const got = `${describe(placed[wrong]?.token)} in place of id ${ids[wrong]}`;
+  throw new RangeError(`${where}: text expected tokens that can be found in it again, got ${got}`);
+}
+
 /** The tokens of a text in order, without special ones around it, and where they lie. */
-export function placeTokens({ library, json }: MadeTokenizer, text: string): PlacedToken[] {
+function placeTokens({ library, json }: MadeTokenizer, text: string): PlacedToken[] {
   const { splitter_unnormalized, splitter_normalized, added_tokens_map: added } = library;
   const kind = kindOf(json);
   const placed: PlacedToken[] = [];

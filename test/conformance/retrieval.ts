@@ -47,9 +47,9 @@ async function open(kernels: Kernels, c: Case, task?: string): Promise<Reader & 
   const model = recipe.base === undefined ? undefined : await loadEncoder(kernels, base, { weights: "f32" });
   const problems: string[] = [];
   const runner = model && (await createRunner(where, model, recipe, { source, gguf }));
-  const run: RunTexts = async (batch, options) => {
-    const together = await (runner as RunTexts)(batch, options);
-    const alone = await Promise.all(batch.map(async (one) => (await (runner as RunTexts)([one], options))[0]));
+  const run: RunTexts = async (where, batch, options) => {
+    const together = await (runner as RunTexts)(where, batch, options);
+    const alone = await Promise.all(batch.map(async (one) => (await (runner as RunTexts)(where, [one], options))[0]));
     if (together.some((row, i) => row.some((x, at) => !Object.is(x, alone[i]?.[at]))))
       problems.push("texts have other bits together than alone");
     return together;
@@ -122,6 +122,7 @@ export async function crossEncoder(kernels: Kernels, c: Case): Promise<Outcome> 
     };
   }
   const rows = await run(
+    "rank",
     pairs.map((pair) => pairTokens(tokenizer, pair, maxTokens)),
     {},
   );
@@ -155,7 +156,7 @@ async function askedRows(reader: Reader, pairs: readonly (readonly [string, stri
   const { recipe, tokenizer, maxTokens, run, tasks } = reader;
   const parts = { recipe, tokenizer, maxTokens, jinja: undefined };
   const asked = await Promise.all(pairs.map(([query, document]) => askedTokens(parts, query, document, undefined)));
-  const rows = await run(asked, {});
+  const rows = await run("rank", asked, {});
   const ranked = await Promise.all(pairs.map(([query, document]) => tasks.rank(query, [document])));
   return { ids: asked.map(({ ids }) => ids), rows, scores: ranked.map(([first]) => first?.score as number) };
 }
@@ -166,6 +167,7 @@ export async function sequenceClassification(kernels: Kernels, c: Case): Promise
   const { recipe, tokenizer, tasks, maxTokens, run, problems, data } = reader;
   const texts = data.texts as string[];
   const rows = await run(
+    "classify",
     texts.map((text) => frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens)),
     {},
   );
@@ -188,7 +190,7 @@ export async function tokenClassification(kernels: Kernels, c: Case): Promise<Ou
   const { recipe, tokenizer, maxTokens, run, problems, data } = reader;
   const texts = data.texts as string[];
   const batch = texts.map((text) => frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens));
-  const rows = await run(batch, {});
+  const rows = await run("embed", batch, {});
   const outputs: Record<string, Values> = { logits: values(rows, c.values("logits").shape) };
   for (const [strategy, want] of Object.entries(data.groups as Record<string, unknown[]>)) {
     const found = texts.map((text, i) =>
@@ -214,6 +216,7 @@ export async function questionAnswering(kernels: Kernels, c: Case): Promise<Outc
   const { tokenizer, maxTokens, run, problems, data } = reader;
   const pairs = data.pairs as [string, string][];
   const rows = await run(
+    "rank",
     pairs.map((pair) => pairTokens(tokenizer, pair, maxTokens)),
     {},
   );
@@ -221,6 +224,7 @@ export async function questionAnswering(kernels: Kernels, c: Case): Promise<Outc
   const spans = await Promise.all(
     pairs.map(async ([question, context]) => {
       const [best] = await findSpans(
+        "answer",
         run,
         tokenizer,
         question,
@@ -342,10 +346,10 @@ export async function ggufTexts(kernels: Kernels, c: Case): Promise<Outcome> {
   const run = await createRunner(where, model, recipe, { source, gguf });
   const batch = rowsOf(c, "input_ids").map((ids) => ({ ids }));
   if (c.entry.op === "Embed") {
-    const [raw, unit] = [await run(batch, { normalize: false }), await run(batch, {})];
+    const [raw, unit] = [await run("embed", batch, { normalize: false }), await run("embed", batch, {})];
     return { outputs: { embedding: values(raw), embedding_normalized: values(unit) } };
   }
-  const rows = await run(batch, {});
+  const rows = await run("embed", batch, {});
   // Two rows of the head say yes and no; one label has its logit.
   return { outputs: { scores: values(rows.map((row) => (recipe.asks ? softmax(row) : row))) } };
 }

@@ -43,6 +43,22 @@ describe("a model of vectors", () => {
     await expect(model.rank("paris", DOCUMENTS, { topK: 0 })).rejects.toThrow("rank: options.topK expected");
   });
 
+  test("refuses texts without a token, and tokens that the model lacks", async () => {
+    const idOf = (letter: string) => (letter === "z" ? 50 : 7);
+    const tokenizer = { encode: (text: string) => Array.from(text, idOf), decode: () => "" };
+    using model = await open("bert-modules", { tokenizer });
+    const embed = (texts: string[]) => model.embed(texts, { task: "document" });
+    await expect(embed(["a", ""])).rejects.toThrow("embed: texts[1] expected 1 or more tokens, got none");
+    await expect(embed(["a", "ab", "az"])).rejects.toThrow(
+      "embed: texts[2][1] expected an integer from 0 to 49, got 50",
+    );
+  });
+
+  test("may be of a model for another task", async () => {
+    using model = await open("rerank-roberta", { for: "embed" });
+    expect([model.can, (await model.embed("the cat")).length]).toEqual([["embed", "rank"], 16]);
+  });
+
   test("does what it cannot do by no other name", async () => {
     using model = await open("bert-modules");
     expect(() => model.classify("a")).toThrow(
