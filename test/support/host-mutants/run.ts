@@ -9,14 +9,15 @@ import { type Fault, faultsOf, SOURCES, sourceWith } from "./generate.ts";
 import { inTurns, type TestProcess } from "./process.ts";
 
 const DECODER: readonly string[] = [
-  ...["unit/models/decoder", "unit/models/encoder/load-encoder.test.ts", "unit/tools/inspect/forward-with.test.ts"],
-  "unit/layers/mixer.test.ts",
+  ...["unit/models/decoder", "unit/tools/inspect/forward-with.test.ts", "unit/layers/mixer.test.ts"],
+  ...["families", "load-encoder"].map((name) => `unit/models/encoder/${name}.test.ts`),
   ...["hybrids", "models", "model-failures", "model-memory", "seq2seq", "states"].map(
     (name) => `properties/${name}.test.ts`,
   ),
 ];
 const GGUF = [
   "unit/models/weights/gguf",
+  "unit/models/encoder/gguf-encoders.test.ts",
   "unit/models/decoder/load-gguf.test.ts",
   "unit/models/decoder/gguf-files.test.ts",
 ];
