@@ -12,11 +12,13 @@ Opens the encoder or decoder SOURCE, a GGUF file or a folder, its URL, or "owner
 vector of length 1 for each TEXT; for several, the cosine of each pair. TEXT "-" is standard input. Needs the package
 @huggingface/tokenizers. What was opened, and how long it took, is on stderr.
 
+  --task NAME         query, document, or the name of a prompt of the model's (default the model's default prompt)
   --pooling KIND      mean, cls or last: how a text's states become one vector (default what the model's files say, or
                       mean)
 ${helpOf("weights", "activations", "chosen-threads", "deterministic", "no-store", "quiet", "json")}, with whole vectors`;
 
 const OPTIONS = {
+  task: { type: "string" },
   pooling: { type: "string" },
   weights: { type: "string" },
   activations: { type: "string" },
@@ -47,10 +49,13 @@ export async function embed(args: string[]): Promise<void> {
   });
   try {
     const began = performance.now();
-    const vectors = await model.embed(texts, { ...(pooling && { pooling }), normalize: true });
+    const vectors = await model.embed(texts, { task: values.task, pooling, normalize: true });
     const ms = performance.now() - began;
-    const { type, layers, bytes, dModel } = model.parts.model;
-    const { build } = model.choices;
+    const { build, threads: run } = model.choices;
+    // A table of rows has no layers.
+    const { layers, bytes } = run.value === 0 ? { layers: 0, bytes: 0 } : model.parts.model;
+    const { type } = model;
+    const dModel = vectors[0]?.length ?? 0;
     if (values.json) {
       const facts = { type, layers, bytes, dModel, pooling, build: build.value, loadMs, ms };
       const found = texts.map((text, i) => ({ text, vector: Array.from(vectors[i] as Float32Array) }));
@@ -62,7 +67,7 @@ export async function embed(args: string[]): Promise<void> {
         if (i < j) print(`cosine ${i + 1}, ${j + 1}  ${cosineOf(a, b).toFixed(4)}`);
     if (values.quiet) return;
     console.error(`
-model          ${type}, ${layers} layers, ${sizeText(bytes)}, opened in ${loadMs.toFixed(0)} ms
+model          ${type}, ${layers === 0 ? "a table" : `${layers} layers, ${sizeText(bytes)}`}, opened in ${loadMs.toFixed(0)} ms
 vectors        ${texts.length} of ${dModel} in ${ms.toFixed(1)} ms
 build          ${build.value}: ${build.reason}`);
   } finally {

@@ -26,7 +26,7 @@ export interface Choice<Value> {
 export interface Choices {
   /** The build of the kernels. */
   readonly build: Choice<"simd" | "relaxed">;
-  /** Threads that run. */
+  /** Threads that run; 0 for a table of rows, which runs no kernels. */
   readonly threads: Choice<number>;
   /** The formats of the weights: "stored" for those of the files. */
   readonly weights: Choice<WeightFormat | ModelFormats | "stored">;

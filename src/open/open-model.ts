@@ -318,7 +318,7 @@ function ofTables(store: Choices["store"], memory: Choices["memory"]): Opened {
   };
   const reason = "rows of a table need no kernels";
   const choices: Choices = {
-    ...{ build: { value: "simd", reason }, threads: { value: 1, reason }, store, memory, cache: undefined },
+    ...{ build: { value: "simd", reason }, threads: { value: 0, reason }, store, memory, cache: undefined },
     ...{ weights: { value: "f32", reason }, maxSeqLen: { value: undefined, reason: "any number of tokens" } },
   };
   const release = () => {

@@ -54,6 +54,15 @@ test("takes a GGUF file, with the vocabulary that it has", async () => {
   expect(JSON.parse(stdout).texts).toEqual([{ text: "the cats", vector: Array.from(want as Float32Array) }]);
 });
 
+test("takes the prompt of a task, and a table of rows", () => {
+  const vectors = join(import.meta.dirname, "../../vectors/retrieval");
+  const vectorOf = (model: string, ...args: string[]) =>
+    JSON.parse(runCli(["embed", join(vectors, model), "the cat", "--json", ...args]).stdout).texts[0].vector;
+  expect(vectorOf("bert-modules", "--task", "query")).not.toEqual(vectorOf("bert-modules", "--task", "document"));
+  expect(vectorOf("static-mean")).toHaveLength(8);
+  expect(runCli(["embed", join(vectors, "static-mean"), "the cat"]).stderr).toContain("static, a table, opened");
+});
+
 test.each([
   [["w5", "--pooling", "max"], '--pooling expected mean, cls, last, got "max"'],
   [[], "expected a model and a text, got 1 arguments"],
