@@ -59,7 +59,10 @@ export interface LoadingOptions<Task extends ModelTask = ModelTask>
   readonly createWorker?: (() => ThreadWorker) | undefined;
   /** Use the build with the same bits on every engine. Default false: the faster one of this engine. */
   readonly deterministic?: boolean | undefined;
-  /** Tokens of the longest conversation or text. Default what the model was made for, at most 4096, and fewer if memory is short. */
+  /**
+   * Tokens of the longest conversation or text. Default what the model was made for; of models that write at most 4096, and fewer if
+   * memory is short.
+   */
   readonly maxSeqLen?: number | undefined;
   /**
    * Bytes of the sessions that are kept after their answers, for prompts that begin in the same way. Default a quarter of the memory
@@ -250,10 +253,10 @@ async function loadReader(loading: Loading): Promise<Loaded> {
     kernels.release();
     throw error;
   }
-  const stated = [recipe.texts.maxTokens, model.maxSeqLen].filter((length) => length !== undefined);
+  const stated = [options.maxSeqLen, recipe.texts.maxTokens, model.maxSeqLen].filter((length) => length !== undefined);
   const maxSeqLen = {
     value: stated.length > 0 ? Math.min(...stated) : undefined,
-    reason: "what the model's files say",
+    reason: options.maxSeqLen === undefined ? "what the model's files say" : "asked for, or what the model's files say",
   };
   const choices = {
     ...started,

@@ -116,8 +116,8 @@ export async function openOn(host: OpenHost, source: OpenSource, given: OpenMode
     expectKind(found, options.for);
     const tokenizer = await findTokenizer(place, found, options, opener);
     const answersOf = () => [idOf(tokenizer, "no"), idOf(tokenizer, "yes")] as const;
-    const description = { ...found, recipe: recipeFor(found.recipe, options.for, answersOf) };
-    expectReading(description, options.for);
+    const description = { ...found, recipe: recipeFor(found, options.for, answersOf) };
+    expectReading(description, tokenizer, options.for);
     if (options.for === "chat") {
       expectTemplate(description, tokenizer, options);
       // Before the weights are read, which may take minutes.
@@ -213,8 +213,17 @@ function expectKind({ kind, type }: Description, task: ModelTask | undefined): v
     fail("an encoder or a decoder", names[kind]);
 }
 
-/** Throws unless what the files ask for is the task, where that is one of models that read. */
-function expectReading({ recipe, type }: Description, task: ModelTask | undefined): void {
+/** Throws unless what the files ask for is the task, where that is one of models that read, and the tokenizer can do it. */
+function expectReading(
+  { recipe, type, ...rest }: Description,
+  tokenizer: Tokenizer,
+  task: ModelTask | undefined,
+): void {
+  const isOwn = tokenizer.made === undefined && recipe.gives !== "vector";
+  if (isOwn && isReading({ recipe, type, ...rest }, task)) {
+    const rule = `one of loadTokenizer or readGgufTokenizer, for a model that can ${tasksOf(recipe)[0]}`;
+    throw new TypeError(`${WHERE}: options.tokenizer expected ${rule}, got another one`);
+  }
   const can: readonly ModelTask[] = tasksOf(recipe);
   if (task === undefined || task === "text" || task === "chat" || can.includes(task)) return;
   const text = `${WHERE}: source expected a model that can ${task}, got ${type}, which can ${can.join(" and ")}`;
@@ -253,13 +262,20 @@ async function prepareReading(
   { createTasks, createLookup, loadLookup }: Reading,
   { source }: Place,
   { recipe }: Description,
-  { signal }: OpenModelOptions,
+  { signal, libraries }: OpenModelOptions,
   store: ModelStore,
   tokenizer: Tokenizer,
 ): Promise<Prepared> {
-  const load = async (rules: typeof recipe.lookup) =>
-    rules && createLookup(await loadLookup(WHERE, source, rules, signal, store), tokenizer);
-  return { createTasks, lookup: await load(recipe.lookup), queryLookup: await load(recipe.queryLookup) };
+  const load = async (rules: typeof recipe.lookup) => rules && loadLookup(WHERE, source, rules, signal, store);
+  const { lookup, queryLookup } = { lookup: await load(recipe.lookup), queryLookup: await load(recipe.queryLookup) };
+  const folder = recipe.queryLookup?.folder;
+  const options = { library: libraries?.tokenizers, signal, store };
+  const queries = folder === undefined ? undefined : await loadTokenizer(folderOf(source, folder), options);
+  return {
+    createTasks,
+    lookup: lookup && createLookup(lookup, tokenizer),
+    queryLookup: queryLookup && queries && createLookup(queryLookup, queries),
+  };
 }
 
 const hasTemplate = (tokenizer: Tokenizer, { template }: OpenModelOptions) =>
@@ -339,15 +355,7 @@ function methodsOf(
     const { createTasks, ...tables } = reading;
     const maxTokens = choices.maxSeqLen.value ?? Number.POSITIVE_INFINITY;
     const { template, libraries } = options;
-    const chatTemplate = template ?? tokenizer.chatTemplate;
-    const own = {
-      recipe,
-      tokenizer: { ...tokenizer, chatTemplate },
-      run,
-      ...tables,
-      maxTokens,
-      jinja: libraries?.jinja,
-    };
+    const own = { recipe, tokenizer, template, run, ...tables, maxTokens, jinja: libraries?.jinja };
     const tasks = createTasks({ ...own, model });
     const can = tasksOf(recipe);
     const methods = Object.fromEntries(can.map((task) => [task, tasks[task]]));

@@ -10,7 +10,7 @@ import { DECODERS, ENCODERS, GGUF_DECODERS, GGUF_ENCODERS, HALVES } from "../mod
 import { needsOf } from "../models/mixers/mixers.ts";
 import { readGgufDecoder } from "../models/spec/read-gguf.ts";
 import { readDecoder } from "../models/spec/read-spec.ts";
-import { CONFIG, ggufRecipe, MODULES, RECIPE_FILES, type Recipe, readRecipe } from "../retrieval/recipe.ts";
+import { CONFIG, countOf, ggufRecipe, MODULES, RECIPE_FILES, type Recipe, readRecipe } from "../retrieval/recipe.ts";
 import type { Place } from "./source.ts";
 
 /** What a model is. */
@@ -76,9 +76,6 @@ const ofLookup = (found: ReadonlyMap<string, string>, recipe: Recipe): Descripti
 function objectOf(where: string, file: string, text = "{}"): Fields {
   return Object(parseJson(where, file, text));
 }
-
-const countOf = (value: unknown) =>
-  Number.isSafeInteger(value) && (value as number) > 0 ? (value as number) : undefined;
 
 /** The kind of a model with config.json; throws, with the names that are near, for one that is not known. */
 function ofConfig(

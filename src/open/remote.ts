@@ -128,8 +128,7 @@ interface RemoteRequest {
 export async function openRemotely(host: ThreadHost, request: RemoteRequest): Promise<Remote> {
   const { where, place, options, hub, keeps, memory, recipe } = request;
   const { signal, onProgress, createWorker: _, ...sent } = options;
-  const worker = startWorker(where, host);
-  const channel = createChannel(where, worker);
+  const channel = createChannel(where, startWorker(where, host));
   const abort = () => channel.end(signal?.reason);
   try {
     signal?.addEventListener("abort", abort);
@@ -166,12 +165,14 @@ export async function openRemotely(host: ThreadHost, request: RemoteRequest): Pr
   }
 }
 
-function startWorker(where: string, { createWorker }: ThreadHost): ThreadWorker {
+/** Starts a worker, or closes the host. */
+function startWorker(where: string, { createWorker, close }: ThreadHost): ThreadWorker {
   if (!createWorker)
     throw new HeadwiseError("WORKER_LOST", `${where}: options.worker expected a host with workers, got one without`);
   const { workers, failed } = makeWorkers(where, 1, createWorker);
   const [worker] = workers;
   if (worker) return worker;
+  close?.();
   throw new HeadwiseError(
     "WORKER_LOST",
     `${where}: options.worker expected a worker that starts, got none: ${failed[0]}`,
@@ -314,7 +315,7 @@ function remoteRunner(channel: Channel): RunTexts {
       };
       const call: Call = {
         answer(message) {
-          if (message.kind === "share") onProgress?.(message.done);
+          if (message.kind === "share") report(message.done);
           else if (message.kind === "failed") call.fail(receiveError(message.error));
           else if (message.kind === "rows") {
             done();
@@ -327,6 +328,15 @@ function remoteRunner(channel: Channel): RunTexts {
         },
       };
       const { id, settle } = beginCall(channel, call);
+      /** What the caller's function throws ends the call, as it does without a worker. */
+      const report = (share: number) => {
+        try {
+          onProgress?.(share);
+        } catch (error) {
+          channel.post({ kind: "abort", id });
+          call.fail(error);
+        }
+      };
       const done = () => {
         settle();
         signal?.removeEventListener("abort", abort);

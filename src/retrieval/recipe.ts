@@ -6,7 +6,7 @@ import { parseJson } from "../base/util/strings.ts";
 import type { GgufFile } from "../files/gguf.ts";
 import type { Pooling } from "../models/encoder/pooling.ts";
 import { DECODERS } from "../models/families/index.ts";
-import type { Activation, ScoreFunction } from "./scores.ts";
+import type { Activation, ScoreFunction, ScoreRule } from "./scores.ts";
 
 /** What models that read texts can be asked: the methods of TextTasks. */
 export type TextTask = "embed" | "embedSparse" | "embedTokens" | "rank" | "classify" | "entities" | "answer" | "fill";
@@ -110,7 +110,7 @@ export interface Recipe {
   /** Names of labels. */
   readonly labels: readonly string[];
   /** What scores are made of logits by; "softmax" over all labels. */
-  readonly scores: Activation | "softmax";
+  readonly scores: ScoreRule;
   /** Of rerankers that write an answer: how they are asked, and the tokens of "no" and "yes", where the files say them. */
   readonly asks: Question | undefined;
 }
@@ -148,7 +148,7 @@ interface Module {
 /** What is collected while modules are read. */
 type Draft = { -readonly [Name in keyof Recipe]: Recipe[Name] };
 
-const countOf = (value: unknown) =>
+export const countOf = (value: unknown): number | undefined =>
   Number.isSafeInteger(value) && (value as number) > 0 ? (value as number) : undefined;
 const textsIn = (value: unknown): string[] =>
   Array.isArray(value) ? value.filter((each): each is string => typeof each === "string") : [];
@@ -157,9 +157,12 @@ const textsIn = (value: unknown): string[] =>
 export async function readRecipe(where: string, found: ReadonlyMap<string, string>, read: ReadFiles): Promise<Recipe> {
   const fieldsIn = (texts: ReadonlyMap<string, string>, file: string): Fields =>
     Object(parseJson(where, file, texts.get(file) ?? "{}"));
-  const refuse = (file: string, rule: string, got: unknown): never => {
+  const refusal = (file: string, rule: string, got: unknown) => {
     const text = typeof got === "string" ? got : describe(got);
-    throw new HeadwiseError("BAD_FILE", `${where}: ${file} expected ${rule}, got ${text}`);
+    return new HeadwiseError("BAD_FILE", `${where}: ${file} expected ${rule}, got ${text}`);
+  };
+  const refuse = (...given: Parameters<typeof refusal>): never => {
+    throw refusal(...given);
   };
   const config = fieldsIn(found, CONFIG);
   const sentences = fieldsIn(found, SENTENCES);
@@ -181,7 +184,7 @@ export async function readRecipe(where: string, found: ReadonlyMap<string, strin
   if (!found.has(MODULES)) {
     await readTransformer("");
     draft.stages = [{ kind: "pool", modes: ["mean"] }];
-    ofArchitecture(draft, config);
+    ofArchitecture(draft, config, refusal);
     return draft;
   }
   const list = parseJson(where, MODULES, found.get(MODULES) as string);
@@ -198,7 +201,7 @@ export async function readRecipe(where: string, found: ReadonlyMap<string, strin
       case "MLMTransformer":
         words = await readTransformer(folder);
         if (words.transformer_task === "sequence-classification" || sentences.model_type === "CrossEncoder")
-          Object.assign(draft, sequenceRules(config, sentences));
+          Object.assign(draft, sequenceRules(config, sentences, refusal));
         return;
       case "Pooling": {
         const fields = await configOf(module);
@@ -209,16 +212,10 @@ export async function readRecipe(where: string, found: ReadonlyMap<string, strin
       case "Dense": {
         const { bias, activation_function, use_residual } = await configOf(module);
         if (use_residual) refuse(file, "use_residual false, since others are not supported", use_residual);
-        const activation = activationOf(activation_function ?? "Tanh");
-        stages.push({
-          ...{
-            kind,
-            folder,
-            weight: "linear.weight",
-            activation: activation ?? refuse(file, ACTIVATION_RULE, describe(activation_function)),
-          },
-          ...{ kind: "dense", bias: bias === false ? undefined : "linear.bias" },
-        });
+        const activation =
+          activationOf(activation_function ?? "Tanh") ?? refuse(file, ACTIVATION_RULE, describe(activation_function));
+        const tensors = { weight: "linear.weight", bias: bias === false ? undefined : "linear.bias" };
+        stages.push({ kind: "dense", folder, ...tensors, activation });
         return;
       }
       case "LayerNorm":
@@ -348,7 +345,6 @@ export const plainRecipe = (pooling: Pooling | undefined, isUnit: boolean, stage
   stages: [{ kind: "pool", modes: [pooling ?? "mean"] }, ...stages, ...(isUnit ? [{ kind: "unit" } as const] : [])],
 });
 
-/** What texts of vectors become by default where the files do not say it. */
 const SIMILARITIES: readonly unknown[] = ["cosine", "dot", "euclidean", "manhattan"];
 
 /** What config_sentence_transformers.json says of texts and vectors. */
@@ -429,11 +425,15 @@ const ACTIVATION_RULE = `an activation_function that is known: ${Object.keys(ACT
 /** The activation of the name of a class, such as "torch.nn.modules.activation.Tanh". */
 const activationOf = (name: unknown): Activation | undefined => ACTIVATIONS[kindOf(name)];
 
-/** Words of config.json. */
-const HIDDEN: Readonly<Record<string, Activation>> = {
-  ...{ tanh: "tanh", relu: "relu", gelu: "gelu", silu: "silu", swish: "silu", linear: "identity" },
-  ...{ gelu_new: "gelu_new", gelu_pytorch_tanh: "gelu_new", gelu_fast: "gelu_new", sigmoid: "sigmoid" },
+/** Functions of cross encoders. */
+const SCORE_RULES: Readonly<Record<string, ScoreRule>> = {
+  Identity: "identity",
+  Sigmoid: "sigmoid",
+  Softmax: "softmax",
+  Tanh: "tanh",
+  ReLU: "relu",
 };
+const SCORE_RULE = `an activation_fn that is known: ${Object.keys(SCORE_RULES).join(", ")}`;
 
 // Labels.
 
@@ -444,7 +444,11 @@ function labelsOf(config: Fields): string[] {
 }
 
 /** A head for a sequence, and how its logits become scores. */
-function sequenceRules(config: Fields, sentences: Fields): Partial<Recipe> {
+function sequenceRules(
+  config: Fields,
+  sentences: Fields,
+  refusal: (file: string, rule: string, got: unknown) => HeadwiseError,
+): Partial<Recipe> {
   const labels = labelsOf(config);
   const { problem_type: problem, classifier_pooling: pooling } = config;
   const own = Object(config.sentence_transformers) as Fields;
@@ -452,7 +456,8 @@ function sequenceRules(config: Fields, sentences: Fields): Partial<Recipe> {
   const isOne = labels.length === 1;
   const isCross = sentences.model_type === "CrossEncoder" || named !== undefined;
   // A cross encoder of one label has a sigmoid, of more nothing, unless a function is named.
-  const crossed = activationOf(named) ?? (isOne ? "sigmoid" : "identity");
+  const crossed = named === undefined ? (isOne ? "sigmoid" : "identity") : SCORE_RULES[kindOf(named)];
+  if (crossed === undefined) throw refusal(SENTENCES, SCORE_RULE, describe(named));
   const plain =
     problem === "regression" ? "identity" : problem === "multi_label_classification" || isOne ? "sigmoid" : "softmax";
   const mode = pooling === "mean" || pooling === "late" ? "mean" : isDecoder(config) ? "last" : "cls";
@@ -470,7 +475,7 @@ const isDecoder = ({ model_type, use_bidirectional_attention }: Fields) =>
   DECODERS.has(model_type) && use_bidirectional_attention !== true;
 
 /** What a model without modules.json was made for. */
-function ofArchitecture(draft: Draft, config: Fields): void {
+function ofArchitecture(draft: Draft, config: Fields, refusal: Parameters<typeof sequenceRules>[2]): void {
   const [architecture = ""] = textsIn(config.architectures);
   if (config.model_type === "model2vec" || architecture === "StaticModel") {
     draft.base = undefined;
@@ -480,18 +485,22 @@ function ofArchitecture(draft: Draft, config: Fields): void {
   }
   const head = (gives: Gives, of: "token" | "answer") =>
     Object.assign(draft, { gives, stages: [{ kind: "head", of }] satisfies Stage[] });
-  if (/ForSequenceClassification$/.test(architecture)) Object.assign(draft, sequenceRules(config, {}));
+  if (/ForSequenceClassification$/.test(architecture)) Object.assign(draft, sequenceRules(config, {}, refusal));
   else if (/ForTokenClassification$/.test(architecture)) head("entities", "token");
   else if (/ForQuestionAnswering$/.test(architecture)) head("answer", "answer");
   else if (/ForMaskedLM$/.test(architecture)) draft.gives = "fill";
 }
 
 /** A recipe for a task that the files do not name: vectors of any model, ranks by one that writes "yes" or "no". */
-export function recipeFor(recipe: Recipe, task: string | undefined, answersOf: () => Question["answers"]): Recipe {
+export function recipeFor(
+  { recipe, kind, isReader }: { readonly recipe: Recipe; readonly kind: string; readonly isReader: boolean },
+  task: string | undefined,
+  answersOf: () => Question["answers"],
+): Recipe {
   const isVector = recipe.gives === "vector";
   if (task === "embed" && !isVector)
     return { ...recipe, ...plainRecipe(undefined, false), base: recipe.base, texts: recipe.texts };
-  if (task !== "rank" || !isVector || recipe.lookup) return recipe;
+  if (task !== "rank" || kind !== "decoder" || isReader) return recipe;
   const asks: Question = { template: "qwen", answers: answersOf() };
   return { ...recipe, gives: "score", asks, scores: "sigmoid", stages: [{ kind: "pool", modes: ["last"] }] };
 }
@@ -518,63 +527,14 @@ function lateRules(words: Fields): LateRules {
 function pylateRules(fields: Fields): LateRules {
   const { query_length, document_length, do_query_expansion, attend_to_expansion_tokens, skiplist_words } = fields;
   const fills = do_query_expansion !== false;
+  const words = textsIn(skiplist_words);
   return {
     query: { length: countOf(query_length) ?? 32, fills, cuts: true, attends: attend_to_expansion_tokens === true },
     documentLength: countOf(document_length) ?? 180,
-    skipped: textsIn(skiplist_words),
+    // Without a list, or with an empty one, these are the marks of ASCII.
+    skipped: words.length > 0 ? words : Array.from("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"),
     kept: undefined,
   };
-}
-
-// Heads, by the names of tensors.
-
-/** The stages of a head: `names` are the tensors of the model. */
-export function headStages(
-  where: string,
-  of: "sequence" | "token" | "answer" | "gguf",
-  config: Fields,
-  names: Iterable<string>,
-): Exclude<Stage, { kind: "head" }>[] {
-  const known = new Map(
-    Array.from(names, (name) => [name.replace(/^(model|[a-z]+(?:_[a-z]+)*)\.(?=pooler\.)/, ""), name]),
-  );
-  const has = (name: string) => known.has(`${name}.weight`);
-  const dense = (name: string, activation: Activation): Stage & { kind: "dense" } => ({
-    ...{ kind: "dense", folder: "", weight: known.get(`${name}.weight`) as string, activation },
-    bias: known.get(`${name}.bias`),
-  });
-  if (of === "gguf") {
-    const hidden = ["cls"].filter(has).map((name) => dense(name, "tanh"));
-    const widened = ["dense_2", "dense_3"].filter(has).map((name) => dense(name, "identity"));
-    return [...hidden, ...widened, ...["cls.output"].filter(has).map((name) => dense(name, "identity"))];
-  }
-  const wordOf = (value: unknown, fallback: Activation) => HIDDEN[String(value)] ?? fallback;
-  const before = (): Exclude<Stage, { kind: "head" }>[] => {
-    if (has("head.dense")) {
-      const bias = known.get("head.norm.bias");
-      return [
-        dense("head.dense", wordOf(config.classifier_activation, "gelu")),
-        {
-          ...{ kind: "norm", folder: "", gain: known.get("head.norm.weight") as string },
-          ...{ ...(bias ? { bias } : {}), eps: typeof config.norm_eps === "number" ? config.norm_eps : 1e-5 },
-        },
-      ];
-    }
-    if (of !== "sequence") return [];
-    if (has("classifier.dense")) return [dense("classifier.dense", config.model_type === "electra" ? "gelu" : "tanh")];
-    if (has("pre_classifier")) return [dense("pre_classifier", "relu")];
-    if (has("dense")) return [dense("dense", "gelu")];
-    const pooler = ["pooler.dense", "pooler"].find(has);
-    // DeBERTa names the activation of its pooler.
-    return pooler ? [dense(pooler, wordOf(config.pooler_hidden_act, "tanh"))] : [];
-  };
-  const last = ["classifier.out_proj", "classifier", "score", "qa_outputs"].find(has);
-  if (last === undefined)
-    throw new HeadwiseError(
-      "BAD_FILE",
-      `${where}: tensors expected a head (classifier, score or qa_outputs), got none`,
-    );
-  return [...before(), dense(last, "identity")];
 }
 
 // GGUF files.
@@ -582,14 +542,15 @@ export function headStages(
 /** Values of `pooling_type`; 4 is for ranks. */
 const POOLING_TYPES: Readonly<Record<number, Pooling>> = { 1: "mean", 2: "cls", 3: "last" };
 
-/** What a GGUF file asks for; undefined unless it was made for vectors or ranks. */
+/** What a GGUF file asks for: vectors, by the mean where it says nothing, or ranks. */
 export function ggufRecipe(metadata: GgufFile["metadata"], isEncoder: boolean): Recipe {
   const type = metadata.get("general.architecture");
   const pooling = Number(metadata.get(`${type}.pooling_type`) ?? 0);
-  const lowercase = false;
-  if (pooling !== 4) return plainRecipe(POOLING_TYPES[pooling], true, [{ kind: "head", of: "gguf" }]);
-  const recipe = plainRecipe(isEncoder ? "cls" : "last", false, [{ kind: "head", of: "gguf" }]);
-  const texts = { ...recipe.texts, lowercase };
-  if (isEncoder) return { ...recipe, texts, gives: "labels", labels: ["LABEL_0"], scores: "sigmoid" };
-  return { ...recipe, texts, gives: "score", asks: { template: "qwen" }, scores: "sigmoid" };
+  const head: Stage = { kind: "head", of: "gguf" };
+  if (pooling !== 4) return plainRecipe(POOLING_TYPES[pooling], true, [head]);
+  const recipe = plainRecipe(isEncoder ? "cls" : "last", false, [head]);
+  const named = textsIn(metadata.get(`${type}.classifier.output_labels`));
+  const labels = named.length > 0 ? named : ["LABEL_0"];
+  if (isEncoder) return { ...recipe, gives: "labels", labels, scores: labels.length > 1 ? "softmax" : "sigmoid" };
+  return { ...recipe, gives: "score", asks: { template: "qwen" }, scores: "sigmoid" };
 }

@@ -3,7 +3,7 @@
 import { type StoredTensor, toFloats } from "../base/tensor/dtypes.ts";
 import type { Global } from "../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../base/util/errors.ts";
-import { exp, ln } from "../base/util/math.ts";
+import { ln } from "../base/util/math.ts";
 import { chunksOf } from "../base/util/rows.ts";
 import { parseJson } from "../base/util/strings.ts";
 import { folderOf, type ModelSource, openModelFiles } from "../files/model-files.ts";
@@ -20,8 +20,8 @@ import type { ActivationSpec } from "../models/spec/spec.ts";
 import { NULL } from "../wasm/abi.ts";
 import type { Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
-import { headStages, type Recipe, type Stage } from "./recipe.ts";
-import { type Activation, sigmoid } from "./scores.ts";
+import type { Recipe, Stage } from "./recipe.ts";
+import { type Activation, FUNCTIONS } from "./scores.ts";
 
 /** The tokens of a text, or of a pair. */
 export interface TextTokens {
@@ -162,7 +162,7 @@ async function runStages(
   let width = first?.kind === "pool" ? model.vectorDim * first.modes.length : model.vectorDim;
   for (const stage of rest) {
     if (stage.kind === "dense") {
-      rows = await throughDense(stage, rows, slices);
+      rows = await throughDense(where, stage, rows, slices);
       width = stage.linear.outputs;
     } else if (stage.kind === "pool") {
       const from = width;
@@ -183,6 +183,7 @@ async function runStages(
 
 /** Rows of all texts through one product. */
 async function throughDense(
+  where: string,
   { linear, activation }: Loaded & { kind: "dense" },
   rows: readonly Float32Array[],
   { signal, sliceMs }: SliceOptions,
@@ -194,7 +195,7 @@ async function throughDense(
     at += own.length;
   }
   const out = await linearAsync(linear, all, { signal, sliceMs });
-  if (activation !== "identity") activate("linear", linear.kernels, activation, out);
+  if (activation !== "identity") activate(where, linear.kernels, activation, out);
   at = 0;
   return rows.map(({ length }) => {
     const count = (length / linear.inputs) * linear.outputs;
@@ -218,18 +219,6 @@ function normalised(row: Float32Array, { gain, bias, eps }: Loaded & { kind: "no
   return row.map((x, i) => ((x - mean) / root) * (gain[i] as number) + (bias?.[i] ?? 0));
 }
 
-function tanh(x: number): number {
-  const power = exp(-2 * Math.abs(x));
-  return (Math.sign(x) * (1 - power)) / (1 + power);
-}
-
-/** Functions of single numbers, in float64. Others are those of the kernels. */
-const FUNCTIONS: Partial<Record<Activation, (x: number) => number>> = {
-  identity: (x) => x,
-  tanh,
-  relu: (x) => Math.max(0, x),
-  sigmoid,
-};
 const KERNELS: Partial<Record<Activation, ActivationSpec>> = {
   gelu: { kind: "gelu", alpha: 1 },
   gelu_new: { kind: "gelu-tanh", alpha: 1 },
@@ -240,7 +229,8 @@ const KERNEL_FLOATS = 2 ** 16;
 
 /** Applies an activation to numbers in place. */
 export function activate(where: string, kernels: Kernels, activation: Activation, values: Float32Array): void {
-  const [own, spec] = [FUNCTIONS[activation], KERNELS[activation]];
+  const own = activation in FUNCTIONS ? FUNCTIONS[activation as keyof typeof FUNCTIONS] : undefined;
+  const spec = KERNELS[activation];
   if (own) for (let i = 0; i < values.length; i++) values[i] = own(values[i] as number);
   if (!spec) return;
   const layout = new Layout();
@@ -418,4 +408,59 @@ async function openTensors(where: string, source: ModelSource, { gguf, signal, s
     },
     close,
   };
+}
+
+// Heads, by the names of tensors.
+
+/** Words of config.json. */
+const HIDDEN: Readonly<Record<string, Activation>> = {
+  ...{ tanh: "tanh", relu: "relu", gelu: "gelu", silu: "silu", swish: "silu", linear: "identity" },
+  ...{ gelu_new: "gelu_new", gelu_pytorch_tanh: "gelu_new", gelu_fast: "gelu_new", sigmoid: "sigmoid" },
+};
+
+/** The stages of a head: `names` are the tensors of the model. */
+function headStages(
+  where: string,
+  of: "sequence" | "token" | "answer" | "gguf",
+  config: Readonly<Record<string, unknown>>,
+  names: Iterable<string>,
+): Exclude<Stage, { kind: "head" }>[] {
+  const known = new Map(Array.from(names, (name) => [name.replace(/^[a-z]+(?:_[a-z]+)*\.(?=pooler\.)/, ""), name]));
+  const has = (name: string) => known.has(`${name}.weight`);
+  const dense = (name: string, activation: Activation): Stage & { kind: "dense" } => ({
+    ...{ kind: "dense", folder: "", weight: known.get(`${name}.weight`) as string, activation },
+    bias: known.get(`${name}.bias`),
+  });
+  if (of === "gguf") {
+    const hidden = ["cls"].filter(has).map((name) => dense(name, "tanh"));
+    const widened = ["dense_2", "dense_3"].filter(has).map((name) => dense(name, "identity"));
+    return [...hidden, ...widened, ...["cls.output"].filter(has).map((name) => dense(name, "identity"))];
+  }
+  const wordOf = (value: unknown, fallback: Activation) => HIDDEN[String(value)] ?? fallback;
+  const before = (): Exclude<Stage, { kind: "head" }>[] => {
+    if (has("head.dense")) {
+      const bias = known.get("head.norm.bias");
+      return [
+        dense("head.dense", wordOf(config.classifier_activation, "gelu")),
+        {
+          ...{ kind: "norm", folder: "", gain: known.get("head.norm.weight") as string },
+          ...{ ...(bias ? { bias } : {}), eps: typeof config.norm_eps === "number" ? config.norm_eps : 1e-5 },
+        },
+      ];
+    }
+    if (of !== "sequence") return [];
+    if (has("classifier.dense")) return [dense("classifier.dense", config.model_type === "electra" ? "gelu" : "tanh")];
+    if (has("pre_classifier")) return [dense("pre_classifier", "relu")];
+    if (has("dense")) return [dense("dense", "gelu")];
+    const pooler = ["pooler.dense", "pooler"].find(has);
+    // DeBERTa names the activation of its pooler.
+    return pooler ? [dense(pooler, wordOf(config.pooler_hidden_act, "tanh"))] : [];
+  };
+  const last = ["classifier.out_proj", "classifier", "score", "qa_outputs"].find(has);
+  if (last === undefined)
+    throw new HeadwiseError(
+      "BAD_FILE",
+      `${where}: tensors expected a head (classifier, score or qa_outputs), got none`,
+    );
+  return [...before(), dense(last, "identity")];
 }

@@ -30,16 +30,28 @@ export function softmax(logits: ArrayLike<number>): number[] {
   return powers.map((x) => x / sum);
 }
 
-export const sigmoid = (x: number): number => 1 / (1 + exp(-x));
-
-/** The scores of labels by the model's own rule. */
-export function scoresOf(rule: Activation | "softmax", logits: Float32Array): number[] {
-  if (rule === "softmax") return softmax(logits);
-  return Array.from(logits, rule === "sigmoid" ? sigmoid : (x) => x);
+function tanh(x: number): number {
+  const power = exp(-2 * Math.abs(x));
+  return (Math.sign(x) * (1 - power)) / (1 + power);
 }
 
+/** Functions of single numbers, in float64. Others are those of the kernels. */
+export const FUNCTIONS: Readonly<Record<"identity" | "tanh" | "relu" | "sigmoid", (x: number) => number>> = {
+  identity: (x) => x,
+  tanh,
+  relu: (x) => Math.max(0, x),
+  sigmoid: (x) => 1 / (1 + exp(-x)),
+};
+
+/** How logits become scores. */
+export type ScoreRule = keyof typeof FUNCTIONS | "softmax";
+
+/** The scores of labels by the model's own rule. */
+export const scoresOf = (rule: ScoreRule, logits: Float32Array): number[] =>
+  rule === "softmax" ? softmax(logits) : Array.from(logits, FUNCTIONS[rule]);
+
 /** The best of a list, of equal ones the first. */
-export function bestOf(scores: readonly number[], count: number): Ranked[] {
+export function bestOf(scores: readonly number[], count?: number): Ranked[] {
   const all = scores.map((score, index) => ({ index, score }));
   return all.sort((a, b) => b.score - a.score || a.index - b.index).slice(0, count);
 }

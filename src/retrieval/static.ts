@@ -80,12 +80,14 @@ export function createLookup({ rules, rows, width, mapping, weights }: Lookup, t
   return (text: string, isUnit: boolean): Float32Array => {
     const ids = idsOf(text);
     if (rules.kind === "sparse") {
-      const own = [...new Set(ids)].sort((a, b) => a - b).filter((id) => rows[id] !== 0);
+      const own = [...new Set(ids)].sort((a, b) => a - b).filter((id) => id < rows.length && rows[id] !== 0);
       return Float32Array.from([...own, ...own.map((id) => rows[id] as number)]);
     }
     const pool = new Pool(["mean"], width, { first: 0, count: ids.length });
     for (const [i, id] of ids.entries()) {
       const at = (mapping?.[id] ?? id) * width;
+      if (at + width > rows.length)
+        throw new RangeError(`embed: text expected ids of the table (${rows.length / width} rows), got ${id}`);
       const row = rows.subarray(at, at + width);
       const weight = weights?.[id];
       pool.add(i, weight === undefined ? row : Array.from(row, (x) => x * weight));

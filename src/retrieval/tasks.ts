@@ -1,11 +1,12 @@
 // What is asked of a model that reads texts: vectors, ranks, labels, entities, answers, words for masks.
 
+import { yieldToEventLoop } from "../base/platform/host.ts";
 import { expectFlag, expectInt, expectOneOf, readFields } from "../base/util/arguments.ts";
 import { describe } from "../base/util/errors.ts";
 import { expectAlive } from "../base/util/lifetime.ts";
-import { SLICE_OPTIONS, type SliceOptions } from "../layers/pass/slices.ts";
+import { chunksOf } from "../base/util/rows.ts";
+import { checkSlices, SLICE_OPTIONS, type SliceOptions } from "../layers/pass/slices.ts";
 import { POOLINGS, type Pooling } from "../models/encoder/pooling.ts";
-import { renderChat } from "../text/chat.ts";
 import type { JinjaLibrary } from "../text/libraries.ts";
 import { placeIds } from "../text/token-places.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
@@ -19,12 +20,11 @@ import {
   SCORES,
   type SparseVector,
   scoresOf,
-  sigmoid,
   softmax,
   sparseDot,
   sparseOf,
 } from "./scores.ts";
-import { type Cut, embedTokens, frame, lateTokens, questionTokens, tokensOf } from "./texts.ts";
+import { askedTokens, type Cut, embedTokens, frame, lateTokens, promptOf, tokensOf } from "./texts.ts";
 
 /** A text or several: what is asked of one gives one result, of a list a list. */
 export type Texts = string | readonly string[];
@@ -70,7 +70,7 @@ export interface ClassifyOptions extends SliceOptions {
   readonly labels?: readonly string[] | undefined;
   /** The sentence that says that a text has a label, "{}" in its place. Default "This example is {}." */
   readonly hypothesis?: string | undefined;
-  /** Whether each label of one's own holds or not by itself. Default false: their scores sum to 1. */
+  /** Whether each label of one's own holds or not by itself, as a single one does. Default false: their scores sum to 1. */
   readonly multiple?: boolean | undefined;
   /** How many labels are given. Default all. */
   readonly topK?: number | undefined;
@@ -175,6 +175,8 @@ export interface TaskParts {
   /** Tokens that the model reads. */
   readonly maxTokens: number;
   readonly jinja: JinjaLibrary | undefined;
+  /** A template of conversations instead of the tokenizer's own. */
+  readonly template?: string | undefined;
   /** What was released or not. */
   readonly model: { readonly released: boolean };
 }
@@ -196,15 +198,23 @@ export function createTasks(parts: TaskParts): TextTasks {
     if (pooling !== undefined) expectOneOf(where, "options.pooling", pooling, POOLINGS);
     if (normalize !== undefined) expectFlag(where, "options.normalize", normalize);
     if (dimensions !== undefined) expectInt(where, "options.dimensions", dimensions);
-    let rows: Float32Array[];
-    if (parts.lookup) {
-      const { lookup } = parts;
-      const isUnit = normalize ?? recipe.stages.some(({ kind }) => kind === "unit");
-      rows = texts.map((text) => lookup(text, isUnit));
-    } else {
-      const encode = embedTokens(where, recipe, tokenizer, maxTokens, task);
-      rows = await runTexts(where, texts.map(encode), { pooling, normalize, ...slices });
+    const { lookup } = parts;
+    if (pooling !== undefined && (lookup || recipe.stages.some(({ kind }) => kind === "dense" || kind === "norm"))) {
+      const rule = "none, since the rows of the model become a vector in one way alone";
+      throw new RangeError(`${where}: options.pooling expected ${rule}, got ${describe(pooling)}`);
     }
+    const rows = await inGroups(where, texts, slices, async (group, slices) => {
+      if (lookup === undefined) {
+        const encode = embedTokens(where, recipe, tokenizer, maxTokens, task);
+        return runTexts(where, group.map(encode), { pooling, normalize, ...slices });
+      }
+      const prompt = promptOf(where, recipe, task) ?? "";
+      const isUnit = normalize ?? recipe.stages.some(({ kind }) => kind === "unit");
+      return group.map((text) => lookup(prompt + text, isUnit));
+    });
+    const { length = dimensions ?? 0 } = rows[0] ?? {};
+    if (dimensions !== undefined && dimensions > length)
+      throw new RangeError(`${where}: options.dimensions expected at most ${length}, got ${dimensions}`);
     return dimensions === undefined ? rows : rows.map((row) => row.slice(0, dimensions));
   }
 
@@ -212,7 +222,8 @@ export function createTasks(parts: TaskParts): TextTasks {
     const { queryLookup } = parts;
     if (task === "query" && queryLookup) return texts.map((text) => sparseOf(queryLookup(text, false)));
     const encode = embedTokens(where, recipe, tokenizer, maxTokens, task);
-    return (await runTexts(where, texts.map(encode), slices)).map(sparseOf);
+    const run = (group: readonly string[], slices: SliceOptions) => runTexts(where, group.map(encode), slices);
+    return (await inGroups(where, texts, slices, run)).map(sparseOf);
   }
 
   async function tokenVectors(
@@ -221,23 +232,26 @@ export function createTasks(parts: TaskParts): TextTasks {
     task: "query" | "document",
     slices: SliceOptions,
   ) {
-    const batch = texts.map(lateTokens(where, recipe, tokenizer, maxTokens, task));
-    const all = await runTexts(where, batch, slices);
-    return all.map((rows, i) => {
-      const { ids, rows: kept } = batch[i] as (typeof batch)[number];
-      const width = rows.length / ids.length;
-      return kept.map((row) => rows.slice(row * width, (row + 1) * width));
+    const encode = lateTokens(where, recipe, tokenizer, maxTokens, task);
+    return inGroups(where, texts, slices, async (group, slices) => {
+      const batch = group.map(encode);
+      const all = await runTexts(where, batch, slices);
+      return all.map((rows, i) => {
+        const { ids, rows: kept } = batch[i] as (typeof batch)[number];
+        const width = rows.length / ids.length;
+        return kept.map((row) => rows.slice(row * width, (row + 1) * width));
+      });
     });
   }
 
   /** The logits of pairs, or texts. */
   function labelRows(where: string, pairs: readonly (string | TextPair)[], slices: SliceOptions, cut: Cut = "longest") {
-    const batch = pairs.map((pair): TextTokens => {
+    const encode = (pair: string | TextPair): TextTokens => {
       const [first, second] = typeof pair === "string" ? [pair] : pair;
       const own = tokensOf(tokenizer, first);
       return frame(tokenizer, own, second === undefined ? undefined : tokensOf(tokenizer, second), maxTokens, cut);
-    });
-    return runTexts(where, batch, slices);
+    };
+    return inGroups(where, pairs, slices, (group, slices) => runTexts(where, group.map(encode), slices));
   }
 
   /** The scores of a reranker for documents. */
@@ -256,8 +270,11 @@ export function createTasks(parts: TaskParts): TextTasks {
       );
       return rows.map((row) => scoresOf(recipe.scores, row)[0] as number);
     }
-    const asked = documents.map((document) => askedTokens(parts, query, document, instruction));
-    const rows = await runTexts(where, await Promise.all(asked), slices);
+    if (instruction !== undefined) expectText(where, "options.instruction", instruction);
+    const rows = await inGroups(where, documents, slices, async (group, slices) => {
+      const asked = group.map((document) => askedTokens(parts, query, document, instruction));
+      return runTexts(where, await Promise.all(asked), slices);
+    });
     return rows.map((row) => answerScore(recipe, row));
   }
 
@@ -274,15 +291,19 @@ export function createTasks(parts: TaskParts): TextTasks {
       throw new TypeError(`${where}: options.labels expected 1 or more labels, got ${describe(labels)}`);
     if (typeof hypothesis !== "string" || !hypothesis.includes("{}"))
       throw new RangeError(`${where}: options.hypothesis expected a sentence with {}, got ${describe(hypothesis)}`);
-    const pairs = texts.flatMap((text) => labels.map((label) => [text, hypothesis.replace("{}", label)] as const));
+    const pairs = texts.flatMap((text) =>
+      labels.map((label) => [text, hypothesis.replace("{}", () => label)] as const),
+    );
     const rows = await labelRows(where, pairs, slices, "first");
     const other = entailment === 0 ? recipe.labels.length - 1 : 0;
     return texts.map((_, i) => {
       const own = rows.slice(i * labels.length, (i + 1) * labels.length);
       const logits = own.map((row) => row[entailment] as number);
-      const scores = multiple
-        ? own.map((row) => softmax([row[other] as number, row[entailment] as number])[1] as number)
-        : softmax(logits);
+      // A single label holds or not, too.
+      const scores =
+        multiple || labels.length === 1
+          ? own.map((row) => softmax([row[other] as number, row[entailment] as number])[1] as number)
+          : softmax(logits);
       return labels.map((label, at) => ({ label, score: scores[at] as number }));
     });
   }
@@ -329,9 +350,7 @@ export function createTasks(parts: TaskParts): TextTasks {
         const others = await tokenVectors(where, all, "document", pickSlices(slices));
         scores = others.map((other) => maxSim(own, other));
       } else scores = await pairScores(where, wanted, all, given);
-      const ranked = scores.map((score, index) => ({ index, score }));
-      ranked.sort((a, b) => b.score - a.score || a.index - b.index);
-      return ranked.slice(0, topK);
+      return bestOf(scores, topK);
     },
     async classify(texts, options = {}) {
       const where = "classify";
@@ -346,8 +365,10 @@ export function createTasks(parts: TaskParts): TextTasks {
       let found: Labelled[][];
       if (labels === undefined) {
         const rows = await labelRows(where, all, slices);
+        // A cross encoder of several labels may have no function: shares tell more than logits.
+        const rule = recipe.scores === "identity" && recipe.labels.length > 1 ? "softmax" : recipe.scores;
         found = rows.map((row) => {
-          const scores = scoresOf(recipe.scores, row);
+          const scores = scoresOf(rule, row);
           return scores.map((score, i) => ({ label: recipe.labels[i] ?? `LABEL_${i}`, score }));
         });
       } else found = await zeroShot(where, expectTexts(where, "texts", all), given);
@@ -363,20 +384,16 @@ export function createTasks(parts: TaskParts): TextTasks {
       ]);
       begin(where);
       expectOneOf(where, "options.aggregation", aggregation, ["simple", "first", "average", "max"] as const);
-      return each(where, texts, async (all) => {
-        const batch = all.map((text) => frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens));
-        const rows = await runTexts(where, batch, slices);
-        return rows.map((logits, i) =>
-          groupEntities(
-            tokenizer,
-            all[i] as string,
-            batch[i] as (typeof batch)[number],
-            logits,
-            recipe.labels,
-            aggregation,
-          ),
-        );
-      });
+      return each(where, texts, (all) =>
+        inGroups(where, all, slices, async (group, slices) => {
+          const batch = group.map((text) => frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens));
+          const rows = await runTexts(where, batch, slices);
+          return rows.map((logits, i) => {
+            const [text, tokens] = [group[i] as string, batch[i] as (typeof batch)[number]];
+            return groupEntities(tokenizer, text, tokens, logits, recipe.labels, aggregation);
+          });
+        }),
+      );
     },
     async answer(question, context, options = {}) {
       const where = "answer";
@@ -405,25 +422,24 @@ export function createTasks(parts: TaskParts): TextTasks {
       expectInt(where, "options.topK", topK);
       const mask = tokenizer.specialTokens?.mask_token;
       const maskId = mask === undefined ? undefined : tokenizer.made?.library.token_to_id(mask);
-      return each(where, texts, async (all) => {
+      return each(where, texts, (all) => {
+        // Before anything runs, since a text without a mask is the caller's mistake.
         const batch = all.map((text, i) => {
           const tokens = frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens);
           const places = Array.from(tokens.ids.keys()).filter((at) => tokens.ids[at] === maskId);
           if (places.length > 0) return { ...tokens, places };
-          throw new RangeError(`${where}: texts[${i}] expected a mask, ${describe(mask)}, got ${describe(text)}`);
+          const rule = `a mask, ${describe(mask)}, within the first ${maxTokens} tokens`;
+          throw new RangeError(`${where}: texts[${i}] expected ${rule}, got ${describe(text)}`);
         });
-        const rows = await runTexts(where, batch, slices);
-        return rows.map((logits, i) => {
-          const { places } = batch[i] as (typeof batch)[number];
-          const vocabulary = logits.length / places.length;
-          return places.map((_, at) =>
-            bestOf(softmax(logits.subarray(at * vocabulary, (at + 1) * vocabulary)), topK).map(({ index, score }) => ({
-              id: index,
-              token: tokenizer.made?.library.id_to_token(index) ?? "",
-              text: tokenizer.decode([index]).trim(),
-              score,
-            })),
-          );
+        return inGroups(where, batch, slices, async (group, slices) => {
+          const rows = await runTexts(where, group, slices);
+          return rows.map((logits, i) => {
+            const { places } = group[i] as (typeof group)[number];
+            const vocabulary = logits.length / places.length;
+            return places.map((_, at) =>
+              filledOf(tokenizer, softmax(logits.subarray(at * vocabulary, (at + 1) * vocabulary)), topK),
+            );
+          });
         });
       });
     },
@@ -436,6 +452,36 @@ export function createTasks(parts: TaskParts): TextTasks {
     },
   };
   return tasks;
+}
+
+/** The likeliest tokens; a vocabulary may be padded with some that the tokenizer lacks. */
+function filledOf(tokenizer: Tokenizer, shares: readonly number[], count: number): Filled[] {
+  const { library } = tokenizer.made ?? {};
+  const known = shares.map((share, id) => (library?.id_to_token(id) === undefined ? -1 : share));
+  return bestOf(known, count).map(({ index: id, score }) => ({
+    ...{ id, token: library?.id_to_token(id) ?? "", text: tokenizer.decode([id]).trim(), score },
+  }));
+}
+
+/** Items that are encoded and run together: no more tokens and rows lie in memory, and between them others have their turn. */
+const GROUP = 256;
+
+/** Runs a list in groups. */
+async function inGroups<Given, One>(
+  where: string,
+  all: readonly Given[],
+  options: SliceOptions,
+  run: (group: readonly Given[], slices: SliceOptions) => Promise<One[]>,
+): Promise<One[]> {
+  const { onProgress, ...slices } = checkSlices(where, pickSlices(options));
+  const results: One[] = [];
+  for (const [begin, end] of chunksOf(all.length, GROUP)) {
+    slices.signal?.throwIfAborted();
+    const report = (done: number) => onProgress?.((begin + done * (end - begin)) / all.length);
+    results.push(...(await run(all.slice(begin, end), { ...slices, ...(onProgress && { onProgress: report }) })));
+    if (end < all.length) await yieldToEventLoop();
+  }
+  return results;
 }
 
 // Arguments.
@@ -478,32 +524,11 @@ function readTask(where: string, options: TaskOptions) {
 
 const pickSlices = ({ signal, onProgress, sliceMs }: SliceOptions): SliceOptions => ({ signal, onProgress, sliceMs });
 
-// Rerankers that are asked in words.
-
-/** How a reranker is asked about a document. */
-export async function askedTokens(
-  { recipe, tokenizer, maxTokens, jinja }: Pick<TaskParts, "recipe" | "tokenizer" | "maxTokens" | "jinja">,
-  query: string,
-  document: string,
-  instruction: string | undefined,
-): Promise<TextTokens> {
-  if (recipe.asks?.template !== "chat") return questionTokens(tokenizer, query, document, instruction, maxTokens);
-  const { prompts, defaultPrompt } = recipe.texts;
-  const system = instruction ?? (defaultPrompt === undefined ? undefined : prompts[defaultPrompt]);
-  const messages = [
-    ...(system === undefined ? [] : [{ role: "system", content: system }]),
-    { role: "query", content: query },
-    { role: "document", content: document },
-  ];
-  const text = await renderChat(tokenizer, messages, { library: jinja, addGenerationPrompt: false });
-  return { ids: tokensOf(tokenizer, text).slice(0, maxTokens) };
-}
-
 /** How much likelier "yes" is than "no". */
 function answerScore({ asks, scores }: Recipe, row: Float32Array): number {
   const [first = 0, second = 0] = row;
   const [no, yes] = asks?.answers === undefined ? [second, first] : [first, second];
-  return scores === "identity" ? yes - no : sigmoid(yes - no);
+  return scoresOf(scores, Float32Array.of(yes - no))[0] as number;
 }
 
 // Answers in a text.
@@ -528,7 +553,7 @@ export async function findSpans(
 ): Promise<Span[]> {
   const asked = tokensOf(tokenizer, question).slice(0, QUESTION.question);
   const ids = tokensOf(tokenizer, context);
-  const places = tokenizer.made ? placeIds(where, tokenizer.made, context, ids) : [];
+  const places = placeIds(where, tokenizer.made as NonNullable<Tokenizer["made"]>, context, ids);
   const most = Math.min(maxTokens, QUESTION.window);
   const around = frame(tokenizer, asked, [], Number.POSITIVE_INFINITY).ids.length;
   const room = Math.max(1, most - around);

@@ -1,6 +1,8 @@
 // Texts, pairs, queries and documents as the tokens that a model's files ask for.
 
 import { describe } from "../base/util/errors.ts";
+import { renderChat } from "../text/chat.ts";
+import type { JinjaLibrary } from "../text/libraries.ts";
 import { type FramePart, frameOf } from "../text/token-places.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { Recipe } from "./recipe.ts";
@@ -162,7 +164,7 @@ const QWEN = {
 };
 
 /** The tokens by which Qwen3-Reranker is asked about a document, which is cut if it is too long. */
-export function questionTokens(
+function questionTokens(
   tokenizer: Tokenizer,
   query: string,
   document: string,
@@ -179,4 +181,32 @@ export function questionTokens(
     readonly number[],
   ];
   return { ids: [...before, ...own.slice(0, Math.max(0, most - before.length - behind.length)), ...behind] };
+}
+
+/** What a reranker is asked with. */
+interface AskParts {
+  readonly recipe: Recipe;
+  readonly tokenizer: Tokenizer;
+  readonly maxTokens: number;
+  readonly jinja: JinjaLibrary | undefined;
+  readonly template?: string | undefined;
+}
+
+/** How a reranker is asked about a document. */
+export async function askedTokens(
+  { recipe, tokenizer, maxTokens, jinja, template }: AskParts,
+  query: string,
+  document: string,
+  instruction: string | undefined,
+): Promise<TextTokens> {
+  if (recipe.asks?.template !== "chat") return questionTokens(tokenizer, query, document, instruction, maxTokens);
+  const { prompts, defaultPrompt } = recipe.texts;
+  const system = instruction ?? (defaultPrompt === undefined ? undefined : prompts[defaultPrompt]);
+  const messages = [
+    ...(system === undefined ? [] : [{ role: "system", content: system }]),
+    { role: "query", content: query },
+    { role: "document", content: document },
+  ];
+  const text = await renderChat(tokenizer, messages, { library: jinja, template, addGenerationPrompt: false });
+  return { ids: tokensOf(tokenizer, text).slice(0, maxTokens) };
 }

@@ -15,6 +15,14 @@ export interface JinjaLibrary {
   readonly parse: (tokens: never) => unknown;
 }
 
+/** A token that is looked for in texts before anything else; it may take the spaces beside it, or stand for whole words alone. */
+interface AddedToken {
+  readonly content: string;
+  readonly lstrip: boolean;
+  readonly rstrip: boolean;
+  readonly single_word: boolean;
+}
+
 /** What is used of a tokenizer. */
 export interface LibraryTokenizer {
   encode(text: string, options: { add_special_tokens: boolean }): { readonly ids: readonly number[] };
@@ -33,7 +41,7 @@ export interface LibraryTokenizer {
   /** What divides texts at added tokens, before and after they are normalised. */
   readonly splitter_unnormalized: { split(text: string): string[] };
   readonly splitter_normalized: { split(text: string): string[] };
-  readonly added_tokens_map: ReadonlyMap<string, { readonly content: string }>;
+  readonly added_tokens_map: ReadonlyMap<string, AddedToken>;
   id_to_token(id: number): string | undefined;
   token_to_id(token: string): number | undefined;
 }

@@ -64,31 +64,40 @@ function placeTokens({ library, json }: MadeTokenizer, text: string): PlacedToke
   const { splitter_unnormalized, splitter_normalized, added_tokens_map: added } = library;
   const kind = kindOf(json);
   const placed: PlacedToken[] = [];
-  let at = 0;
-  for (const [index, section] of splitter_unnormalized.split(text).entries()) {
-    const offset = at;
-    at += section.length;
+  for (const [index, { part: section, at: offset }] of dividedBy(splitter_unnormalized, added, text).entries()) {
     if (added.has(section)) {
-      placed.push({ token: section, begin: offset, end: at });
+      placed.push({ token: section, begin: offset, end: offset + section.length });
       continue;
     }
     const whole = trace(section, library.normalizer);
-    let from = 0;
-    for (const part of splitter_normalized.split(whole.text)) {
-      const [begin, end] = [from, from + part.length];
-      from = end;
-      const traced = {
-        text: part,
-        begins: whole.begins.slice(begin, end).map((place) => place + offset),
-        ends: whole.ends.slice(begin, end).map((place) => place + offset),
-      };
+    for (const { part, at } of dividedBy(splitter_normalized, added, whole.text)) {
+      const placesOf = (places: readonly number[]) => places.slice(at, at + part.length).map((place) => place + offset);
+      const traced = { text: part, begins: placesOf(whole.begins), ends: placesOf(whole.ends) };
       const known = added.get(part);
-      if (known)
-        placed.push({ token: known.content, begin: traced.begins[0] ?? offset, end: traced.ends.at(-1) ?? at });
+      const [begin = offset, end = offset] = [traced.begins[0], traced.ends.at(-1)];
+      if (known) placed.push({ token: known.content, begin, end });
       else placed.push(...placePart(library, kind, traced, index));
     }
   }
   return kind.trims ? placed.map((token) => trimmed(text, token)) : placed;
+}
+
+/** The parts of a text at added tokens, and where they begin; of a text between these, without the spaces that they take. */
+function dividedBy(
+  splitter: MadeTokenizer["library"]["splitter_normalized"],
+  added: MadeTokenizer["library"]["added_tokens_map"],
+  text: string,
+): { readonly part: string; readonly at: number }[] {
+  const parts = splitter.split(text);
+  let next = 0;
+  return parts.map((part, i) => {
+    const begin = next;
+    next += part.length;
+    if (added.has(part)) return { part, at: begin };
+    const left = added.get(parts[i - 1] ?? "")?.rstrip ? part.trimStart() : part;
+    const own = added.get(parts[i + 1] ?? "")?.lstrip ? left.trimEnd() : left;
+    return { part: own, at: begin + part.length - left.length };
+  });
 }
 
 /** How tokens are written. */
@@ -158,7 +167,7 @@ function trimmed(text: string, { token, begin, end }: PlacedToken): PlacedToken 
  * stay as they are, and found again in the whole: what normalisers remove or add only there does not matter.
  */
 function trace(text: string, normalizer: ((text: string) => string) | null): Traced {
-  const units = text.match(/\P{M}\p{M}*|\p{M}+/gu) ?? [];
+  const units = text.match(/[\u1100-\u11FF]+|\P{M}\p{M}*|\p{M}+/gu) ?? [];
   const whole = normalizer ? normalizer(text) : text;
   const alone = (unit: string) => {
     if (!normalizer || unit === "a") return unit;
@@ -175,9 +184,15 @@ function trace(text: string, normalizer: ((text: string) => string) | null): Tra
   let next = 0;
   const characters = Array.from(whole);
   const isSameLength = characters.length === joined.length;
-  for (const character of characters) {
+  for (const [i, character] of characters.entries()) {
     let found = next;
-    if (!isSameLength) while (found < joined.length && joined[found]?.unit !== character) found++;
+    if (!isSameLength && joined[next]?.unit !== character) {
+      // What is added stands before what comes next; what is removed is a few characters at most.
+      const isAdded = joined[next]?.unit === characters[i + 1];
+      const end = Math.min(joined.length, next + MOST_REMOVED);
+      while (found < end && joined[found]?.unit !== character) found++;
+      if (isAdded || found === end) found = joined.length;
+    }
     const isFound = found < joined.length;
     // What the normaliser added stands before what follows.
     const { begin, end } = (isFound ? joined[found] : undefined) ?? {
@@ -192,6 +207,9 @@ function trace(text: string, normalizer: ((text: string) => string) | null): Tra
   }
   return { text: whole, begins, ends };
 }
+
+/** Characters that a normaliser removes beside each other. */
+const MOST_REMOVED = 64;
 
 /** The bytes that byte-level vocabularies write as other characters, by these. */
 const BYTES: ReadonlyMap<string, number> = /* @__PURE__ */ (() => {
@@ -213,7 +231,7 @@ function placePart(
   section_index: number,
 ): PlacedToken[] {
   const pieces = pre_tokenizer ? pre_tokenizer(part.text, { section_index }) : [part.text];
-  const units = kind.bytes ? bytesOf(part) : part;
+  const units = kind.bytes ? bytesOf(part) : { ...part, text: part.text.replaceAll(SPACE, " ") };
   const placed: PlacedToken[] = [];
   let at = 0;
   const push = (token: string, from: number, to: number) => {

@@ -138,7 +138,7 @@ export function makeTokenizer(
   const attempt = attemptOn(what);
   const made = attempt(where, () => new library.Tokenizer(json, config));
   divideLongTexts(made, json);
-  keepWholeWords(made, json);
+  keepWholeWords(made);
   const endIds = ends
     .map((end) => (typeof end === "string" ? made.token_to_id(end) : end))
     .filter((id) => id !== undefined);
@@ -342,7 +342,6 @@ const SPACE = "\u2581";
 const LONGEST_PIECE = 2 ** 14;
 
 interface Added {
-  readonly single_word?: unknown;
   readonly id?: unknown;
   readonly content?: unknown;
   readonly special?: unknown;
@@ -415,11 +414,9 @@ function divideLongTexts(made: LibraryTokenizer, json: object): void {
 }
 
 /** Leaves added tokens that stand for whole words alone within other words, as the library does not. */
-function keepWholeWords(made: LibraryTokenizer, json: object): void {
-  const { added_tokens: added = [] } = json as Json;
-  const words = new Set(added.filter(({ single_word }) => single_word).map(({ content }) => content));
-  if (words.size === 0) return;
-  const tokens = new Set(added.map(({ content }) => content));
+function keepWholeWords(made: LibraryTokenizer): void {
+  const added = made.added_tokens_map;
+  if (![...added.values()].some(({ single_word }) => single_word)) return;
   for (const splitter of [made.splitter_unnormalized, made.splitter_normalized]) {
     const divide = splitter.split.bind(splitter);
     splitter.split = (text) => {
@@ -427,8 +424,10 @@ function keepWholeWords(made: LibraryTokenizer, json: object): void {
       let [at, isOpen] = [0, false];
       for (const part of divide(text)) {
         const end = at + part.length;
-        const isWithin = /[\p{L}\p{M}\p{N}_]$/u.test(text.slice(0, at)) || /^[\p{L}\p{M}\p{N}_]/u.test(text.slice(end));
-        const isText = !tokens.has(part) || (words.has(part) && isWithin);
+        const isWithin = () =>
+          WORD_END.test(text.slice(Math.max(0, at - 2), at)) || WORD_START.test(text.slice(end, end + 2));
+        const token = added.get(part);
+        const isText = token === undefined || (token.single_word && isWithin());
         parts.push(isText && isOpen ? `${parts.pop()}${part}` : part);
         [at, isOpen] = [end, isText];
       }
@@ -436,6 +435,9 @@ function keepWholeWords(made: LibraryTokenizer, json: object): void {
     };
   }
 }
+
+/** A letter, digit or mark beside a token. */
+const [WORD_END, WORD_START] = [/[\p{L}\p{M}\p{N}_]$/u, /^[\p{L}\p{M}\p{N}_]/u];
 
 /**
  * Encodes a text in which special tokens are text where they have one of the characters at `plain`, or everywhere, and where they come

@@ -54,6 +54,28 @@ describe("a model of vectors", () => {
     );
   });
 
+  test("takes a tokenizer of one's own, a shorter length, and the other forms of what it is opened for", async () => {
+    class Letters {
+      encode(text: string) {
+        return Array.from(text, () => 7);
+      }
+      decode() {
+        return "";
+      }
+    }
+    using own = await open("bert-modules", { tokenizer: new Letters() });
+    expect(await own.embed("the cat")).toHaveLength(6);
+    await expect(open("rerank-roberta", { tokenizer: new Letters() })).rejects.toThrow(
+      "openModel: options.tokenizer expected one of loadTokenizer or readGgufTokenizer, for a model that can rank, got another one",
+    );
+    using short = await open("bert-modules", { maxSeqLen: 5, for: "rank" });
+    expect([short.can, short.choices.maxSeqLen.value]).toEqual([["embed", "rank"], 5]);
+    await expect(short.embed("a", { pooling: "cls" })).rejects.toThrow("embed: options.pooling expected none");
+    await expect(short.embed("a", { dimensions: 11 })).rejects.toThrow(
+      "embed: options.dimensions expected at most 10, got 11",
+    );
+  });
+
   test("may be of a model for another task", async () => {
     using model = await open("rerank-roberta", { for: "embed" });
     expect([model.can, (await model.embed("the cat")).length]).toEqual([["embed", "rank"], 16]);
@@ -114,6 +136,11 @@ test("labels of one's own need a model of inference", async () => {
   await expect(model.classify("the cat", { labels: ["a"], hypothesis: "none" })).rejects.toThrow(
     'classify: options.hypothesis expected a sentence with {}, got "none"',
   );
+  const [alone] = await model.classify(["the cat"], { labels: ["animal"] });
+  expect(alone?.[0]?.score).toBeLessThan(1);
+  // A label is text, whatever it looks like.
+  const scoreOf = async (label: string) => (await model.classify("the cat", { labels: [label] }))[0]?.score;
+  expect(await scoreOf("$`")).toBe(await scoreOf("%`"));
   using other = await open("classify-modernbert");
   await expect(other.classify("the cat", { labels: ["a"] })).rejects.toThrow("no label that begins with entail");
 });
@@ -148,7 +175,9 @@ test("masks are filled in the order of their text, each apart", async () => {
   const [one, two] = await model.fill(["the [MASK] sat", "the [MASK] sat on [MASK]"], { topK: 2 });
   expect([one?.length, two?.length, one?.[0]?.length]).toEqual([1, 2, 2]);
   expect(one?.[0]?.[0]?.token).toBe(one?.[0]?.[0]?.text.replace(/^(?=s$)/, "##"));
-  await expect(model.fill("the cat")).rejects.toThrow('fill: texts[0] expected a mask, "[MASK]", got "the cat"');
+  await expect(model.fill("the cat")).rejects.toThrow(
+    'fill: texts[0] expected a mask, "[MASK]", within the first 40 tokens, got "the cat"',
+  );
 });
 
 test("sparse vectors and vectors of tokens rank documents too", async () => {
