@@ -5,12 +5,11 @@
  */
 
 export { HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
-export type { ScoreFunction } from "../retrieval/scores.ts";
+export type { Ranked, ScoreFunction } from "../retrieval/scores.ts";
 export {
   createIndex,
   type PackedVectors,
   packVectors,
-  type SearchHit,
   type SearchOptions,
   similarity,
   type VectorFormat,

@@ -10,11 +10,11 @@ export interface SparseVector {
   readonly weights: Float32Array;
 }
 
-/** A document's place in a ranking. */
+/** A document's place in a ranking, or a row that a search found. */
 export interface Ranked {
-  /** Its index in the list of documents. */
+  /** Its index in the list of documents, or among the rows. */
   readonly index: number;
-  /** How well it fits: the higher the better. Its range depends on the model. */
+  /** How well it fits: the higher the better. Its range depends on the model, or on the function that compares. */
   readonly score: number;
 }
 

@@ -18,7 +18,7 @@ import { chunksOf } from "../base/util/rows.ts";
 import { NULL, type Pointer, ScoreShape } from "../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../wasm/kernels.ts";
 import { Layout, pointer } from "../wasm/memory.ts";
-import { inverseLength, SCORES, type ScoreFunction, sumOf } from "./scores.ts";
+import { inverseLength, type Ranked, SCORES, type ScoreFunction, sumOf } from "./scores.ts";
 
 /** What a component takes: 32 bits, 8 bits with a scale for each vector, or one bit, its sign. */
 export type VectorFormat = "f32" | "int8" | "binary";
@@ -297,14 +297,6 @@ export interface SearchOptions {
   readonly rescore?: number | undefined;
 }
 
-/** A row that was found. */
-export interface SearchHit {
-  /** Its place in the index. */
-  readonly index: number;
-  /** Its score, the higher the more similar. */
-  readonly score: number;
-}
-
 /** Rows that are scored at a time, whose scores stay in a CPU cache, and queries that share a pass over the rows. */
 const BLOCK_ROWS = 16_384;
 const PASS_QUERIES = 16;
@@ -340,7 +332,7 @@ function findBest(
   queries: readonly Query[],
   fn: ScoreFunction,
   most: number,
-): SearchHit[][] {
+): Ranked[][] {
   const { format, rows, rowBytes, dimensions } = store;
   const parts = placeStore(store, store.capacity);
   const factors = { cosine: parts.cosines, dot: parts.scales, euclidean: undefined, manhattan: undefined }[fn];
@@ -363,7 +355,7 @@ function findBest(
   const ids = (base + places.ids) as Pointer<Int32Array>;
   ScoreShape.store(memory.view(), shape, { mode, queries: count, rowBytes, dimensions, stride });
   for (const [q, { bytes }] of queries.entries()) memory.u8(asked + q * width, width).set(bytes);
-  let best: SearchHit[][] = [];
+  let best: Ranked[][] = [];
   let held = 0;
   for (const [begin, end] of chunksOf(rows, BLOCK_ROWS)) {
     const from = pointer.u8(store.at + begin * rowBytes);
@@ -376,7 +368,7 @@ function findBest(
     best = queries.map((_, q) => {
       const scores = memory.f32(values + 4 * kept * q, kept);
       memory.f32(to + 4 * stride * q, kept).set(scores);
-      const hitOf = (at: number) => (at < held ? (before[q] as SearchHit[])[at]!.index : begin + at - held);
+      const hitOf = (at: number) => (at < held ? (before[q] as Ranked[])[at]!.index : begin + at - held);
       const found = memory.u32(ids + 4 * kept * q, kept);
       return Array.from(scores, (score, i) => ({ index: hitOf(found[i] as number), score }));
     });
@@ -393,9 +385,9 @@ function rescore(
   { memory }: Kernels,
   { at, rowBytes, dimensions }: Store,
   query: Float32Array,
-  hits: readonly SearchHit[],
+  hits: readonly Ranked[],
   fn: ScoreFunction,
-): SearchHit[] {
+): Ranked[] {
   const factor = fn === "cosine" ? inverseLength(query) / Math.sqrt(dimensions) : 1;
   const scored = hits.map(({ index }) => {
     const bits = memory.u8(at + index * rowBytes, rowBytes);
@@ -426,7 +418,7 @@ function searchStore(kernels: Kernels, store: Store, given: Vector | readonly Ve
   if (most === 0) return isOne ? [] : vectors.map(() => []);
   // Fewer of them share a pass where many rows are kept, so that scratch stays small.
   const shared = Math.max(1, Math.min(PASS_QUERIES, Math.floor(2 ** 20 / (most + BLOCK_ROWS))));
-  const hits: SearchHit[][] = [];
+  const hits: Ranked[][] = [];
   for (const [begin, end] of chunksOf(vectors.length, shared)) {
     const queries = vectors.slice(begin, end).map((vector) => encodeQuery(store, vector, fn));
     hits.push(...findBest(where, kernels, store, queries, fn, most));
@@ -476,9 +468,9 @@ export interface VectorIndex extends Releasable, Handle {
    * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY`, `RELEASED`, and with threads
    * `WORKER_LOST` or `KERNEL_FAILED`.
    */
-  search(query: Vector, options?: SearchOptions): SearchHit[];
+  search(query: Vector, options?: SearchOptions): Ranked[];
   /** The same for each query of a list. */
-  search(queries: readonly Vector[], options?: SearchOptions): SearchHit[][];
+  search(queries: readonly Vector[], options?: SearchOptions): Ranked[][];
   /**
    * Adds rows of the same format and dimensions behind the others.
    * @throws TypeError or RangeError naming the argument. HeadwiseError `OUT_OF_MEMORY` or `RELEASED`. Nothing was added then.
