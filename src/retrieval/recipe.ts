@@ -63,7 +63,7 @@ export interface LateRules {
   readonly query: {
     readonly length: number | undefined;
     readonly fills: boolean;
-    readonly cuts: boolean;
+    readonly longest: number | undefined;
     readonly attends: boolean;
   };
   /** Tokens of the longest document. */
@@ -515,7 +515,8 @@ function lateRules(words: Fields): LateRules {
     query: {
       length: countOf(length) ?? countOf(query_length),
       fills,
-      cuts: strategy !== "min",
+      // "min" fills queries alone that are shorter.
+      longest: strategy === "min" ? countOf(query_length) : (countOf(length) ?? countOf(query_length)),
       attends: attend === true,
     },
     documentLength: countOf(document_length),
@@ -528,8 +529,9 @@ function pylateRules(fields: Fields): LateRules {
   const { query_length, document_length, do_query_expansion, attend_to_expansion_tokens, skiplist_words } = fields;
   const fills = do_query_expansion !== false;
   const words = textsIn(skiplist_words);
+  const length = countOf(query_length) ?? 32;
   return {
-    query: { length: countOf(query_length) ?? 32, fills, cuts: true, attends: attend_to_expansion_tokens === true },
+    query: { length, longest: length, fills, attends: attend_to_expansion_tokens === true },
     documentLength: countOf(document_length) ?? 180,
     // Without a list, or with an empty one, these are the marks of ASCII.
     skipped: words.length > 0 ? words : Array.from("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"),

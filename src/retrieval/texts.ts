@@ -130,7 +130,7 @@ export function lateTokens(
   const prompt = promptOf(where, recipe, task) ?? "";
   const { query, documentLength = most } = late;
   const isQuery = task === "query";
-  const longest = Math.min(most, isQuery ? (query.cuts ? (query.length ?? most) : most) : documentLength);
+  const longest = Math.min(most, (isQuery ? query.longest : documentLength) ?? most);
   const idOf = (token: string) => tokenizer.made?.library.token_to_id(token);
   const skipped = new Set(isQuery ? [] : late.skipped.map(idOf));
   const kept = isQuery || late.kept === undefined ? undefined : new Set(late.kept);

@@ -193,6 +193,8 @@ function trace(text: string, normalizer: ((text: string) => string) | null): Tra
       while (found < end && joined[found]?.unit !== character) found++;
       if (isAdded || found === end) found = joined.length;
     }
+    // Of characters that become one, the last is where it is.
+    while (!isSameLength && joined[found + 1]?.unit === character && characters[i + 1] !== character) found++;
     const isFound = found < joined.length;
     // What the normaliser added stands before what follows.
     const { begin, end } = (isFound ? joined[found] : undefined) ?? {
@@ -260,6 +262,10 @@ function placePart(
       else {
         // The tokenizer puts a space before the first word, and leaves others out between words.
         const inner = text.trimStart();
+        if (inner === "" && at < units.text.length) {
+          placed.push({ token, begin: units.begins[at] as number, end: units.ends[at] as number });
+          continue;
+        }
         const found = inner === "" ? at : units.text.indexOf(inner, at);
         const from = found < 0 ? at : found;
         push(token, from, Math.min(units.text.length, from + inner.length));

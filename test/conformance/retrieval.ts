@@ -121,6 +121,8 @@ export async function crossEncoder(kernels: Kernels, c: Case): Promise<Outcome> 
       },
     };
   }
+  // Without a function that the files name, a cross encoder of several labels has none.
+  const rule = recipe.scores === "softmax" ? "identity" : recipe.scores;
   const rows = await run(
     "rank",
     pairs.map((pair) => pairTokens(tokenizer, pair, maxTokens)),
@@ -128,7 +130,7 @@ export async function crossEncoder(kernels: Kernels, c: Case): Promise<Outcome> 
   );
   outputs.logits = values(rows, c.values("logits").shape);
   outputs.scores = values(
-    rows.map((row) => scoresOf(recipe.scores, row)),
+    rows.map((row) => scoresOf(rule, row)),
     c.values("scores").shape,
   );
   if (data.query && data.documents) {

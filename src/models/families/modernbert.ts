@@ -56,6 +56,7 @@ export const encoders = (): Family[] => [
     gguf: {},
     norm: { eps: 1e-5 },
     ignored: ["classifier_pooling", "clf_pooling"],
-    ignoredTensors: /* @__PURE__ */ ignoredOfEncoders(),
+    // The head for classes begins with a matrix of this name.
+    ignoredTensors: new RegExp(`${ignoredOfEncoders().source}|^dense\\.`),
   },
 ];

@@ -95,7 +95,7 @@ export const encoders = (): Family[] => [
     attention,
     gguf: {},
     names: {
-      roots: ["bert.", ""],
+      roots: ["bert.", "nomic_bert.", ""],
       embed: "embeddings.word_embeddings",
       embedNorm: "emb_ln",
       types: "embeddings.token_type_embeddings",
@@ -124,6 +124,6 @@ export const encoders = (): Family[] => [
       ...["mlp_fc1_bias", "mlp_fc2_bias", "reorder_and_upcast_attn", "scale_attn_by_inverse_layer_idx"],
       ...["scale_attn_weights", "use_flash_attn", "use_xentropy"],
     ],
-    ignoredTensors: /(^|\.)(position_ids|(pooler|cls)\..*)$/,
+    ignoredTensors: /(^|\.)(position_ids|(pooler|cls|classifier)\..*)$/,
   },
 ];
