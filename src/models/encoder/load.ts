@@ -226,8 +226,11 @@ export function readEncoder(where: string, config: string | object): Decoder {
   return asEncoder(where, found, "model_type");
 }
 
+/** Tensors of heads for classes or scores. */
+const SCORES = "^(score|classifier)\\.";
+
 /** A model whose sequences are run as a whole. `field` is where its file states the type. */
-function asEncoder(where: string, { spec, ...rest }: Decoder, field: string): Decoder {
+function asEncoder(where: string, { spec, family, ...rest }: Decoder, field: string): Decoder {
   const kinds = spec.blocks.map(({ mixer }) => MIXERS[mixer.kind].decodesOnly?.(mixer));
   const other = spec.streams ? "several rows of a token" : kinds.find((each) => each !== undefined);
   if (other !== undefined)
@@ -235,7 +238,10 @@ function asEncoder(where: string, { spec, ...rest }: Decoder, field: string): De
   const most = Math.min(spec.maxSeqLen ?? Number.POSITIVE_INFINITY, mostTokens(spec));
   // Without a head for masked tokens, none is needed.
   const head = { ...spec.head, tied: spec.head.transform ? spec.head.tied : true };
-  return { ...rest, spec: { ...spec, head, maxSeqLen: Number.isFinite(most) ? most : undefined } };
+  // Decoders may have a head for classes or scores.
+  const ignoredTensors = new RegExp([family.ignoredTensors?.source, SCORES].filter(Boolean).join("|"));
+  const own = { ...spec, head, maxSeqLen: Number.isFinite(most) ? most : undefined };
+  return { ...rest, spec: own, family: { ...family, ignoredTensors } };
 }
 
 /** Throws unless `model` came from loadEncoder or loadSeq2Seq and neither it nor its kernels were released. */
