@@ -1,6 +1,6 @@
 // Texts as the rows of their tokens in a table: no model runs.
 
-import { toFloats } from "../base/tensor/dtypes.ts";
+import { type StoredTensor, toFloats } from "../base/tensor/dtypes.ts";
 import type { Global } from "../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../base/util/errors.ts";
 import { folderOf, type ModelSource, openFile } from "../files/model-files.ts";
@@ -48,20 +48,21 @@ export async function loadLookup(
     const width = tensors.get(found)?.shape[1] ?? 1;
     return {
       ...{ rules, rows: (await floats(found)) as Float32Array, width },
-      ...{ mapping: await integers("mapping"), weights: await floats("weights") },
+      mapping: tensors.has("mapping") ? integersOf(await read("mapping")) : undefined,
+      weights: await floats("weights"),
     };
-    async function integers(each: string): Promise<Float32Array | undefined> {
-      if (!tensors.has(each)) return undefined;
-      const { dtype, bytes } = (await read(each)) as { dtype: string; bytes: Uint8Array };
-      const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-      const wide = dtype === "I64";
-      return Float32Array.from({ length: bytes.byteLength / (wide ? 8 : 4) }, (_, i) =>
-        wide ? Number(view.getBigInt64(8 * i, true)) : view.getInt32(4 * i, true),
-      );
-    }
   } finally {
     await opened.close();
   }
+}
+
+/** Integers of 32 or 64 bits as numbers. */
+function integersOf({ dtype, bytes }: StoredTensor): Float32Array {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const isWide = (dtype as string) === "I64";
+  return Float32Array.from({ length: bytes.byteLength / (isWide ? 8 : 4) }, (_, i) =>
+    isWide ? Number(view.getBigInt64(8 * i, true)) : view.getInt32(4 * i, true),
+  );
 }
 
 /** Tokens of texts that model2vec reads. */

@@ -150,8 +150,8 @@ export function lateTokens(
   };
 }
 
-/** How Qwen3-Reranker is asked, as it is published. */
 const [BEGIN, END] = ["<|im_start|>", "<|im_end|>\n"] as const;
+/** How Qwen3-Reranker is asked, as it is published. */
 const QWEN = {
   prefix: [
     `${BEGIN}system\n`,
