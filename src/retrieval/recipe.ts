@@ -74,7 +74,7 @@ export interface LateRules {
   readonly kept: readonly number[] | undefined;
 }
 
-/** How texts are told by weights of their tokens alone. */
+/** How a text becomes a vector by the rows or weights of its tokens, without a model that runs. */
 export interface StaticRules {
   readonly folder: string;
   /** `sparse`: a weight of each token. `model2vec`: unknown tokens are left out, and texts are cut. */
