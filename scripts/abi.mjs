@@ -143,12 +143,16 @@ function emit(parts, structs) {
   };
   for (const [name, fields] of structs) {
     lines.push(
-      `export interface ${name} { ${fields.map((field) => `readonly ${field.name}: ${ts(field.type)}`).join("; ")} }`,
+      `export interface ${name} {`,
+      ...fields.map((field) => `  readonly ${field.name}: ${ts(field.type)};`),
+      "}",
       `type ${name}Ptr = Pointer<${name}>;`,
       `export const ${name} = {`,
       `  bytes: ${fields.length * 4},`,
       `  store(view: DataView, at: number, shape: ${name}): void {`,
-      `    ${fields.map((field, i) => `view.${STORE[field.type] ?? STORE.u32}(at + ${i * 4}, shape.${field.name}, LITTLE_ENDIAN);`).join(" ")}`,
+      ...fields.map(
+        (field, i) => `    view.${STORE[field.type] ?? STORE.u32}(at + ${i * 4}, shape.${field.name}, LITTLE_ENDIAN);`,
+      ),
       "  },",
       "};",
       "",

@@ -18,129 +18,387 @@ export const NULL: NullPtr = 0 as NullPtr;
 
 const LITTLE_ENDIAN = true;
 
-export interface AttentionShape { readonly qLen: number; readonly kvLen: number; readonly qStart: number; readonly left: number; readonly right: number; readonly numHeads: number; readonly numKvHeads: number; readonly headDim: number; readonly valueDim: number; readonly qStride: number; readonly qHeadStride: number; readonly outStride: number; readonly outHeadStride: number; readonly scale: number; readonly softcap: number; readonly slopes: F32Ptr | NullPtr; readonly sinks: F32Ptr | NullPtr; readonly extraKey: F32Ptr | NullPtr; readonly extraValue: F32Ptr | NullPtr; readonly zeroKey: number; readonly keep: U8Ptr | NullPtr; readonly keepHeadStride: number; readonly keepRowStride: number; readonly bias: F32Ptr | NullPtr; readonly biasHeadStride: number; readonly biasRowStride: number; readonly lse: F32Ptr | NullPtr; readonly formats: number }
+export interface AttentionShape {
+  readonly qLen: number;
+  readonly kvLen: number;
+  readonly qStart: number;
+  readonly left: number;
+  readonly right: number;
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly valueDim: number;
+  readonly qStride: number;
+  readonly qHeadStride: number;
+  readonly outStride: number;
+  readonly outHeadStride: number;
+  readonly scale: number;
+  readonly softcap: number;
+  readonly slopes: F32Ptr | NullPtr;
+  readonly sinks: F32Ptr | NullPtr;
+  readonly extraKey: F32Ptr | NullPtr;
+  readonly extraValue: F32Ptr | NullPtr;
+  readonly zeroKey: number;
+  readonly keep: U8Ptr | NullPtr;
+  readonly keepHeadStride: number;
+  readonly keepRowStride: number;
+  readonly bias: F32Ptr | NullPtr;
+  readonly biasHeadStride: number;
+  readonly biasRowStride: number;
+  readonly lse: F32Ptr | NullPtr;
+  readonly formats: number;
+}
 type AttentionShapePtr = Pointer<AttentionShape>;
 export const AttentionShape = {
   bytes: 112,
   store(view: DataView, at: number, shape: AttentionShape): void {
-    view.setInt32(at + 0, shape.qLen, LITTLE_ENDIAN); view.setInt32(at + 4, shape.kvLen, LITTLE_ENDIAN); view.setInt32(at + 8, shape.qStart, LITTLE_ENDIAN); view.setInt32(at + 12, shape.left, LITTLE_ENDIAN); view.setInt32(at + 16, shape.right, LITTLE_ENDIAN); view.setInt32(at + 20, shape.numHeads, LITTLE_ENDIAN); view.setInt32(at + 24, shape.numKvHeads, LITTLE_ENDIAN); view.setInt32(at + 28, shape.headDim, LITTLE_ENDIAN); view.setInt32(at + 32, shape.valueDim, LITTLE_ENDIAN); view.setInt32(at + 36, shape.qStride, LITTLE_ENDIAN); view.setInt32(at + 40, shape.qHeadStride, LITTLE_ENDIAN); view.setInt32(at + 44, shape.outStride, LITTLE_ENDIAN); view.setInt32(at + 48, shape.outHeadStride, LITTLE_ENDIAN); view.setFloat32(at + 52, shape.scale, LITTLE_ENDIAN); view.setFloat32(at + 56, shape.softcap, LITTLE_ENDIAN); view.setUint32(at + 60, shape.slopes, LITTLE_ENDIAN); view.setUint32(at + 64, shape.sinks, LITTLE_ENDIAN); view.setUint32(at + 68, shape.extraKey, LITTLE_ENDIAN); view.setUint32(at + 72, shape.extraValue, LITTLE_ENDIAN); view.setInt32(at + 76, shape.zeroKey, LITTLE_ENDIAN); view.setUint32(at + 80, shape.keep, LITTLE_ENDIAN); view.setInt32(at + 84, shape.keepHeadStride, LITTLE_ENDIAN); view.setInt32(at + 88, shape.keepRowStride, LITTLE_ENDIAN); view.setUint32(at + 92, shape.bias, LITTLE_ENDIAN); view.setInt32(at + 96, shape.biasHeadStride, LITTLE_ENDIAN); view.setInt32(at + 100, shape.biasRowStride, LITTLE_ENDIAN); view.setUint32(at + 104, shape.lse, LITTLE_ENDIAN); view.setInt32(at + 108, shape.formats, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.qLen, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.kvLen, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.qStart, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.left, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.right, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.numHeads, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.numKvHeads, LITTLE_ENDIAN);
+    view.setInt32(at + 28, shape.headDim, LITTLE_ENDIAN);
+    view.setInt32(at + 32, shape.valueDim, LITTLE_ENDIAN);
+    view.setInt32(at + 36, shape.qStride, LITTLE_ENDIAN);
+    view.setInt32(at + 40, shape.qHeadStride, LITTLE_ENDIAN);
+    view.setInt32(at + 44, shape.outStride, LITTLE_ENDIAN);
+    view.setInt32(at + 48, shape.outHeadStride, LITTLE_ENDIAN);
+    view.setFloat32(at + 52, shape.scale, LITTLE_ENDIAN);
+    view.setFloat32(at + 56, shape.softcap, LITTLE_ENDIAN);
+    view.setUint32(at + 60, shape.slopes, LITTLE_ENDIAN);
+    view.setUint32(at + 64, shape.sinks, LITTLE_ENDIAN);
+    view.setUint32(at + 68, shape.extraKey, LITTLE_ENDIAN);
+    view.setUint32(at + 72, shape.extraValue, LITTLE_ENDIAN);
+    view.setInt32(at + 76, shape.zeroKey, LITTLE_ENDIAN);
+    view.setUint32(at + 80, shape.keep, LITTLE_ENDIAN);
+    view.setInt32(at + 84, shape.keepHeadStride, LITTLE_ENDIAN);
+    view.setInt32(at + 88, shape.keepRowStride, LITTLE_ENDIAN);
+    view.setUint32(at + 92, shape.bias, LITTLE_ENDIAN);
+    view.setInt32(at + 96, shape.biasHeadStride, LITTLE_ENDIAN);
+    view.setInt32(at + 100, shape.biasRowStride, LITTLE_ENDIAN);
+    view.setUint32(at + 104, shape.lse, LITTLE_ENDIAN);
+    view.setInt32(at + 108, shape.formats, LITTLE_ENDIAN);
   },
 };
 
-export interface StatisticsShape { readonly topK: number; readonly first: number; readonly last: number; readonly work: number; readonly rows: F32Ptr; readonly received: F64Ptr | NullPtr; readonly receivedStride: number; readonly keptPages: number }
+export interface StatisticsShape {
+  readonly topK: number;
+  readonly first: number;
+  readonly last: number;
+  readonly work: number;
+  readonly rows: F32Ptr;
+  readonly received: F64Ptr | NullPtr;
+  readonly receivedStride: number;
+  readonly keptPages: number;
+}
 type StatisticsShapePtr = Pointer<StatisticsShape>;
 export const StatisticsShape = {
   bytes: 32,
   store(view: DataView, at: number, shape: StatisticsShape): void {
-    view.setInt32(at + 0, shape.topK, LITTLE_ENDIAN); view.setInt32(at + 4, shape.first, LITTLE_ENDIAN); view.setInt32(at + 8, shape.last, LITTLE_ENDIAN); view.setInt32(at + 12, shape.work, LITTLE_ENDIAN); view.setUint32(at + 16, shape.rows, LITTLE_ENDIAN); view.setUint32(at + 20, shape.received, LITTLE_ENDIAN); view.setInt32(at + 24, shape.receivedStride, LITTLE_ENDIAN); view.setInt32(at + 28, shape.keptPages, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.topK, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.first, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.last, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.work, LITTLE_ENDIAN);
+    view.setUint32(at + 16, shape.rows, LITTLE_ENDIAN);
+    view.setUint32(at + 20, shape.received, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.receivedStride, LITTLE_ENDIAN);
+    view.setInt32(at + 28, shape.keptPages, LITTLE_ENDIAN);
   },
 };
 
-export interface LinearShape { readonly panels: number; readonly k: number; readonly outStride: number; readonly xStride: number; readonly bf16: number; readonly block: number; readonly mode: number; readonly zero: number }
+export interface LinearShape {
+  readonly panels: number;
+  readonly k: number;
+  readonly outStride: number;
+  readonly xStride: number;
+  readonly bf16: number;
+  readonly block: number;
+  readonly mode: number;
+  readonly zero: number;
+}
 type LinearShapePtr = Pointer<LinearShape>;
 export const LinearShape = {
   bytes: 32,
   store(view: DataView, at: number, shape: LinearShape): void {
-    view.setInt32(at + 0, shape.panels, LITTLE_ENDIAN); view.setInt32(at + 4, shape.k, LITTLE_ENDIAN); view.setInt32(at + 8, shape.outStride, LITTLE_ENDIAN); view.setInt32(at + 12, shape.xStride, LITTLE_ENDIAN); view.setInt32(at + 16, shape.bf16, LITTLE_ENDIAN); view.setInt32(at + 20, shape.block, LITTLE_ENDIAN); view.setInt32(at + 24, shape.mode, LITTLE_ENDIAN); view.setInt32(at + 28, shape.zero, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.panels, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.k, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.outStride, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.xStride, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.bf16, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.block, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.mode, LITTLE_ENDIAN);
+    view.setInt32(at + 28, shape.zero, LITTLE_ENDIAN);
   },
 };
 
-export interface RopeShape { readonly numHeads: number; readonly headDim: number; readonly ropeDim: number; readonly interleaved: number; readonly stride: number }
+export interface RopeShape {
+  readonly numHeads: number;
+  readonly headDim: number;
+  readonly ropeDim: number;
+  readonly interleaved: number;
+  readonly stride: number;
+}
 type RopeShapePtr = Pointer<RopeShape>;
 export const RopeShape = {
   bytes: 20,
   store(view: DataView, at: number, shape: RopeShape): void {
-    view.setInt32(at + 0, shape.numHeads, LITTLE_ENDIAN); view.setInt32(at + 4, shape.headDim, LITTLE_ENDIAN); view.setInt32(at + 8, shape.ropeDim, LITTLE_ENDIAN); view.setInt32(at + 12, shape.interleaved, LITTLE_ENDIAN); view.setInt32(at + 16, shape.stride, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.numHeads, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.headDim, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.ropeDim, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.interleaved, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.stride, LITTLE_ENDIAN);
   },
 };
 
-export interface CacheShape { readonly numKvHeads: number; readonly headDim: number; readonly valueDim: number; readonly kStride: number; readonly kHeadStride: number; readonly vStride: number; readonly vHeadStride: number }
+export interface CacheShape {
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly valueDim: number;
+  readonly kStride: number;
+  readonly kHeadStride: number;
+  readonly vStride: number;
+  readonly vHeadStride: number;
+}
 type CacheShapePtr = Pointer<CacheShape>;
 export const CacheShape = {
   bytes: 28,
   store(view: DataView, at: number, shape: CacheShape): void {
-    view.setInt32(at + 0, shape.numKvHeads, LITTLE_ENDIAN); view.setInt32(at + 4, shape.headDim, LITTLE_ENDIAN); view.setInt32(at + 8, shape.valueDim, LITTLE_ENDIAN); view.setInt32(at + 12, shape.kStride, LITTLE_ENDIAN); view.setInt32(at + 16, shape.kHeadStride, LITTLE_ENDIAN); view.setInt32(at + 20, shape.vStride, LITTLE_ENDIAN); view.setInt32(at + 24, shape.vHeadStride, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.numKvHeads, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.headDim, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.valueDim, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.kStride, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.kHeadStride, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.vStride, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.vHeadStride, LITTLE_ENDIAN);
   },
 };
 
-export interface NormShape { readonly n: number; readonly stride: number; readonly eps: number }
+export interface NormShape {
+  readonly n: number;
+  readonly stride: number;
+  readonly eps: number;
+}
 type NormShapePtr = Pointer<NormShape>;
 export const NormShape = {
   bytes: 12,
   store(view: DataView, at: number, shape: NormShape): void {
-    view.setInt32(at + 0, shape.n, LITTLE_ENDIAN); view.setInt32(at + 4, shape.stride, LITTLE_ENDIAN); view.setFloat32(at + 8, shape.eps, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.n, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.stride, LITTLE_ENDIAN);
+    view.setFloat32(at + 8, shape.eps, LITTLE_ENDIAN);
   },
 };
 
-export interface ActivationShape { readonly kind: number; readonly n: number; readonly outStride: number; readonly gateStride: number; readonly upStride: number; readonly alpha: number; readonly limit: number }
+export interface ActivationShape {
+  readonly kind: number;
+  readonly n: number;
+  readonly outStride: number;
+  readonly gateStride: number;
+  readonly upStride: number;
+  readonly alpha: number;
+  readonly limit: number;
+}
 type ActivationShapePtr = Pointer<ActivationShape>;
 export const ActivationShape = {
   bytes: 28,
   store(view: DataView, at: number, shape: ActivationShape): void {
-    view.setInt32(at + 0, shape.kind, LITTLE_ENDIAN); view.setInt32(at + 4, shape.n, LITTLE_ENDIAN); view.setInt32(at + 8, shape.outStride, LITTLE_ENDIAN); view.setInt32(at + 12, shape.gateStride, LITTLE_ENDIAN); view.setInt32(at + 16, shape.upStride, LITTLE_ENDIAN); view.setFloat32(at + 20, shape.alpha, LITTLE_ENDIAN); view.setFloat32(at + 24, shape.limit, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.kind, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.n, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.outStride, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.gateStride, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.upStride, LITTLE_ENDIAN);
+    view.setFloat32(at + 20, shape.alpha, LITTLE_ENDIAN);
+    view.setFloat32(at + 24, shape.limit, LITTLE_ENDIAN);
   },
 };
 
-export interface EmbedShape { readonly n: number; readonly k: number; readonly format: number; readonly block: number; readonly scale: number }
+export interface EmbedShape {
+  readonly n: number;
+  readonly k: number;
+  readonly format: number;
+  readonly block: number;
+  readonly scale: number;
+}
 type EmbedShapePtr = Pointer<EmbedShape>;
 export const EmbedShape = {
   bytes: 20,
   store(view: DataView, at: number, shape: EmbedShape): void {
-    view.setInt32(at + 0, shape.n, LITTLE_ENDIAN); view.setInt32(at + 4, shape.k, LITTLE_ENDIAN); view.setInt32(at + 8, shape.format, LITTLE_ENDIAN); view.setInt32(at + 12, shape.block, LITTLE_ENDIAN); view.setFloat32(at + 16, shape.scale, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.n, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.k, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.format, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.block, LITTLE_ENDIAN);
+    view.setFloat32(at + 16, shape.scale, LITTLE_ENDIAN);
   },
 };
 
-export interface RouteShape { readonly experts: number; readonly topK: number; readonly stride: number; readonly sigmoid: number; readonly groups: number; readonly keepGroups: number; readonly pairs: number; readonly renormalise: number; readonly scale: number }
+export interface RouteShape {
+  readonly experts: number;
+  readonly topK: number;
+  readonly stride: number;
+  readonly sigmoid: number;
+  readonly groups: number;
+  readonly keepGroups: number;
+  readonly pairs: number;
+  readonly renormalise: number;
+  readonly scale: number;
+}
 type RouteShapePtr = Pointer<RouteShape>;
 export const RouteShape = {
   bytes: 36,
   store(view: DataView, at: number, shape: RouteShape): void {
-    view.setInt32(at + 0, shape.experts, LITTLE_ENDIAN); view.setInt32(at + 4, shape.topK, LITTLE_ENDIAN); view.setInt32(at + 8, shape.stride, LITTLE_ENDIAN); view.setInt32(at + 12, shape.sigmoid, LITTLE_ENDIAN); view.setInt32(at + 16, shape.groups, LITTLE_ENDIAN); view.setInt32(at + 20, shape.keepGroups, LITTLE_ENDIAN); view.setInt32(at + 24, shape.pairs, LITTLE_ENDIAN); view.setInt32(at + 28, shape.renormalise, LITTLE_ENDIAN); view.setFloat32(at + 32, shape.scale, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.experts, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.topK, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.stride, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.sigmoid, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.groups, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.keepGroups, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.pairs, LITTLE_ENDIAN);
+    view.setInt32(at + 28, shape.renormalise, LITTLE_ENDIAN);
+    view.setFloat32(at + 32, shape.scale, LITTLE_ENDIAN);
   },
 };
 
-export interface ScoreShape { readonly mode: number; readonly queries: number; readonly rowBytes: number; readonly dimensions: number; readonly stride: number }
+export interface ScoreShape {
+  readonly mode: number;
+  readonly queries: number;
+  readonly rowBytes: number;
+  readonly dimensions: number;
+  readonly stride: number;
+}
 type ScoreShapePtr = Pointer<ScoreShape>;
 export const ScoreShape = {
   bytes: 20,
   store(view: DataView, at: number, shape: ScoreShape): void {
-    view.setInt32(at + 0, shape.mode, LITTLE_ENDIAN); view.setInt32(at + 4, shape.queries, LITTLE_ENDIAN); view.setInt32(at + 8, shape.rowBytes, LITTLE_ENDIAN); view.setInt32(at + 12, shape.dimensions, LITTLE_ENDIAN); view.setInt32(at + 16, shape.stride, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.mode, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.queries, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.rowBytes, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.dimensions, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.stride, LITTLE_ENDIAN);
   },
 };
 
-export interface ConvShape { readonly rows: number; readonly channels: number; readonly taps: number; readonly xStride: number; readonly outStride: number; readonly silu: number; readonly from: F32Ptr; readonly before: F32Ptr | NullPtr; readonly after: F32Ptr | NullPtr }
+export interface ConvShape {
+  readonly rows: number;
+  readonly channels: number;
+  readonly taps: number;
+  readonly xStride: number;
+  readonly outStride: number;
+  readonly silu: number;
+  readonly from: F32Ptr;
+  readonly before: F32Ptr | NullPtr;
+  readonly after: F32Ptr | NullPtr;
+}
 type ConvShapePtr = Pointer<ConvShape>;
 export const ConvShape = {
   bytes: 36,
   store(view: DataView, at: number, shape: ConvShape): void {
-    view.setInt32(at + 0, shape.rows, LITTLE_ENDIAN); view.setInt32(at + 4, shape.channels, LITTLE_ENDIAN); view.setInt32(at + 8, shape.taps, LITTLE_ENDIAN); view.setInt32(at + 12, shape.xStride, LITTLE_ENDIAN); view.setInt32(at + 16, shape.outStride, LITTLE_ENDIAN); view.setInt32(at + 20, shape.silu, LITTLE_ENDIAN); view.setUint32(at + 24, shape.from, LITTLE_ENDIAN); view.setUint32(at + 28, shape.before, LITTLE_ENDIAN); view.setUint32(at + 32, shape.after, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.rows, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.channels, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.taps, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.xStride, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.outStride, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.silu, LITTLE_ENDIAN);
+    view.setUint32(at + 24, shape.from, LITTLE_ENDIAN);
+    view.setUint32(at + 28, shape.before, LITTLE_ENDIAN);
+    view.setUint32(at + 32, shape.after, LITTLE_ENDIAN);
   },
 };
 
-export interface DecayShape { readonly n: number; readonly xStride: number; readonly outStride: number; readonly low: number; readonly high: number }
+export interface DecayShape {
+  readonly n: number;
+  readonly xStride: number;
+  readonly outStride: number;
+  readonly low: number;
+  readonly high: number;
+}
 type DecayShapePtr = Pointer<DecayShape>;
 export const DecayShape = {
   bytes: 20,
   store(view: DataView, at: number, shape: DecayShape): void {
-    view.setInt32(at + 0, shape.n, LITTLE_ENDIAN); view.setInt32(at + 4, shape.xStride, LITTLE_ENDIAN); view.setInt32(at + 8, shape.outStride, LITTLE_ENDIAN); view.setFloat32(at + 12, shape.low, LITTLE_ENDIAN); view.setFloat32(at + 16, shape.high, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.n, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.xStride, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.outStride, LITTLE_ENDIAN);
+    view.setFloat32(at + 12, shape.low, LITTLE_ENDIAN);
+    view.setFloat32(at + 16, shape.high, LITTLE_ENDIAN);
   },
 };
 
-export interface LinearAttentionShape { readonly rows: number; readonly keyDim: number; readonly valueDim: number; readonly group: number; readonly keyHeads: number; readonly keyStride: number; readonly valueStride: number; readonly outStride: number; readonly delta: number; readonly scale: number; readonly from: F32Ptr; readonly decay: F32Ptr; readonly decayStride: number; readonly perChannel: number; readonly beta: F32Ptr | NullPtr; readonly betaStride: number; readonly skip: F32Ptr | NullPtr }
+export interface LinearAttentionShape {
+  readonly rows: number;
+  readonly keyDim: number;
+  readonly valueDim: number;
+  readonly group: number;
+  readonly keyHeads: number;
+  readonly keyStride: number;
+  readonly valueStride: number;
+  readonly outStride: number;
+  readonly delta: number;
+  readonly scale: number;
+  readonly from: F32Ptr;
+  readonly decay: F32Ptr;
+  readonly decayStride: number;
+  readonly perChannel: number;
+  readonly beta: F32Ptr | NullPtr;
+  readonly betaStride: number;
+  readonly skip: F32Ptr | NullPtr;
+}
 type LinearAttentionShapePtr = Pointer<LinearAttentionShape>;
 export const LinearAttentionShape = {
   bytes: 68,
   store(view: DataView, at: number, shape: LinearAttentionShape): void {
-    view.setInt32(at + 0, shape.rows, LITTLE_ENDIAN); view.setInt32(at + 4, shape.keyDim, LITTLE_ENDIAN); view.setInt32(at + 8, shape.valueDim, LITTLE_ENDIAN); view.setInt32(at + 12, shape.group, LITTLE_ENDIAN); view.setInt32(at + 16, shape.keyHeads, LITTLE_ENDIAN); view.setInt32(at + 20, shape.keyStride, LITTLE_ENDIAN); view.setInt32(at + 24, shape.valueStride, LITTLE_ENDIAN); view.setInt32(at + 28, shape.outStride, LITTLE_ENDIAN); view.setInt32(at + 32, shape.delta, LITTLE_ENDIAN); view.setFloat32(at + 36, shape.scale, LITTLE_ENDIAN); view.setUint32(at + 40, shape.from, LITTLE_ENDIAN); view.setUint32(at + 44, shape.decay, LITTLE_ENDIAN); view.setInt32(at + 48, shape.decayStride, LITTLE_ENDIAN); view.setInt32(at + 52, shape.perChannel, LITTLE_ENDIAN); view.setUint32(at + 56, shape.beta, LITTLE_ENDIAN); view.setInt32(at + 60, shape.betaStride, LITTLE_ENDIAN); view.setUint32(at + 64, shape.skip, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.rows, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.keyDim, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.valueDim, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.group, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.keyHeads, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.keyStride, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.valueStride, LITTLE_ENDIAN);
+    view.setInt32(at + 28, shape.outStride, LITTLE_ENDIAN);
+    view.setInt32(at + 32, shape.delta, LITTLE_ENDIAN);
+    view.setFloat32(at + 36, shape.scale, LITTLE_ENDIAN);
+    view.setUint32(at + 40, shape.from, LITTLE_ENDIAN);
+    view.setUint32(at + 44, shape.decay, LITTLE_ENDIAN);
+    view.setInt32(at + 48, shape.decayStride, LITTLE_ENDIAN);
+    view.setInt32(at + 52, shape.perChannel, LITTLE_ENDIAN);
+    view.setUint32(at + 56, shape.beta, LITTLE_ENDIAN);
+    view.setInt32(at + 60, shape.betaStride, LITTLE_ENDIAN);
+    view.setUint32(at + 64, shape.skip, LITTLE_ENDIAN);
   },
 };
 
-export interface ChannelScanShape { readonly rows: number; readonly channels: number; readonly stateDim: number; readonly stride: number; readonly stepStride: number; readonly keyStride: number; readonly first: number; readonly from: F32Ptr; readonly rate: F32Ptr; readonly q: F32Ptr | NullPtr; readonly k: F32Ptr | NullPtr; readonly write: F32Ptr | NullPtr; readonly skip: F32Ptr | NullPtr }
+export interface ChannelScanShape {
+  readonly rows: number;
+  readonly channels: number;
+  readonly stateDim: number;
+  readonly stride: number;
+  readonly stepStride: number;
+  readonly keyStride: number;
+  readonly first: number;
+  readonly from: F32Ptr;
+  readonly rate: F32Ptr;
+  readonly q: F32Ptr | NullPtr;
+  readonly k: F32Ptr | NullPtr;
+  readonly write: F32Ptr | NullPtr;
+  readonly skip: F32Ptr | NullPtr;
+}
 type ChannelScanShapePtr = Pointer<ChannelScanShape>;
 export const ChannelScanShape = {
   bytes: 52,
   store(view: DataView, at: number, shape: ChannelScanShape): void {
-    view.setInt32(at + 0, shape.rows, LITTLE_ENDIAN); view.setInt32(at + 4, shape.channels, LITTLE_ENDIAN); view.setInt32(at + 8, shape.stateDim, LITTLE_ENDIAN); view.setInt32(at + 12, shape.stride, LITTLE_ENDIAN); view.setInt32(at + 16, shape.stepStride, LITTLE_ENDIAN); view.setInt32(at + 20, shape.keyStride, LITTLE_ENDIAN); view.setInt32(at + 24, shape.first, LITTLE_ENDIAN); view.setUint32(at + 28, shape.from, LITTLE_ENDIAN); view.setUint32(at + 32, shape.rate, LITTLE_ENDIAN); view.setUint32(at + 36, shape.q, LITTLE_ENDIAN); view.setUint32(at + 40, shape.k, LITTLE_ENDIAN); view.setUint32(at + 44, shape.write, LITTLE_ENDIAN); view.setUint32(at + 48, shape.skip, LITTLE_ENDIAN);
+    view.setInt32(at + 0, shape.rows, LITTLE_ENDIAN);
+    view.setInt32(at + 4, shape.channels, LITTLE_ENDIAN);
+    view.setInt32(at + 8, shape.stateDim, LITTLE_ENDIAN);
+    view.setInt32(at + 12, shape.stride, LITTLE_ENDIAN);
+    view.setInt32(at + 16, shape.stepStride, LITTLE_ENDIAN);
+    view.setInt32(at + 20, shape.keyStride, LITTLE_ENDIAN);
+    view.setInt32(at + 24, shape.first, LITTLE_ENDIAN);
+    view.setUint32(at + 28, shape.from, LITTLE_ENDIAN);
+    view.setUint32(at + 32, shape.rate, LITTLE_ENDIAN);
+    view.setUint32(at + 36, shape.q, LITTLE_ENDIAN);
+    view.setUint32(at + 40, shape.k, LITTLE_ENDIAN);
+    view.setUint32(at + 44, shape.write, LITTLE_ENDIAN);
+    view.setUint32(at + 48, shape.skip, LITTLE_ENDIAN);
   },
 };
 

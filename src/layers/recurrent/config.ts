@@ -2,7 +2,7 @@
 // place of keys and values.
 
 import type { StoredTensor } from "../../base/tensor/dtypes.ts";
-import { expectFloat32, expectInt } from "../../base/util/arguments.ts";
+import { expectFlag, expectFloat32, expectInt, expectOneOf, readFields } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
@@ -120,32 +120,76 @@ export function convChannels({ dModel, scan, channels }: RecurrentConfig): numbe
   return 4 * Math.ceil((scan ? scanSizes(scan).channels : (channels?.width ?? dModel)) / 4);
 }
 
-/** Checks the numbers of a configuration, which are those of a file; whoever read that chose the words and flags. */
-export function checkRecurrent(where: string, config: RecurrentConfig): RecurrentConfig {
-  const { dModel, taps, scan, channels: own } = config;
+const FIELDS = ["dModel", "taps", "scan", "channels"] as const;
+const CHANNEL_FIELDS = ["kind", "width", "stateDim", "stepRank", "eps"] as const;
+const SCAN_FIELDS = [
+  ...[
+    "numHeads",
+    "numKeyHeads",
+    "turns",
+    "keyDim",
+    "valueDim",
+    "order",
+    "delta",
+    "decay",
+    "steps",
+    "write",
+    "unitEps",
+    "scale",
+  ],
+  ...["skip", "gate", "norm", "gateRank", "stepRank", "gateScale", "stepScale"],
+] as readonly (keyof ScanConfig)[];
+
+/** Checks a configuration. */
+export function checkRecurrent(where: string, given: RecurrentConfig): RecurrentConfig {
+  const { dModel, taps, scan, channels } = readFields(where, "config", given, FIELDS);
   expectInt(where, "config.dModel", dModel);
-  expectInt(where, "config.taps", taps, scan ? 0 : 1, 16);
-  if (own) {
+  expectInt(where, "config.taps", taps, 0, 16);
+  if (channels !== undefined) {
+    const own = readFields(where, "config.channels", channels, CHANNEL_FIELDS);
+    expectOneOf(where, "config.channels.kind", own.kind, ["selective", "gated"]);
     for (const name of ["width", "stateDim"] as const) expectInt(where, `config.channels.${name}`, own[name]);
     expectInt(where, "config.channels.stepRank", own.stepRank, own.kind === "gated" ? 0 : 1);
     if (own.eps !== undefined) expectFloat32(where, "config.channels.eps", own.eps, true);
+    if (taps < 1) throw new RangeError(`${where}: config.taps expected 1 or more with config.channels, got 0`);
+    return { dModel, taps, channels: own };
   }
-  if (!scan) return config;
-  const { numHeads, numKeyHeads, norm, unitEps } = scan;
+  if (scan === undefined) {
+    if (taps < 1) throw new RangeError(`${where}: config.taps expected 1 or more without config.scan, got 0`);
+    return { dModel, taps };
+  }
+  const own = readFields(where, "config.scan", scan, SCAN_FIELDS);
+  const { numHeads, numKeyHeads, norm, unitEps } = own;
   for (const name of ["numHeads", "numKeyHeads", "keyDim", "valueDim"] as const)
-    expectInt(where, `config.scan.${name}`, scan[name]);
+    expectInt(where, `config.scan.${name}`, own[name]);
   if (numHeads % numKeyHeads !== 0)
     throw new RangeError(
       `${where}: config.scan.numKeyHeads expected a divisor of numHeads, ${numHeads}, got ${numKeyHeads}`,
     );
-  for (const name of ["gateRank", "stepRank"] as const) expectInt(where, `config.scan.${name}`, scan[name], 0);
-  expectFloat32(where, "config.scan.scale", scan.scale);
-  const [low, high] = scan.steps;
+  expectOneOf(where, "config.scan.order", own.order, ["qkv", "vkq"]);
+  expectOneOf(where, "config.scan.decay", own.decay, ["constant", "head", "channel"]);
+  expectOneOf(where, "config.scan.write", own.write, ["step", "sigmoid", "double-sigmoid", "whole"]);
+  if (own.gate !== undefined) expectOneOf(where, "config.scan.gate", own.gate, ["silu", "sigmoid"]);
+  if (own.write === "step" && own.decay !== "head")
+    throw new RangeError(`${where}: config.scan.write expected none of "step" unless decays are of heads, got "step"`);
+  for (const name of ["turns", "delta", "skip"] as const) expectFlag(where, `config.scan.${name}`, own[name]);
+  for (const name of ["gateRank", "stepRank"] as const) expectInt(where, `config.scan.${name}`, own[name], 0);
+  for (const name of ["gateScale", "stepScale"] as const) expectFloat32(where, `config.scan.${name}`, own[name]);
+  expectFloat32(where, "config.scan.scale", own.scale);
+  const [low, high] = own.steps;
   if (!(low >= 0 && low <= high))
-    throw new RangeError(`${where}: config.scan.steps expected 0 <= low <= high, got ${describe(scan.steps)}`);
+    throw new RangeError(`${where}: config.scan.steps expected 0 <= low <= high, got ${describe(own.steps)}`);
   if (unitEps !== undefined) expectFloat32(where, "config.scan.unitEps", unitEps, true);
-  if (norm) expectFloat32(where, "config.scan.norm.eps", norm.eps, true);
-  return config;
+  if (norm !== undefined) {
+    expectFloat32(where, "config.scan.norm.eps", norm.eps, true);
+    expectInt(where, "config.scan.norm.groups", norm.groups);
+    const { values } = scanSizes(own);
+    if (values % norm.groups !== 0)
+      throw new RangeError(
+        `${where}: config.scan.norm.groups expected a divisor of numHeads · valueDim, ${values}, got ${norm.groups}`,
+      );
+  }
+  return { dModel, taps, scan: own };
 }
 
 // The weights: their sizes, where they lie, and how they are packed.
