@@ -55,11 +55,15 @@ interface DecoderChoices extends Pick<Choices, "weights" | "maxSeqLen"> {
 
 const ASKED = "asked for";
 
-/** The memory that a model may take: what was asked for, or what the machine has, and never more than 32 bits address. */
-export function chooseMemory(given: number | undefined, machine: MachineMemory | undefined): Choice<number> {
+/**
+ * The memory that a model may take: what was asked for, or what the machine has, and never more than 32 bits address beside the bytes
+ * that others use of it.
+ */
+export function chooseMemory(given: number | undefined, machine: MachineMemory | undefined, used = 0): Choice<number> {
+  const most = LARGEST_MEMORY - used;
   const { bytes, reason } =
     given === undefined ? (machine ?? { bytes: LARGEST_MEMORY, reason: "" }) : { bytes: given, reason: ASKED };
-  if (bytes >= LARGEST_MEMORY) return { value: LARGEST_MEMORY, reason: "what WebAssembly can address" };
+  if (bytes >= most) return { value: most, reason: "what WebAssembly can address" };
   return { value: bytes, reason };
 }
 

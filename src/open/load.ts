@@ -9,7 +9,7 @@ import { type Encoder, loadEncoder, loadSeq2Seq, type Seq2Seq } from "../models/
 import { type LoadModelOptions, loadModel } from "../models/load/load-model.ts";
 import type { ModelFormats } from "../models/load/plan-model.ts";
 import { gguf } from "../models/spec/read-gguf.ts";
-import type { createRunner, RunTexts } from "../retrieval/run.ts";
+import type { createRunner, RunTexts, TextRunner } from "../retrieval/run.ts";
 import type { createLookup, loadLookup } from "../retrieval/static.ts";
 import type { createTasks } from "../retrieval/tasks.ts";
 import type { Kernels } from "../wasm/kernels.ts";
@@ -51,6 +51,11 @@ export interface LoadingOptions<Task extends ModelTask = ModelTask>
   readonly weights?: WeightFormat | ModelFormats | undefined;
   /** The format of what sessions keep of their tokens. Default "q8" beside quantised weights, else "f16". */
   readonly cache?: CacheFormat | undefined;
+  /**
+   * Kernels to run on, loaded with `models`: for several models in one memory, such as one that finds texts beside one that writes.
+   * They stay yours: releasing the opened model frees what it holds and leaves them. Default kernels of its own.
+   */
+  readonly kernels?: Kernels | undefined;
   /** Threads, 1 to 64, or "auto" for one each processor, up to 8. Default "auto", and 1 for small models. */
   readonly threads?: number | "auto" | undefined;
   /** Kernels for statistics of attention on the model's parts: `statistics` of `headwise/inspect`. Default none. */
@@ -113,6 +118,8 @@ export interface Loaded {
   readonly choices: Choices;
   readonly engine?: LocalEngine;
   readonly run?: RunTexts;
+  /** Frees all of it: kernels that were given stay. */
+  release(): void;
 }
 
 /** Whether a model is loaded to read texts, as opposed to writing them. */
@@ -128,9 +135,10 @@ export async function loadParts(loading: Loading): Promise<Loaded> {
   return description.kind === "halves" ? loadHalves(loading) : loadForText(loading);
 }
 
-/** Starts the kernels for a model whose weights take about so many bytes. */
+/** Starts the kernels for a model whose weights take about so many bytes, or takes those that were given. */
 async function startKernels({ host, options, description }: Loading, weightBytes: number) {
   const { deterministic = false, createWorker, statistics } = options;
+  if (options.kernels) return { kernels: options.kernels, threadReason: GIVEN_KERNELS };
   const { threads, reason } = chooseThreads(options.threads, weightBytes);
   const { models, quantized } = host;
   const latent = description.isLatent ? { latent: await host.latent() } : {};
@@ -162,27 +170,36 @@ function commonOf({
 /** What every model has of its choices, once the kernels run. */
 type Started = Pick<Choices, "build" | "threads" | "store" | "memory">;
 
-/** Runs `work` with kernels, which are released if it fails. */
+/** What frees the parts of a model, and its kernels unless they were given. */
+const releaseOf =
+  ({ options }: Loading, kernels: Kernels, ...parts: readonly { release(): void }[]) =>
+  () => {
+    for (const part of parts) part.release();
+    if (!options.kernels) kernels.release();
+  };
+
+/** Runs `work` with kernels, which are released if it fails, unless they were given. */
 async function withKernels<T>(
   loading: Loading,
   weightBytes: number,
   work: (kernels: Kernels) => Promise<T>,
 ): Promise<{ readonly kernels: Kernels; readonly model: T; readonly started: Started }> {
   const { kernels, threadReason } = await startKernels(loading, weightBytes);
-  const { opener, store, memory } = loading;
+  const { opener, store, memory, options } = loading;
   opener.settle();
   try {
     const model = await work(kernels);
     const { used, reason } = kernels.threads;
-    const build = { value: kernels.build, reason: kernels.reason };
+    const build = { value: kernels.build, reason: options.kernels ? GIVEN_KERNELS : kernels.reason };
     const threads = { value: used, reason: threadReason ?? reason };
     return { kernels, model, started: { build, threads, store, memory } };
   } catch (error) {
-    kernels.release();
+    if (!options.kernels) kernels.release();
     throw error;
   }
 }
 
+const GIVEN_KERNELS = "that of the given kernels";
 const STORED = "as the files store them";
 
 /** Bytes of sessions that are kept by default, at most. */
@@ -211,7 +228,8 @@ async function loadForText(loading: Loading): Promise<Loaded> {
   );
   const engine = createEngine(model, chosen.cache.value, sessionsOf(loading, plan.weights + plan.scratch));
   const length = { ...choices.maxSeqLen, value: model.spec.sessionLength };
-  return { kernels, model, engine, choices: { ...started, ...choices, maxSeqLen: length } };
+  const release = releaseOf(loading, kernels, engine, model);
+  return { kernels, model, engine, choices: { ...started, ...choices, maxSeqLen: length }, release };
 }
 
 /** A model whose loader counts the memory itself, as those below. */
@@ -227,7 +245,8 @@ async function loadHalves(loading: Loading): Promise<Loaded> {
     cache: givenOr(options.cache, cache, "half of the memory of float32"),
     maxSeqLen: givenOr(maxSeqLen, model.spec.sessionLength, "what the model was made for, at most 4096"),
   };
-  return { kernels, model, choices, engine: createEngine(model, cache, sessionsOf(loading, model.bytes)) };
+  const engine = createEngine(model, cache, sessionsOf(loading, model.bytes));
+  return { kernels, model, choices, engine, release: releaseOf(loading, kernels, engine, model) };
 }
 
 /** A model that reads texts, and what becomes of its rows. */
@@ -241,16 +260,16 @@ async function loadReader(loading: Loading): Promise<Loaded> {
   const { kernels, model, started } = await withKernels(loading, Number.POSITIVE_INFINITY, (kernels) =>
     loadEncoder(kernels, source, asked),
   );
-  let run: RunTexts;
+  let runner: TextRunner;
   try {
-    run = await createRunner(where, model, recipe, {
+    runner = await createRunner(where, model, recipe, {
       source: place.source,
       gguf,
       signal: options.signal,
       store: opener,
     });
   } catch (error) {
-    kernels.release();
+    releaseOf(loading, kernels, model)();
     throw error;
   }
   const stated = [options.maxSeqLen, recipe.texts.maxTokens, model.maxSeqLen].filter((length) => length !== undefined);
@@ -264,7 +283,7 @@ async function loadReader(loading: Loading): Promise<Loaded> {
     weights: givenOr<Choices["weights"]["value"]>(weights, "stored", STORED),
     cache: undefined,
   };
-  return { kernels, model, choices, run };
+  return { kernels, model, choices, run: runner.run, release: releaseOf(loading, kernels, runner, model) };
 }
 
 const givenOr = <Value>(given: Value | undefined, chosen: Value, reason: string): Choice<Value> =>

@@ -67,7 +67,10 @@ export interface ModelMethods extends Omit<TextTasks, "countTokens"> {
 
 /** What an opened model consists of: for the functions of the other entries. */
 export interface ModelParts {
-  /** The kernels, on which further models and sessions may be made. `release()` of the opened model releases them. */
+  /**
+   * The kernels, on which further models and sessions may be made. `release()` of the opened model releases them, unless they were
+   * given as the option `kernels`.
+   */
   readonly kernels: Kernels;
   /** The model: of `loadModel`, `loadEncoder` or `loadSeq2Seq`. */
   readonly model: Model | Encoder | Seq2Seq;

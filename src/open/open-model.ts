@@ -25,6 +25,7 @@ import type { TaskParts } from "../retrieval/tasks.ts";
 import { findJinja, type JinjaLibrary, type TokenizersLibrary } from "../text/libraries.ts";
 import { loadTokenizer, readGgufTokenizer } from "../text/load-tokenizer.ts";
 import { expectTokenizer, type Tokenizer } from "../text/tokenizer.ts";
+import { expectKernels } from "../wasm/kernels.ts";
 import { type Choices, chooseMemory } from "./choose.ts";
 import type { Engine } from "./engine.ts";
 import { type Fetch, readHub } from "./hub.ts";
@@ -64,7 +65,7 @@ export interface OpenModelOptions<Task extends ModelTask = ModelTask> extends Lo
    * Runs the model in a worker, so that the thread of the page, or of the server, is free while it computes: true, or for pages whose
    * content security policy forbids workers of inlined source, what makes one that runs `headwise/open-worker` of this version.
    * Tokenizers and templates run in the calling thread. Bytes that are given as the source are transferred. Such a model has no
-   * `parts`, and takes no function as its source, no store of your own, no `createWorker`, `statistics` or
+   * `parts`, and takes no function as its source, no store of your own, no `kernels`, `createWorker`, `statistics` or
    * `logitsProcessors`. Default false.
    */
   readonly worker?: boolean | (() => ThreadWorker) | undefined;
@@ -76,6 +77,7 @@ const OPTIONS = [
   ...["for", "onProgress", "signal", "store", "weights", "activations", "cache", "threads", "createWorker"],
   ...[
     "deterministic",
+    "kernels",
     "statistics",
     "maxSeqLen",
     "keptBytes",
@@ -105,6 +107,7 @@ export async function openOn(host: OpenHost, source: OpenSource, given: OpenMode
   const options = readOptions(WHERE, given, OPTIONS);
   checkOptions(options);
   checkWorker(source, options);
+  checkKernels(options);
   const { signal } = options;
   const hub = readHub(WHERE, options.hub, options.token);
   const store = options.store ?? defaultStore();
@@ -124,7 +127,7 @@ export async function openOn(host: OpenHost, source: OpenSource, given: OpenMode
       await findJinja(WHERE, options.libraries?.jinja);
     }
     const kept = { value: Boolean(store), reason: storeReason(options.store, store) };
-    const memory = chooseMemory(options.memory, machineMemory());
+    const memory = chooseMemory(options.memory, machineMemory(), options.kernels?.usedBytes);
     const reading = isReading(description, options.for)
       ? await prepareReading(await host.reading(), place, description, options, opener, tokenizer)
       : undefined;
@@ -189,6 +192,15 @@ function checkWorker(source: OpenSource, { worker, store, createWorker, statisti
   if (store) throw new TypeError(`${WHERE}: options.store expected none or false with the option worker, got one`);
   if (createWorker) throw new TypeError(`${WHERE}: createWorker expected none with the option worker, got a function`);
   if (statistics) throw new TypeError(`${WHERE}: options.statistics expected none with the option worker, got some`);
+}
+
+/** Given kernels have what they were loaded with. */
+function checkKernels({ kernels, ...rest }: OpenModelOptions): void {
+  if (kernels === undefined) return;
+  expectKernels(WHERE, kernels, "options.kernels");
+  for (const name of ["worker", "threads", "deterministic", "createWorker", "statistics"] as const)
+    if (rest[name] !== undefined && rest[name] !== false)
+      throw new TypeError(`${WHERE}: options.${name} expected none with options.kernels, got ${describe(rest[name])}`);
 }
 
 function storeReason(given: ModelStore | false | undefined, store: ModelStore | false | undefined): string {
@@ -303,7 +315,7 @@ interface Opened extends Pick<Loaded, "choices"> {
   release(): void;
 }
 
-function ofLocal({ kernels, model, engine, run, choices }: Loaded, tokenizer: Tokenizer): Opened {
+function ofLocal({ kernels, model, engine, run, choices, release }: Loaded, tokenizer: Tokenizer): Opened {
   const parts: ModelParts = Object.freeze({
     ...{ kernels, model, tokenizer },
     get sessions() {
@@ -311,11 +323,12 @@ function ofLocal({ kernels, model, engine, run, choices }: Loaded, tokenizer: To
     },
   });
   const hears = model.encoder?.spec.embed.channels !== undefined;
-  const release = () => {
-    engine?.release();
-    kernels.release();
+  const alive = {
+    get released() {
+      return model.released || kernels.released;
+    },
   };
-  return { engine, run, hears, choices, model: kernels, parts: () => parts, release };
+  return { engine, run, hears, choices, model: alive, parts: () => parts, release };
 }
 
 function ofRemote({ engine, run, writes, hears, choices, release }: Remote): Opened {

@@ -67,17 +67,23 @@ export interface StageFiles {
   readonly store?: ModelStore | undefined;
 }
 
-/** Runs texts through a model and the stages of a recipe, whose weights are read from the files. They are freed with the kernels. */
+/** What runs texts, and frees the weights of its stages. */
+export interface TextRunner {
+  readonly run: RunTexts;
+  release(): void;
+}
+
+/** Runs texts through a model and the stages of a recipe, whose weights are read from the files. */
 export async function createRunner(
   where: string,
   model: Encoder,
   recipe: Recipe,
   files: StageFiles,
-): Promise<RunTexts> {
-  const stages = await loadStages(where, model, recipe, files);
+): Promise<TextRunner> {
   if (recipe.gives === "fill" || recipe.gives === "sparse") expectVocabularyHead(where, model);
+  const stages = await loadStages(where, model, recipe, files);
   const isTyped = recipe.texts.types && (model.spec.embed.types ?? 0) > 1;
-  return async (where, batch, options) => {
+  const run: RunTexts = async (where, batch, options) => {
     const { pooling, normalize, ...slices } = options;
     // Texts of about one length run together.
     const order = Array.from(batch.keys()).sort((a, b) => batchLength(batch, b) - batchLength(batch, a));
@@ -88,6 +94,11 @@ export async function createRunner(
     for (const [at, i] of order.entries()) results[i] = rows[at] as Float32Array;
     return results;
   };
+  return { run, release: () => releaseStages(stages) };
+}
+
+function releaseStages(stages: readonly Loaded[]): void {
+  for (const stage of stages) if (stage.kind === "dense") stage.linear.release();
 }
 
 const batchLength = (batch: readonly TextTokens[], i: number) => (batch[i] as TextTokens).ids.length;
@@ -336,6 +347,9 @@ async function loadStages(where: string, model: Encoder, recipe: Recipe, files: 
     }
     if (answers) found.push(await loadStage(model, { ...(await answerStage(open, answers)) }, open));
     return found;
+  } catch (error) {
+    releaseStages(found);
+    throw error;
   } finally {
     await own?.close();
   }

@@ -11,7 +11,7 @@ import { recognise } from "../../src/open/recognise.ts";
 import { createUrlOpener } from "../../src/open/source.ts";
 import { groupEntities } from "../../src/retrieval/entities.ts";
 import { type Recipe, recipeFor } from "../../src/retrieval/recipe.ts";
-import { createRunner, type RunTexts, type TextTokens } from "../../src/retrieval/run.ts";
+import { createRunner, type RunTexts, type TextRunner, type TextTokens } from "../../src/retrieval/run.ts";
 import { maxSim, scoresOf, softmax } from "../../src/retrieval/scores.ts";
 import { createLookup, loadLookup } from "../../src/retrieval/static.ts";
 import { createTasks, findSpans, type TaskParts, type TextTasks } from "../../src/retrieval/tasks.ts";
@@ -48,8 +48,9 @@ async function open(kernels: Kernels, c: Case, task?: string): Promise<Reader & 
   const problems: string[] = [];
   const runner = model && (await createRunner(where, model, recipe, { source, gguf }));
   const run: RunTexts = async (where, batch, options) => {
-    const together = await (runner as RunTexts)(where, batch, options);
-    const alone = await Promise.all(batch.map(async (one) => (await (runner as RunTexts)(where, [one], options))[0]));
+    const { run } = runner as TextRunner;
+    const together = await run(where, batch, options);
+    const alone = await Promise.all(batch.map(async (one) => (await run(where, [one], options))[0]));
     if (together.some((row, i) => row.some((x, at) => !Object.is(x, alone[i]?.[at]))))
       problems.push("texts have other bits together than alone");
     return together;
@@ -68,7 +69,10 @@ async function open(kernels: Kernels, c: Case, task?: string): Promise<Reader & 
   };
   const data = JSON.parse(readFileSync(join(source, "case.json"), "utf8")) as Data;
   const tasks = createTasks(parts);
-  const release = () => model?.release();
+  const release = () => {
+    runner?.release();
+    model?.release();
+  };
   return { recipe, tokenizer, tasks, maxTokens, run, problems, data, [Symbol.dispose]: release };
 }
 
@@ -345,7 +349,7 @@ export async function ggufTexts(kernels: Kernels, c: Case): Promise<Outcome> {
   const opener = createUrlOpener(undefined, readHub(where, undefined, undefined), fetch);
   const { recipe } = await recognise(where, { source, name: source, others: [] }, undefined, opener);
   using model = await loadEncoder(kernels, source, { weights: "f32", gguf });
-  const run = await createRunner(where, model, recipe, { source, gguf });
+  const { run } = await createRunner(where, model, recipe, { source, gguf });
   const batch = rowsOf(c, "input_ids").map((ids) => ({ ids }));
   if (c.entry.op === "Embed") {
     const [raw, unit] = [await run("embed", batch, { normalize: false }), await run("embed", batch, {})];

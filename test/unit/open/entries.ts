@@ -8,5 +8,7 @@ export {
   createStore,
   exportSession,
   forward,
+  models,
 } from "../../../src/entries/models.ts";
+export { quantized } from "../../../src/entries/quantized.ts";
 export { generateText } from "../../../src/entries/text.ts";

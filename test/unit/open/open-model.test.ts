@@ -15,10 +15,14 @@ import { encoderFolder } from "../../support/tiny-encoders.ts";
 import { wordTokenizer } from "../../support/word-tokenizer.ts";
 import {
   createFolderStore,
+  type Kernels,
+  loadKernels,
+  models,
   type OpenModelOptions,
   type OpenProgress,
   type OpenSource,
   openModel,
+  quantized,
   statistics,
 } from "./entries.ts";
 
@@ -154,6 +158,61 @@ describe("a model", () => {
       value: "q8",
       reason: "as the files store them, they would not fit in memory",
     });
+  });
+});
+
+describe("kernels that are given", () => {
+  const reranker = join(root, "test/vectors/retrieval/rerank-roberta");
+
+  test("run several models in one memory, with the answers of models alone, and are left as they were", async () => {
+    using kernels = await loadKernels({ models, quantized });
+    const ask = async (options: OpenModelOptions) => {
+      using writer = await openModel(folder, options);
+      using reader = await openModel(reranker, options);
+      const ranked = await reader.rank("w1 w2", ["w3", "w1 w2 w4"]);
+      return { ranked, text: await writer.text(PROMPT, { maxTokens: 8 }).text, build: writer.choices.build };
+    };
+    const first = await ask({ kernels });
+    expect(first.build).toEqual({ value: kernels.build, reason: "that of the given kernels" });
+    // The scratch of calls stays.
+    const used = kernels.usedBytes;
+    const { ranked, text } = await ask({ kernels });
+    expect([kernels.released, kernels.usedBytes]).toEqual([false, used]);
+    const alone = await ask({});
+    expect([ranked, text]).toEqual([alone.ranked, alone.text]);
+  });
+
+  test("are left as they were by a model that is not opened, in the middle of its weights or of its modules", async () => {
+    using kernels = await loadKernels({ models, quantized });
+    const before = kernels.usedBytes;
+    const abort = new AbortController();
+    const onProgress = () => abort.abort(new Error("enough"));
+    await expect(openModel(folder, { kernels, signal: abort.signal, onProgress })).rejects.toThrow("enough");
+    const folderOf = join(root, "test/vectors/retrieval/bert-modules");
+    const lacking = (name: string) => {
+      const own = join(folderOf, name.replace("3_Dense", "2_Dense"));
+      if (name === "3_Dense/model.safetensors" || !existsSync(own)) return undefined;
+      const bytes = new Uint8Array(readFileSync(own));
+      if (name !== "modules.json") return bytes;
+      const modules = JSON.parse(new TextDecoder().decode(bytes)) as object[];
+      modules.splice(3, 0, { ...modules[2], path: "3_Dense" });
+      return new TextEncoder().encode(JSON.stringify(modules));
+    };
+    await expect(openModel(lacking, { kernels })).rejects.toThrow(
+      'openModel: source expected a file "model.safetensors", got none',
+    );
+    expect([kernels.released, kernels.usedBytes]).toEqual([false, before]);
+  });
+
+  test("are refused without what a model needs, beside options about kernels, and once released", async () => {
+    const plain = await loadKernels();
+    await expect(openModel(folder, { kernels: plain })).rejects.toMatchObject({ code: "NO_MODELS" });
+    await expect(openModel(folder, { kernels: plain, threads: 2 })).rejects.toThrow(
+      "openModel: options.threads expected none with options.kernels, got 2",
+    );
+    plain.release();
+    await expect(openModel(folder, { kernels: plain })).rejects.toMatchObject({ code: "RELEASED" });
+    await expect(openModel(folder, { kernels: {} as Kernels })).rejects.toThrow("openModel: options.kernels expected");
   });
 });
 
