@@ -12,6 +12,9 @@ export const PAIR_BYTES = 16;
 /** Inputs of a weight block: those that share a scale in q8 and q4. Rows of integers come in whole blocks. */
 export const BLOCK = 32;
 
+/** Inputs of the longest block that has a scale of its own within a row. A longer one is a row. */
+export const LONGEST_BLOCK = 128;
+
 /** Keys of a cache page. Pages lie at absolute positions, so that no call boundary can be seen by the arithmetic. */
 export const PAGE = 128;
 
@@ -70,7 +73,10 @@ export const KEPT_ROW = 516;
 export const KEPT_ROWS = 24;
 export const KEPT_END = 3200;
 
-/** Bytes of scratch of linear_q4: at most a weight block of 16 panels by 1024 inputs in int8, or rows in the order of nibbles. */
+/**
+ * Bytes of scratch of linear_q4 and linear_lookup: at most a weight block of 16 panels by 1024 inputs in int8 with its sums, rows in
+ * the order of nibbles, or tables.
+ */
 export const LINEAR_SCRATCH = 163840;
 
 /** Bytes of scratch of subtract_mins: sums of 512 blocks of four rows. */
@@ -102,6 +108,7 @@ export const WEIGHT_F16 = 1;
 export const WEIGHT_BF16 = 2;
 export const WEIGHT_Q8 = 3;
 export const WEIGHT_Q4 = 4;
+export const WEIGHT_LOOKUP = 5;
 
 /** Columns of a strip of the state of linear attention: four v128. */
 export const STATE_STRIP = 16;

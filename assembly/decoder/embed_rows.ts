@@ -1,12 +1,12 @@
-import { BLOCK, PANEL, PANEL_BYTES, PANEL_BYTES_16, WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_Q8 } from "../layout";
-import { panel_bytes, Q4_BLOCK_BYTES, SCALES } from "../linear/block_layout";
+import { BLOCK, LONGEST_BLOCK, PANEL, PANEL_BYTES, PANEL_BYTES_16, WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_LOOKUP, WEIGHT_Q8 } from "../layout";
+import { inputs_of, LOOKUP_HEAD, LOOKUP_ROWS, panel_bytes, place_of, Q4_BLOCK_BYTES, SCALES } from "../linear/block_layout";
 import { padded } from "../linear/quantize_rows";
 import { f16_at } from "../math/half";
 import { EmbedShape, EmbedShapePtr, F32Ptr, F32PtrOrNull, I32Ptr, U8Ptr } from "../types";
 
 /**
  * out[t, :k] = scale · w[ids[t], :k], for tokens begin..end: rows of a table [n, k] that lies in the panels of linear_f32,
- * linear_f16, linear_q8 or linear_q4, so that a model whose embedding is also its last projection holds it once. mins are those of
+ * linear_f16, linear_q8, linear_q4 or linear_lookup, so that a model whose embedding is also its last projection holds it once. mins are those of
  * subtract_mins, or null. An integer times its scale is rounded, then that less its min, then that times `scale`. Rows of out lie
  * side by side. out overlaps no input.
  */
@@ -32,6 +32,8 @@ export function embed_rows(
     if (format == WEIGHT_F32) copy_f32(to, w + panel * k * PANEL_BYTES + (column << 2), k, scale);
     else if (format == WEIGHT_F16 || format == WEIGHT_BF16)
       copy_f16(to, w + panel * k * PANEL_BYTES_16 + (column << 1), k, scale, format == WEIGHT_BF16);
+    else if (format == WEIGHT_LOOKUP)
+      copy_lookup(to, w + panel * place_of(k, s.block), column, k, s.block, scale);
     else {
       const m = mins ? mins + panel * <usize>(padded(k) / s.block) * PANEL_BYTES + (column << 2) : 0;
       if (format == WEIGHT_Q8) copy_q8(to, w + panel * panel_bytes(padded(k), s.block), m, column, k, s.block, scale);
@@ -87,5 +89,29 @@ function copy_q4(to: F32Ptr, panel: U8Ptr, mins: F32PtrOrNull, column: usize, k:
       to += 4;
     }
     panel += Q4_BLOCK_BYTES;
+  }
+}
+
+/** Codes of 1 or 2 bits, those of a byte after another of an output every eight bytes. */
+function copy_lookup(to: F32Ptr, panel: U8Ptr, column: usize, k: i32, block: i32, scale: f32): void {
+  const inputs = inputs_of(block);
+  const isOne = inputs == LONGEST_BLOCK;
+  const whole = block > LONGEST_BLOCK;
+  const lane = ((column & 3) << 1) + (column >> 2);
+  let blockScale = load<f32>(panel + (column << 2));
+  if (whole) panel += SCALES;
+  for (let i = 0; i < k; i += inputs) {
+    if (!whole) {
+      blockScale = f16_at(panel + (column << 1));
+      panel += LOOKUP_HEAD;
+    }
+    for (let j = 0; j < inputs; j++) {
+      const at = isOne ? j : j << 1;
+      const code = <i32>load<u8>(panel + lane + (<usize>at & -8)) >> (at & 7);
+      const weight = isOne ? ((code & 1) << 1) - 1 : (code & 3) - 1;
+      store<f32>(to, blockScale * <f32>weight * scale);
+      to += 4;
+    }
+    panel += LOOKUP_ROWS;
   }
 }

@@ -1,4 +1,4 @@
-import { BLOCK, PANEL } from "../layout";
+import { BLOCK, LONGEST_BLOCK, PANEL } from "../layout";
 
 // How packed integer weights lie: see linear_q8 and linear_q4.
 
@@ -8,6 +8,27 @@ export const SCALES: usize = PANEL << 2;
 /** Bytes of a block of 8 rows by 32 inputs of 4 bits. */
 export const Q4_BLOCK_BYTES: usize = SCALES + BLOCK * 4;
 
+/** Groups of four bits of an output in a block of 1 or 2 bits; bytes before a block, the scales of 8 outputs, and of its rows. */
+export const LOOKUP_GROUPS: i32 = 32;
+export const LOOKUP_HEAD: usize = PANEL << 1;
+export const LOOKUP_ROWS: usize = LOOKUP_GROUPS * 4;
+
+/** Inputs of a block of codes: of 1 bit, or of 2, with a scale for `block` inputs. */
+// @ts-ignore: decorator
+@inline
+export function inputs_of(block: i32): i32 {
+  return block == LONGEST_BLOCK ? LONGEST_BLOCK : LONGEST_BLOCK / 2;
+}
+
+/** Where a panel of codes has input i, the first one of a block: of all inputs the bytes of the panel. */
+// @ts-ignore: decorator
+@inline
+export function place_of(i: i32, block: i32): usize {
+  const blocks = <usize>(i / inputs_of(block));
+  return block > LONGEST_BLOCK ? SCALES + blocks * LOOKUP_ROWS : blocks * (LOOKUP_HEAD + LOOKUP_ROWS);
+}
+
+
 /** Inputs whose products are summed as integers where a row has one scale. */
 export const GROUP: i32 = 1024;
 
@@ -15,10 +36,10 @@ export const GROUP: i32 = 1024;
 // @ts-ignore: decorator
 @inline
 export function gap_of(block: i32): usize {
-  return block <= BLOCK ? SCALES : 0;
+  return block <= LONGEST_BLOCK ? SCALES : 0;
 }
 
-/** Bytes of the sums of a group's weights: 16 bits each for a block of up to 32 inputs, else 32. */
+/** Bytes of the sums of a group's weights: 16 bits each for a block of up to 128 inputs, else 32. */
 // @ts-ignore: decorator
 @inline
 export function sum_bytes(gap: usize): usize {

@@ -14,7 +14,7 @@ export function ordered_bytes(planes: i32): usize {
 /** Eight integers of a row as i16: from i16, or from one or two planes of digits. */
 // @ts-ignore: decorator
 @inline
-function eight_of(path: i32, planes: i32, x: U8Ptr, plane: usize): v128 {
+export function eight_of(path: i32, planes: i32, x: U8Ptr, plane: usize): v128 {
   if (path == PATH_I16) return v128.load(x);
   const upper = i16x8.sub(v128.load8x8_u(x), i16x8.splat(<i16>DIGIT_BIAS));
   return planes == 1 ? upper : v128.or(i16x8.shl(upper, DIGIT_BITS), v128.load8x8_u(x + plane));

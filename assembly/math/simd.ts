@@ -23,6 +23,14 @@ export function has_byte_dots(): bool {
   return MADD_FUSES;
 }
 
+/** The bytes of a table of 16 at indices below 16. */
+// @ts-ignore: decorator
+@inline
+export function swizzle(table: v128, indices: v128): v128 {
+  if (ASC_FEATURE_RELAXED_SIMD) return i8x16.relaxed_swizzle(table, indices);
+  return i8x16.swizzle(table, indices);
+}
+
 /** sum + the dot products of two i16 a lane. */
 // @ts-ignore: decorator
 @inline

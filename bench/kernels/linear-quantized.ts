@@ -3,7 +3,7 @@
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
 
-import { linear_q4, linear_q8, subtract_mins } from "../../src/reference/linear.ts";
+import { linear_lookup, linear_q4, linear_q8, subtract_mins } from "../../src/reference/linear.ts";
 import { LinearShape as LinearStruct, NULL } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
 import type { Build } from "../lib/builds.ts";
@@ -11,9 +11,13 @@ import type { Case, Prepared } from "../lib/case.ts";
 import { fill } from "../lib/random.ts";
 import { type LinearShape, quantizedShapes } from "../lib/shapes.ts";
 
-/** "q8-16" is what Q6_K becomes, "q4-min" what Q4_K does. */
-const INTEGERS = ["q8", "q8-row", "q8-16", "q4", "q4-min"] as const;
+/** "q8-16" is what Q6_K becomes, "q4-min" what Q4_K does, "q1" and "q2" what Q1_0 and Q2_0 do, "q2-row" what BitNet's matrices do. */
+const INTEGERS = ["q8", "q8-row", "q8-16", "q4", "q4-min", "q2", "q2-row", "q1"] as const;
 type IntegerFormat = (typeof INTEGERS)[number];
+
+/** The kernel of a format. */
+const kernelOf = (format: IntegerFormat) =>
+  FORMATS[format].bits < 4 ? "linear_lookup" : FORMATS[format].bits === 4 ? "linear_q4" : "linear_q8";
 
 /** Panels that are packed; a larger matrix repeats them, which makes no difference to the speed. */
 const DISTINCT_PANELS = 64;
@@ -36,7 +40,7 @@ function prepare(
     rows: layout.take(m * integerRowBytes(k)),
     out: layout.floats(m * width),
     // What the kernel takes beside weights: its scratch, or the sums of weights.
-    beside: layout.take(FORMATS[format].bits === 4 ? LINEAR_SCRATCH : panels * sumsOf),
+    beside: layout.take(kernelOf(format) === "linear_q8" ? panels * sumsOf : LINEAR_SCRATCH),
     mins: layout.take(panels * FORMATS[format].minBytes(k)),
     shape: layout.take(LinearStruct.bytes),
     floats: layout.floats(own * 8 * k),
@@ -49,7 +53,15 @@ function prepare(
   fill(memory.f32(floats, own * 8 * k), 2);
   const mins = pointer.f32(at("mins"));
   fill(memory.f32(mins, (panels * FORMATS[format].minBytes(k)) / 4), 3);
-  if (FORMATS[format].bits === 4) kernels.pack_q4(w, floats, own * 8, k, 0, own);
+  if (kernelOf(format) === "linear_lookup") {
+    // Any bytes are codes; scales are such that sums stay small.
+    const blocks = memory.u8(floats, own * 8 * k * 4);
+    for (let i = 0; i < blocks.length; i++) blocks[i] = (i * 2_654_435_761) >>> 24;
+    const bytes = format === "q2-row" ? 20 : 18;
+    for (let at = 0; at < blocks.length; at += bytes) blocks.set([0, 0, 0x80, 0x3c].slice(0, bytes - 16), at);
+    if (bytes === 18) for (let at = 0; at < blocks.length; at += bytes) blocks[at + 1] = 0x20;
+    kernels.pack_lookup(w, pointer.u8(floats), own * 8, k, FORMATS[format].block(k), 0, own);
+  } else if (kernelOf(format) === "linear_q4") kernels.pack_q4(w, floats, own * 8, k, 0, own);
   else kernels.pack_q8(w, beside, floats, own * 8, k, FORMATS[format].block(k), 0, own);
   for (let p = own; p < panels; p += own) {
     const count = Math.min(own, panels - p) * bytes;
@@ -61,7 +73,7 @@ function prepare(
   const shape = linearShape(FORMATS[format], { panels, k, outStride: width, mode });
   LinearStruct.store(memory.view(), at("shape"), shape);
   const project = (from: number, end: number) => {
-    const linear = FORMATS[format].bits === 4 ? kernels.linear_q4 : kernels.linear_q8;
+    const linear = kernels[kernelOf(format)];
     const shapeAt = pointer.linearShape(at("shape"));
     linear(out, rows, w, beside, NULL, shapeAt, from, end);
     if (FORMATS[format].mins) kernels.subtract_mins(out, rows, mins, pointer.f32(beside), shapeAt, from, end);
@@ -83,7 +95,7 @@ function prepare(
       for (const row of new Set([0, m - 1])) {
         const want = new Float32Array(m * width);
         const empty = new Uint8Array(0);
-        const linear = FORMATS[format].bits === 4 ? linear_q4 : linear_q8;
+        const linear = { linear_lookup, linear_q4, linear_q8 }[kernelOf(format)];
         const part = { ...shape, panels: some };
         linear(want, integers, weights, empty, null, part, row, row + 1);
         if (FORMATS[format].mins) {
@@ -107,9 +119,9 @@ function prepare(
 export const quantizedLinearCases: readonly Case[] = quantizedShapes.flatMap((shape) =>
   INTEGERS.flatMap((format) =>
     [false, true].map((fast) => ({
-      kernel: `${FORMATS[format].bits === 4 ? "linear_q4" : "linear_q8"} ${format}${fast ? " fast" : ""}`,
+      kernel: `${kernelOf(format)} ${format}${fast ? " fast" : ""}`,
       shape: `${shape.m}x${shape.n}x${shape.k}`,
-      quick: shape.quick === true && (format === "q8" || format === "q4"),
+      quick: shape.quick === true && (format === "q8" || format === "q4" || format === "q1"),
       flops: 2 * shape.m * shape.n * shape.k,
       limit: shape.m > 1 ? ("arithmetic" as const) : ("reading" as const),
       prepare: (build: Build) => prepare(build, shape, format, fast),

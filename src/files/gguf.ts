@@ -300,7 +300,8 @@ function isPowerOfTwo(value: number): boolean {
 export type GgufFile = TensorFile<GgufValue>;
 
 /**
- * The types of tensors by number: name, elements of a block and bytes of a block. Missing numbers are retired types.
+ * The types of tensors by number: name, elements of a block and bytes of a block. Missing numbers are retired types. I2_S is that of
+ * bitnet.cpp.
  */
 const TYPES: ReadonlyMap<number, readonly [name: string, length: number, bytes: number]> = new Map([
   [0, ["F32", 1, 4]],
@@ -334,9 +335,11 @@ const TYPES: ReadonlyMap<number, readonly [name: string, length: number, bytes: 
   [30, ["BF16", 1, 2]],
   [34, ["TQ1_0", 256, 54]],
   [35, ["TQ2_0", 256, 66]],
+  [36, ["I2_S", 128, 32]],
   [39, ["MXFP4", 32, 17]],
   [40, ["NVFP4", 64, 36]],
   [41, ["Q1_0", 128, 18]],
+  [42, ["Q2_0", 64, 18]],
 ]);
 
 const WHERE = "openGguf";
@@ -346,7 +349,8 @@ const FIRST = 2 ** 16;
 
 /**
  * Opens a GGUF file (version 2 or 3) of any size: reads and checks its header. Tensors of F32, F16, BF16, Q8_0 and Q4_0 can
- * then be read as they are stored. Those of Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ1_S to IQ4_XS, TQ1_0, TQ2_0, MXFP4 and NVFP4 are
+ * then be read as they are stored. Those of Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ1_S to IQ4_XS, Q1_0, Q2_0, TQ1_0, TQ2_0, I2_S, MXFP4 and
+ * NVFP4 are
  * widened to F32 as they are read, to the values that ggml gives them; those of other types are only listed. In text that is not
  * valid UTF-8, U+FFFD replaces the wrong bytes.
  * @throws TypeError for a `source` of another type. HeadwiseError `BAD_FILE` for bytes that cannot be read and for a file
@@ -368,32 +372,38 @@ const FIRST = 2 ** 16;
  * console.log(file.tensors.get("w")?.shape, toFloats(await file.read("w")).join(" ")); // [ 2 ] 1.5 0
  */
 export async function openGguf(source: BytesOrSource): Promise<GgufFile> {
-  return openConverted(source, (where, dtype, bytes) => {
+  return openConverted(source, (where, dtype, bytes, tail) => {
     const format = GGML_FORMATS[dtype];
     const widened = createArray(where, 4 * (bytes.length / format.bytes) * format.length, "readRows");
-    widenGgml(dtype, bytes, new Float32Array(widened.buffer));
+    widenGgml(dtype, bytes, tail, new Float32Array(widened.buffer));
     return { dtype: "F32", bytes: widened };
   });
 }
 
 /** Opens a file whose tensors are read as they are stored, those of blocks that kernels do not read in their coded dtypes. */
 export function openCodedGguf(source: BytesOrSource): Promise<GgufFile> {
-  return openConverted(source, (_where, dtype, bytes) => ({
+  return openConverted(source, (_where, dtype, bytes, tail) => ({
     dtype: GGML_FORMATS[dtype].coded,
-    bytes: codeGgml(dtype, bytes),
+    bytes: codeGgml(dtype, bytes, tail),
   }));
 }
 
 async function openConverted(
   source: BytesOrSource,
-  convert: (where: string, dtype: GgmlDtype, bytes: Uint8Array) => Pick<StoredTensor, "dtype" | "bytes">,
+  convert: (
+    where: string,
+    dtype: GgmlDtype,
+    bytes: Uint8Array,
+    tail: Uint8Array,
+  ) => Pick<StoredTensor, "dtype" | "bytes">,
 ): Promise<GgufFile> {
   const from = toSource(WHERE, source);
   const { metadata, tensors, alignment, start } = await readHeader(from);
   placeTensors(tensors, alignment, start, from);
   return createTensorFile(from, metadata, tensors, ["F32", "F16", "BF16", "Q8_0", "Q4_0"], {
     dtypes: Object.keys(GGML_FORMATS),
-    convert: (where, dtype, bytes) => convert(where, dtype as GgmlDtype, bytes),
+    tailOf: (dtype) => (isGgmlDtype(dtype) ? (GGML_FORMATS[dtype].tail ?? 0) : 0),
+    convert: (where, dtype, bytes, tail) => convert(where, dtype as GgmlDtype, bytes, tail),
   });
 }
 
@@ -428,7 +438,8 @@ function createEntry(name: string, shape: readonly number[], type: number, offse
     elements *= shape[axis] as number;
     if (elements > Number.MAX_SAFE_INTEGER) fail(name, "fewer than 2^53 elements", shapeText(shape));
   }
-  return { name, dtype, shape, offset, bytes: (elements / length) * blockBytes };
+  const tail = isGgmlDtype(dtype) ? (GGML_FORMATS[dtype].tail ?? 0) : 0;
+  return { name, dtype, shape, offset, bytes: (elements / length) * blockBytes + tail };
 }
 
 /** Places the tensors in the file, after they are compared with each other and with the file's size. */

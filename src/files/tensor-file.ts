@@ -2,6 +2,7 @@
 
 import { type Dtype, type StoredTensor, shapeText } from "../base/tensor/dtypes.ts";
 import { expectInt } from "../base/util/arguments.ts";
+import { joinBytes } from "../base/util/bytes.ts";
 import { describe, HeadwiseError, hexOf } from "../base/util/errors.ts";
 import { type ByteSource, readRanges } from "./byte-source.ts";
 
@@ -55,7 +56,9 @@ export function expectNames(where: string, names: unknown, tensors: ReadonlyMap<
 /** Dtypes whose tensors become those of another one as they are read. */
 interface Conversion {
   readonly dtypes: readonly string[];
-  convert(where: string, dtype: string, bytes: Uint8Array): Pick<StoredTensor, "dtype" | "bytes">;
+  /** Bytes behind all rows that belong to each. */
+  tailOf(dtype: string): number;
+  convert(where: string, dtype: string, bytes: Uint8Array, tail: Uint8Array): Pick<StoredTensor, "dtype" | "bytes">;
 }
 
 /** Reading a tensor of a dtype other than the `readable` ones and those of `conversion` throws. */
@@ -73,10 +76,16 @@ export function createTensorFile<Value>(
     const known = `${all.slice(0, -1).join(", ")} or ${all.at(-1)}`;
     throw new HeadwiseError("BAD_FILE", `${where}: tensor ${describe(name)} expected ${known}, got ${entry.dtype}`);
   };
-  const asStored = (where: string, { name, dtype }: TensorEntry, shape: readonly number[], bytes: Uint8Array) => ({
-    ...{ name, dtype: dtype as Dtype, shape, bytes },
-    ...(conversion?.dtypes.includes(dtype) && conversion.convert(where, dtype, bytes)),
-  });
+  const tailOf = (dtype: string) => conversion?.tailOf(dtype) ?? 0;
+  /** A tensor, or some of its rows, by their bytes and those of the tail. */
+  const asStored = (where: string, { name, dtype }: TensorEntry, shape: readonly number[], all: Uint8Array) => {
+    const end = all.length - tailOf(dtype);
+    const [bytes, tail] = [all.subarray(0, end), all.subarray(end)];
+    return {
+      ...{ name, dtype: dtype as Dtype, shape, bytes },
+      ...(conversion?.dtypes.includes(dtype) && conversion.convert(where, dtype, bytes, tail)),
+    };
+  };
   const readAll = async (where: string, names: Iterable<string>) => {
     const entries = Array.from(expectNames(where, names, tensors), (name) => expectReadable(where, name));
     const ranges = entries.map(({ offset, bytes }) => ({ begin: offset, end: offset + bytes }));
@@ -98,9 +107,12 @@ export function createTensorFile<Value>(
         throw new RangeError(`${where}: name expected a tensor of 2 or more dimensions, got shape ${shapeText(shape)}`);
       expectInt(where, "begin", begin, 0, rows);
       expectInt(where, "end", end, begin, rows);
-      const width = bytes / (rows || 1);
-      const [read] = await readRanges(where, source, [{ begin: offset + begin * width, end: offset + end * width }]);
-      return asStored(where, entry, [end - begin, ...row], read as Uint8Array);
+      const tail = tailOf(entry.dtype);
+      const width = (bytes - tail) / (rows || 1);
+      const ranges = [{ begin: offset + begin * width, end: offset + end * width }];
+      if (tail > 0) ranges.push({ begin: offset + bytes - tail, end: offset + bytes });
+      const [read, behind] = await readRanges(where, source, ranges);
+      return asStored(where, entry, [end - begin, ...row], behind ? joinBytes([read!, behind]) : read!);
     },
     readAll: (names, where = "readAll") => readAll(where, names),
   };

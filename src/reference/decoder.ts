@@ -10,10 +10,11 @@ import {
   WEIGHT_BF16,
   WEIGHT_F16,
   WEIGHT_F32,
+  WEIGHT_LOOKUP,
   WEIGHT_Q8,
 } from "../../assembly/layout.ts";
 import type { EmbedShape, Plain, Reference } from "../wasm/abi.ts";
-import { minOf, packedQ4, packedQ8, widenBf16, widenF16 } from "./numbers.ts";
+import { minOf, packedLookup, packedQ4, packedQ8, widenBf16, widenF16 } from "./numbers.ts";
 
 /** w[n, i] of packed panels. */
 function reader(
@@ -26,7 +27,8 @@ function reader(
   if (format === WEIGHT_F32) return (n, i) => view.getFloat32(4 * at(n, i), true);
   if (format === WEIGHT_F16) return (n, i) => widenF16(view.getUint16(2 * at(n, i), true));
   if (format === WEIGHT_BF16) return (n, i) => widenBf16(view.getUint16(2 * at(n, i), true));
-  const packed = format === WEIGHT_Q8 ? packedQ8(w, k, block) : packedQ4(w, k, mins ? 0 : 8);
+  const integers = () => (format === WEIGHT_Q8 ? packedQ8(w, k, block) : packedQ4(w, k, mins ? 0 : 8));
+  const packed = format === WEIGHT_LOOKUP ? packedLookup(w, k, block) : integers();
   return (n, i) => {
     const product = Math.fround(packed.scale(n, i) * packed.weight(n, i));
     return mins ? Math.fround(product - minOf(mins, k, packed.block, n, i)) : product;

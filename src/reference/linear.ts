@@ -1,12 +1,13 @@
 // y = x·wᵀ + b, by weight format: matrices in panels, rows of integers, products.
 
-import { BLOCK, MINS_SCRATCH, PANEL, ROUNDED } from "../../assembly/layout.ts";
+import { BLOCK, LONGEST_BLOCK, MINS_SCRATCH, PANEL, ROUNDED } from "../../assembly/layout.ts";
 import type { LinearShape, Plain, Reference } from "../wasm/abi.ts";
 import {
   minOf,
   narrowBf16,
   narrowF16,
   type Packed,
+  packedLookup,
   packedQ4,
   packedQ8,
   padded,
@@ -53,6 +54,10 @@ export const linear_q8: Reference["linear_q8"] = (out, x, w, _sums, bias, shape,
 /** out = x · wᵀ + bias for rows begin..end; x from quantize_rows in the same mode, w from pack_q4 or repack_q4. */
 export const linear_q4: Reference["linear_q4"] = (out, x, w, _scratch, bias, shape, begin, end) =>
   linearIntegers(out, x, packedQ4(w, shape.k, shape.zero), bias, shape, begin, end);
+
+/** out = x · wᵀ + bias for rows begin..end; x from quantize_rows in the same mode, w from pack_lookup. */
+export const linear_lookup: Reference["linear_lookup"] = (out, x, w, _scratch, bias, shape, begin, end) =>
+  linearIntegers(out, x, packedLookup(w, shape.k, shape.block), bias, shape, begin, end);
 
 /** Blocks whose sums are added before they are scaled. */
 const CHUNK = MINS_SCRATCH / 16;
@@ -269,6 +274,27 @@ export const pack_blocks: Reference["pack_blocks"] = (out, sums, blocks, n, k, b
   }
 };
 
+/**
+ * Packs panels begin..end of a matrix [n, k] in blocks of a scale and 16 bytes of codes: a float16, or where a row has one scale, a
+ * float32 in each. Rows beyond n are zeros.
+ */
+export const pack_lookup: Reference["pack_lookup"] = (out, from, n, k, block, begin, end) => {
+  const view = new DataView(from.buffer, from.byteOffset, from.byteLength);
+  const packed = packedLookup(out, k, block);
+  const [bits, bytes] = [block === LONGEST_BLOCK ? 1 : 2, block > LONGEST_BLOCK ? 20 : 18];
+  const [inputs, step] = [LONGEST_BLOCK / bits, bits === 1 ? 2 : 1];
+  for (let row = begin * PANEL; row < end * PANEL; row++)
+    for (let b = 0; b < k; b += inputs) {
+      const at = bytes * ((row * k + b) / inputs);
+      const scale = () => (bytes === 20 ? view.getFloat32(at, true) : widenF16(view.getUint16(at, true)));
+      if (b === 0 || bytes === 18) packed.setScale(row, b, row < n ? scale() : 0);
+      for (let i = 0; i < inputs; i++) {
+        const code = row < n ? view.getUint8(at + bytes - 16 + ((i * bits) >> 3)) >> ((i * bits) & 7) : 0;
+        packed.setWeight(row, b + i, step * (code & (2 ** bits - 1)) - 1);
+      }
+    }
+};
+
 /** out[panels][k / block][8] = the mins of the blocks; 0 beyond n. */
 export const pack_mins: Reference["pack_mins"] = (out, blocks, n, k, bytes, begin, end) => {
   const count = k / inputsOf(bytes);
@@ -280,7 +306,7 @@ export const pack_mins: Reference["pack_mins"] = (out, blocks, n, k, bytes, begi
 };
 
 /**
- * Minus the sums of output n's weights over each group, in [panels][groups][8]: int16 for blocks of up to 32 inputs, else int32.
+ * Minus the sums of output n's weights over each group, in [panels][groups][8]: int16 for blocks of up to 128 inputs, else int32.
  */
 function storeSums(sums: Uint8Array, w: Packed, k: number, n: number): void {
   const view = new DataView(sums.buffer, sums.byteOffset, sums.byteLength);
@@ -290,7 +316,7 @@ function storeSums(sums: Uint8Array, w: Packed, k: number, n: number): void {
     let sum = 0;
     for (let i = g * group; i < Math.min((g + 1) * group, padded(k)); i++) sum -= w.weight(n, i);
     const at = (Math.floor(n / PANEL) * groups + g) * PANEL + (n % PANEL);
-    if (w.block <= BLOCK) view.setInt16(2 * at, sum, true);
+    if (w.block <= LONGEST_BLOCK) view.setInt16(2 * at, sum, true);
     else view.setInt32(4 * at, sum, true);
   }
 }

@@ -1,7 +1,7 @@
 // Numbers as the kernels keep them: 16-bit floats, integers with a scale, and the matrices of integers that linear_q8 and
 // linear_q4 read. All of it is exact: integers, and single float32 operations in the order of the contract.
 
-import { BLOCK, PANEL } from "../../assembly/layout.ts";
+import { BLOCK, LONGEST_BLOCK, PANEL } from "../../assembly/layout.ts";
 
 /** The float16 with the bits `half`, exactly. A NaN is NaN. */
 export function widenF16(half: number): number {
@@ -119,6 +119,40 @@ export function packedQ4(bytes: Uint8Array, k: number, zero: number): Packed {
     setWeight(n, i, weight) {
       const others = view.getUint16(unitAt(n, i), true) & ~(15 << shift(i));
       view.setUint16(unitAt(n, i), others | ((weight + zero) << shift(i)), true);
+    },
+  };
+}
+
+/**
+ * [panels] of blocks of 8 rows of 16 bytes: bytes 2r and 2r + 1 of the codes of an output, the first input in the lowest bits; outputs
+ * 0 to 3 are the even bytes of a half of a row, 4 to 7 the odd ones. Before each block stand 8 scales of 16 bits; where a row has one
+ * scale, before all of them 8 of 32. Of a block of 128 inputs a code has a bit, which is -1 or 1, else two, less 1.
+ */
+export function packedLookup(bytes: Uint8Array, k: number, block: number): Packed {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const whole = block > LONGEST_BLOCK;
+  const bits = block === LONGEST_BLOCK ? 1 : 2;
+  const [step, mask] = [bits === 1 ? 2 : 1, 2 ** bits - 1];
+  const inputs = LONGEST_BLOCK / bits;
+  const rows = 16 * PANEL;
+  const [head, stride] = whole ? [4 * PANEL, rows] : [0, 2 * PANEL + rows];
+  const panel = (n: number) => Math.floor(n / PANEL) * (head + (k / inputs) * stride);
+  const start = (n: number, i: number) => panel(n) + head + Math.floor(i / inputs) * stride;
+  const halfAt = (n: number, i: number) => start(n, i) + 2 * (n % PANEL);
+  const floatAt = (n: number) => panel(n) + 4 * (n % PANEL);
+  const lane = (n: number) => 2 * (n % 4) + Math.floor((n % PANEL) / 4);
+  const byteAt = (n: number, i: number) =>
+    start(n, i) + stride - rows + PANEL * Math.floor(((i % inputs) * bits) / 8) + lane(n);
+  const shift = (i: number) => (i * bits) % 8;
+  return {
+    ...{ block, group: Math.min(block, GROUP) },
+    scale: (n, i) => (whole ? view.getFloat32(floatAt(n), true) : widenF16(view.getUint16(halfAt(n, i), true))),
+    setScale: (n, i, scale) =>
+      whole ? view.setFloat32(floatAt(n), scale, true) : view.setUint16(halfAt(n, i), narrowF16(scale), true),
+    weight: (n, i) => step * ((view.getUint8(byteAt(n, i)) >> shift(i)) & mask) - 1,
+    setWeight(n, i, weight) {
+      const others = view.getUint8(byteAt(n, i)) & ~(mask << shift(i));
+      view.setUint8(byteAt(n, i), others | (((weight + 1) / step) << shift(i)));
     },
   };
 }

@@ -15,6 +15,7 @@ const BR_TABLE = 0x0e;
 
 /** The first prefix of opcodes of two bytes, which are numbered from 0x1000 times their prefix: those of SIMD from 0xfd000. */
 const PREFIX = 0xfc;
+const RELAXED_SWIZZLE = 0xfd100;
 const RELAXED_MADD = 0xfd105;
 
 /**
@@ -52,7 +53,8 @@ const IMMEDIATES: readonly Immediates[] = [
   [0xfd054, 2, 1], // loads and stores of lanes
   [0xfd05c, 2, 0], // loads with zeros
   [0xfd05e, 0, 0], // arithmetic
-  [0xfd100],
+  [RELAXED_SWIZZLE, 0, 0],
+  [RELAXED_SWIZZLE + 1],
   [RELAXED_MADD, 0, 0],
   [RELAXED_MADD + 1],
   [0xfd112, 0, 0], // products of bytes
@@ -123,7 +125,8 @@ const V128 = 0x7b;
 const LOCAL_GET = 0x20;
 const LOCAL_SET = 0x21;
 
-/** f32x4.mul and f32x4.add. */
+/** i8x16.swizzle, f32x4.mul and f32x4.add. */
+const SWIZZLE = [0xfd, 0x0e];
 const MUL = [0xfd, 0xe6, 0x01];
 const ADD = [0xfd, 0xe4, 0x01];
 /** unreachable: what follows it is valid whatever the stack holds. */
@@ -131,7 +134,7 @@ const TRAP = [0x00];
 
 /**
  * The bytes of the simd build from those of the relaxed one: each f32x4.relaxed_madd becomes a f32x4.mul and a
- * f32x4.add, and the global RELAXED, from which kernels derive the height of their tiles, becomes 0. Products of bytes,
+ * f32x4.add, each i8x16.relaxed_swizzle a swizzle, and the global RELAXED, from which kernels derive the height of their tiles, becomes 0. Products of bytes,
  * which the simd build never reaches (int-dot.ts), become traps. Shared memory stays shared. Throws a RangeError if a module
  * has an instruction that neither build has.
  */
@@ -181,8 +184,9 @@ function unfuseBody(reader: ModuleReader, parameters: number): Uint8Array {
   while (reader.at < end) {
     const at = reader.at;
     const opcode = reader.instruction();
-    if (opcode < RELAXED_MADD) continue;
-    parts.push(bytes.subarray(copied, at), opcode === RELAXED_MADD ? mulAdd : TRAP);
+    if (opcode < RELAXED_SWIZZLE) continue;
+    const instead = opcode === RELAXED_MADD ? mulAdd : opcode === RELAXED_SWIZZLE ? SWIZZLE : TRAP;
+    parts.push(bytes.subarray(copied, at), instead);
     copied = reader.at;
     changes = true;
   }

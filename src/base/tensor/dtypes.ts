@@ -38,9 +38,14 @@ export const BLOCKS = {
 
 /**
  * The same of blocks that GGUF's other formats become on their way to linear memory, without loss: a float32 scale, in "_MIN" a
- * float32 minimum, and int8 q, in I4 from 0 to 15: elements scale·q - minimum.
+ * float32 minimum, and int8 q, in I4 from 0 to 15: elements scale·q - minimum. I1 and I2 are GGUF's Q1_0 and Q2_0: a float16 scale and
+ * codes of 1 or 2 bits, the first in the lowest bits: a bit is -scale or scale, two bits are (code - 1)·scale. I2_ROW has a float32
+ * scale, which is the same in all blocks of a row.
  */
 export const CODED_BLOCKS = {
+  I1_128: { length: 128, bytes: 18 },
+  I2_64: { length: 64, bytes: 18 },
+  I2_ROW: { length: 64, bytes: 20 },
   I8_32: { length: 32, bytes: 36 },
   I8_16: { length: 16, bytes: 20 },
   I8_32_MIN: { length: 32, bytes: 40 },
@@ -191,15 +196,36 @@ function widenBlocks(dtype: BlockDtype, bytes: Uint8Array, size: number): Float3
   return floats;
 }
 
+/** Bits of an element of a coded block, without its scale: less than 8 are those of codes. */
+export function codeBits(dtype: CodedDtype): number {
+  const { length, bytes } = CODED_BLOCKS[dtype];
+  return Math.min(8, Math.floor((8 * bytes) / length));
+}
+
+/** The scale of the coded block at `at`, and what multiplies it in element i. */
+export function codedBlock(dtype: CodedDtype, bytes: Uint8Array, at: number): readonly [number, (i: number) => number] {
+  const view = new DataView(bytes.buffer, bytes.byteOffset + at);
+  const { length, bytes: stride } = CODED_BLOCKS[dtype];
+  const bits = codeBits(dtype);
+  const from = stride - (length * bits) / 8;
+  const scale = from < 4 ? widenHalves(Uint16Array.of(view.getUint16(0, true)), false)[0]! : view.getFloat32(0, true);
+  if (bits === 8) return [scale, (i) => view.getInt8(from + i)];
+  // A bit is -1 or 1, two bits are less 1.
+  return [
+    scale,
+    (i) => ((view.getUint8(from + ((i * bits) >> 3)) >> ((i * bits) & 7)) & (2 * bits - 1)) * (3 - bits) - 1,
+  ];
+}
+
 /** Coded blocks to float32: products and differences are rounded once. */
 function widenCoded(dtype: CodedDtype, bytes: Uint8Array, size: number): Float32Array {
   const { length, bytes: stride } = CODED_BLOCKS[dtype];
   const view = new DataView(bytes.buffer, bytes.byteOffset);
   const floats = new Float32Array(size);
   for (let at = 0, to = 0; to < size; at += stride) {
-    const scale = view.getFloat32(at, true);
-    const min = stride - length > 4 ? view.getFloat32(at + 4, true) : 0;
-    for (let i = at + stride - length; i < at + stride; i++) floats[to++] = scale * view.getInt8(i) - min;
+    const [scale, weight] = codedBlock(dtype, bytes, at);
+    const min = dtype.endsWith("MIN") ? view.getFloat32(at + 4, true) : 0;
+    for (let i = 0; i < length; i++) floats[to++] = scale * weight(i) - min;
   }
   return floats;
 }

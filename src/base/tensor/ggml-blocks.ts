@@ -2,8 +2,9 @@
 // minimum, for each 16 or 32 elements, and indices into codebooks. Layouts and values are those of ggml (ggml-common.h and the
 // reference dequantisation of gguf-py); a block lies along the last dimension.
 
-import { CODED_BLOCKS, type CodedDtype } from "./dtypes.ts";
+import { CODED_BLOCKS, type CodedDtype, codeBits } from "./dtypes.ts";
 import { ELEMENTS } from "./ggml-codebooks.ts";
+import { narrowF16 } from "./quantize.ts";
 
 /** Names of the formats. */
 export type GgmlDtype =
@@ -16,8 +17,11 @@ export type GgmlDtype =
   | "IQ3_XXS"
   | "IQ4_NL"
   | "IQ4_XS"
+  | "I2_S"
   | "MXFP4"
   | "NVFP4"
+  | "Q1_0"
+  | "Q2_0"
   | "Q2_K"
   | "Q3_K"
   | "Q4_1"
@@ -41,6 +45,8 @@ interface GgmlFormat {
   readonly length: number;
   readonly bytes: number;
   readonly coded: CodedDtype;
+  /** Bytes behind all blocks of a tensor, which begin with a float32 that is their scale. */
+  readonly tail?: number;
   read(parts: Parts, block: Uint8Array, at: number): void;
 }
 
@@ -101,10 +107,10 @@ function readScales({ scales, mins }: Parts, block: Uint8Array, at: number): voi
   }
 }
 
-/** Ternary digits of bytes of base 3, of which byte · 3^n holds digit n at the top: `count` bytes, `digits` of each in turn. */
+/** Ternary digits less 1 of bytes of base 3, of which byte · 3^n holds digit n at the top: `count` bytes, `digits` of each in turn. */
 function ternary(integers: Int8Array, to: number, block: Uint8Array, at: number, count: number, digits: number): void {
   for (let n = 0, power = 1; n < digits; n++, power *= 3)
-    for (let j = 0; j < count; j++) integers[to++] = (((block[at + j]! * power) & 255) * 3) >> 8;
+    for (let j = 0; j < count; j++) integers[to++] = ((((block[at + j]! * power) & 255) * 3) >> 8) - 1;
 }
 
 /** Seven signs and an eighth that makes the number of minuses even. */
@@ -272,9 +278,9 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   TQ1_0: {
     length: 256,
     bytes: 54,
-    coded: "I4_32_MIN",
-    read({ scales, mins, integers }, block, at) {
-      mins.fill(scales.fill(half(block, at + 52))[0]!);
+    coded: "I2_64",
+    read({ scales, integers }, block, at) {
+      scales.fill(half(block, at + 52));
       ternary(integers, 0, block, at, 32, 5);
       ternary(integers, 160, block, at + 32, 16, 5);
       ternary(integers, 240, block, at + 48, 4, 4);
@@ -284,10 +290,40 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   TQ2_0: {
     length: 256,
     bytes: 66,
-    coded: "I4_32_MIN",
-    read({ scales, mins, integers }, block, at) {
-      mins.fill(scales.fill(half(block, at + 64))[0]!);
-      for (let i = 0; i < 256; i++) integers[i] = twoBits(block, at, i);
+    coded: "I2_64",
+    read({ scales, integers }, block, at) {
+      scales.fill(half(block, at + 64));
+      for (let i = 0; i < 256; i++) integers[i] = twoBits(block, at, i) - 1;
+    },
+  },
+  /** Digits of 2 bits as bitnet.cpp has them on x86, the highest first: element 32·l + m of 128 is in byte m. */
+  I2_S: {
+    length: 128,
+    bytes: 32,
+    coded: "I2_ROW",
+    tail: 32,
+    read({ integers }, block, at) {
+      for (let i = 0; i < 128; i++) integers[i] = ((block[at + (i & 31)]! >> (6 - ((i >> 5) << 1))) & 3) - 1;
+    },
+  },
+  /** Scale d, bits: -d or d. */
+  Q1_0: {
+    length: 128,
+    bytes: 18,
+    coded: "I1_128",
+    read({ scales, integers }, block, at) {
+      scales[0] = half(block, at);
+      for (let i = 0; i < 128; i++) integers[i] = 2 * ((block[at + 2 + (i >> 3)]! >> (i & 7)) & 1) - 1;
+    },
+  },
+  /** Scale d, 2 bits: d·(q - 1). */
+  Q2_0: {
+    length: 64,
+    bytes: 18,
+    coded: "I2_64",
+    read({ scales, integers }, block, at) {
+      scales[0] = half(block, at);
+      for (let i = 0; i < 64; i++) integers[i] = ((block[at + 2 + (i >> 2)]! >> ((i & 3) << 1)) & 3) - 1;
     },
   },
   /** An exponent e, nibbles of E2M1: 2^(e - 127)·value. */
@@ -445,13 +481,15 @@ export function isGgmlDtype(word: string): word is GgmlDtype {
   return Object.hasOwn(GGML_FORMATS, word);
 }
 
-/** Calls `take` with each block, as numbers that the next one overwrites, and with its first element. */
+/** Calls `take` with each block, as numbers that the next one overwrites, and with its first element. `tail` are the bytes behind all. */
 function eachBlock(
   { length, bytes, read }: GgmlFormat,
   blocks: Uint8Array,
+  tail: Uint8Array,
   take: (parts: Parts, to: number) => void,
 ): void {
   const parts = { scales: new Float64Array(16), mins: new Float64Array(16), integers: new Int8Array(length) };
+  if (tail.length > 0) parts.scales.fill(new DataView(tail.buffer, tail.byteOffset).getFloat32(0, true));
   for (let at = 0, to = 0; at < blocks.length; at += bytes, to += length) {
     read(parts, blocks, at);
     take(parts, to);
@@ -459,10 +497,10 @@ function eachBlock(
 }
 
 /** Whole blocks as floats, in `out`. Products and differences are rounded once, where they are not exact. */
-export function widenGgml(dtype: GgmlDtype, blocks: Uint8Array, out: Float32Array): void {
+export function widenGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array, out: Float32Array): void {
   const { length, coded } = GGML_FORMATS[dtype];
   const part = CODED_BLOCKS[coded].length;
-  eachBlock(GGML_FORMATS[dtype], blocks, ({ scales, mins, integers }, to) => {
+  eachBlock(GGML_FORMATS[dtype], blocks, tail, ({ scales, mins, integers }, to) => {
     for (let s = 0, i = 0; i < length; s++) {
       const [scale, min] = [scales[s]!, mins[s]!];
       for (const end = i + part; i < end; i++) out[to + i] = scale * integers[i]! - min;
@@ -471,15 +509,25 @@ export function widenGgml(dtype: GgmlDtype, blocks: Uint8Array, out: Float32Arra
 }
 
 /** Whole blocks in their coded dtype. Scales and minimums are exact: they have at most 19 significant bits. */
-export function codeGgml(dtype: GgmlDtype, blocks: Uint8Array): Uint8Array {
+export function codeGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array): Uint8Array {
   const { length, coded } = GGML_FORMATS[dtype];
   const { length: part, bytes } = CODED_BLOCKS[coded];
+  if (dtype === "Q1_0" || dtype === "Q2_0") return blocks;
   const out = new Uint8Array((blocks.length / GGML_FORMATS[dtype].bytes) * (length / part) * bytes);
   const view = new DataView(out.buffer);
   const withMin = bytes - part > 4;
   let at = 0;
-  eachBlock(GGML_FORMATS[dtype], blocks, ({ scales, mins, integers }) => {
+  eachBlock(GGML_FORMATS[dtype], blocks, tail, ({ scales, mins, integers }) => {
     for (let s = 0; s * part < length; s++, at += bytes) {
+      if (codeBits(coded) < 8) {
+        const [scale] = new Uint32Array(Float32Array.of(scales[s]!).buffer);
+        if (coded === "I2_ROW") view.setFloat32(at, scales[s]!, true);
+        else view.setUint16(at, narrowF16(scale as number), true);
+        // Two bits each: those of one bit are stored as they are.
+        for (let i = 0; i < part; i++)
+          out[at + bytes - 16 + (i >> 2)]! |= (integers[s * part + i]! + 1) << ((i & 3) << 1);
+        continue;
+      }
       view.setFloat32(at, scales[s]!, true);
       if (withMin) view.setFloat32(at + 4, mins[s]!, true);
       for (let i = 0; i < part; i++) out[at + bytes - part + i] = integers[s * part + i]!;

@@ -118,7 +118,7 @@ function narrowBf16(bits: number): number {
 }
 
 /** Float32 bits to the bits of the nearest float16; halves to even. */
-function narrowF16(bits: number): number {
+export function narrowF16(bits: number): number {
   const sign = (bits >>> 16) & 0x8000;
   const size = bits & 0x7fffffff;
   if (size > 0x7f800000) return sign | 0x7e00 | ((size >>> 13) & 0x1ff);

@@ -1,6 +1,6 @@
 // The kernels of an engine with threads: the same functions, which cut a call's range into tiles and run them on all threads.
 
-import { MINS_SCRATCH, PANEL, TILE_ROWS } from "../../../assembly/layout.ts";
+import { LONGEST_BLOCK, MINS_SCRATCH, PANEL, TILE_ROWS } from "../../../assembly/layout.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import { workFloats } from "../../layers/attention/segment.ts";
 import { FORMATS, int8PanelBytes, int8SumBytes, scaleBytes } from "../../layers/linear/formats.ts";
@@ -174,11 +174,12 @@ interface Costs {
   readonly stream: number;
 }
 
-const COSTS: Readonly<Record<"f32" | "f16" | "q8" | "q4", Costs>> = {
+const COSTS: Readonly<Record<"f32" | "f16" | "q8" | "q4" | "q1", Costs>> = {
   f32: { stripRows: 32, product: 1, stream: 1 },
   f16: { stripRows: 30, product: 1, stream: 0.5 },
   q8: { stripRows: 32, product: 0.5, stream: 0.3 },
   q4: { stripRows: 32, product: 0.5, stream: 0.2 },
+  q1: { stripRows: 32, product: 0.5, stream: 0.2 },
 };
 
 /** The arguments of a projection: out, x, w, its sums or the kernel's scratch if there are any, bias, shape, begin, end. */
@@ -222,7 +223,14 @@ function blocksOf(panels: number, rows: number, load: Load, stripRows: number): 
   return tiles;
 }
 
-/** How projections are shared, by the format of their weights; those of 8 bits have blocks of any length. */
+/** Bytes of a panel: some kernels take blocks of several lengths. */
+function panelBytes(format: keyof typeof COSTS, k: number, block: number): number {
+  if (format === "q8") return int8PanelBytes(k, block);
+  if (format !== "q1" || block === LONGEST_BLOCK) return FORMATS[format].panelBytes(k);
+  return FORMATS[block < LONGEST_BLOCK ? "q2" : "q2-row"].panelBytes(k);
+}
+
+/** How projections are shared, by the format of their weights; those of 8 bits, and of codes, have blocks of any length. */
 function projection(format: keyof typeof COSTS): Parallel<KernelArguments> {
   const { stripRows, product, stream } = COSTS[format];
   const column = 4 * PANEL;
@@ -238,8 +246,7 @@ function projection(format: keyof typeof COSTS): Parallel<KernelArguments> {
       const [out, x, w, ...others] = args.slice(0, -4) as [number, number, number, ...number[]];
       const shape = shapeAt(view, at);
       const { panels, k, block } = shape;
-      // The kernel of int8 is that of blocks of any length.
-      const bytes = format === "q8" ? int8PanelBytes(k, block) : FORMATS[format].panelBytes(k);
+      const bytes = panelBytes(format, k, block);
       const sums = format === "q8" ? int8SumBytes(k, block) : 0;
       const rows = end - begin;
       const tiles =
@@ -258,7 +265,7 @@ function projection(format: keyof typeof COSTS): Parallel<KernelArguments> {
 }
 
 /** The same for kernels that work in scratch. */
-function scratchProjection(format: "f16" | "q4"): ParallelScratch<KernelArguments> {
+function scratchProjection(format: "f16" | "q4" | "q1"): ParallelScratch<KernelArguments> {
   return { ...projection(format), scratch: () => FORMATS[format].work };
 }
 
@@ -420,6 +427,7 @@ type Alone =
   | "merge_heads_f32"
   | "pack_columns_f16"
   | "pack_blocks"
+  | "pack_lookup"
   | "pack_mins"
   | "pack_columns_f32"
   | "pack_q4"
@@ -472,6 +480,7 @@ const PARALLEL = {
   }),
   linear_f16: scratchProjection("f16"),
   linear_f32: projection("f32"),
+  linear_lookup: scratchProjection("q1"),
   linear_q4: scratchProjection("q4"),
   linear_q8: projection("q8"),
   masked_softmax_f32: ranges(

@@ -4,17 +4,20 @@ import {
   BLOCK,
   F16_SCRATCH,
   LINEAR_SCRATCH,
+  LONGEST_BLOCK,
   MINS_SCRATCH,
   PANEL,
   WEIGHT_BF16,
   WEIGHT_F16,
   WEIGHT_F32,
+  WEIGHT_LOOKUP,
   WEIGHT_Q4,
   WEIGHT_Q8,
 } from "../../../assembly/layout.ts";
 import {
   CODED_BLOCKS,
   type CodedDtype,
+  codeBits,
   decodeFloats,
   type FloatDtype,
   isCoded,
@@ -36,9 +39,10 @@ export type WeightFormat = "f32" | "f16" | "bf16" | "q8" | "q8-row" | "q4";
 
 /**
  * Format of a matrix in memory: one of those that can be asked for, or the integers of a GGUF file as they are. "q8-16" is int8
- * with one scale for each 16 inputs; "-min" formats have a minimum beside each scale: a weight is scale · integer - minimum.
+ * with one scale for each 16 inputs; "-min" formats have a minimum beside each scale: a weight is scale · integer - minimum. "q2" has
+ * 2 bits and a 16-bit scale for each 64 inputs, "q2-row" one scale for each output, "q1" 1 bit and a 16-bit scale for each 128 inputs.
  */
-export type PackedFormat = WeightFormat | "q8-16" | "q8-16-min" | "q8-min" | "q4-min";
+export type PackedFormat = WeightFormat | "q8-16" | "q8-16-min" | "q8-min" | "q4-min" | "q2" | "q2-row" | "q1";
 
 /** How a matrix lies in panels of 8 outputs, how it is packed, and which kernel multiplies it. */
 interface Format {
@@ -232,10 +236,10 @@ export function int8PanelBytes(k: number, block: number): number {
   return scaleBytes(k, block) + PANEL * wholeBlocks(k);
 }
 
-/** Bytes of the sums of a panel of int8: 16 bits for each block of up to 32, or 32 bits for each 1024 inputs of a longer one. */
+/** Bytes of the sums of a panel of int8: 16 bits for each block of up to 128, or 32 bits for each 1024 inputs of a longer one. */
 export function int8SumBytes(k: number, block: number): number {
   const group = Math.min(block, SUM_INPUTS);
-  return PANEL * Math.ceil(k / group) * (group > BLOCK ? 4 : 2);
+  return PANEL * Math.ceil(k / group) * (group > LONGEST_BLOCK ? 4 : 2);
 }
 
 /** Integers of 4 or 8 bits with a scale for each `blockOf(k)` inputs, and the dtypes of files that have such blocks. */
@@ -295,6 +299,36 @@ const Q8_ROW: Format = /* @__PURE__ */ integers(8, wholeBlocks, []);
 const Q4: Format = /* @__PURE__ */ integers(4, OF_32, ["Q4_0"]);
 const Q4_MIN: Format = /* @__PURE__ */ integers(4, OF_32, ["I4_32_MIN"], true);
 
+// Weights as codes of 1 or 2 bits, whose sums are looked up in tables: panels hold for each block 128 bytes of codes, and before each
+// [8] scales of 16 bits, or before all of them [8] of 32.
+
+/** Codes of 1 or 2 bits as a dtype has them. Of a row with one scale, a block are the inputs whose sum is an integer. */
+function codes(dtype: "I1_128" | "I2_64" | "I2_ROW"): Format {
+  const { length, bytes } = CODED_BLOCKS[dtype];
+  const isRow = dtype === "I2_ROW";
+  const block = isRow ? SUM_INPUTS : length;
+  return {
+    ...{ bits: codeBits(dtype), integers: true, mins: false, keeps: [dtype], rows: WEIGHT_LOOKUP, shape: {} },
+    work: LINEAR_SCRATCH,
+    block: () => block,
+    panelBytes: (k) => PANEL * (isRow ? 4 + k / 4 : (k / length) * bytes),
+    sumBytes: () => 0,
+    minBytes: () => 0,
+    pack(kernels, piece, { w }, staging) {
+      const [n, k] = piece.shape as [number, number];
+      const blocks = pointer.u8(stage(kernels, piece, staging));
+      kernels.table.pack_lookup(pointer.u8(w), blocks, n, k, block, 0, panelsOf(n));
+    },
+    multiply(table, out, { w, bias }, { integers: x, shape, work }, begin, end) {
+      table.linear_lookup(out, x, pointer.u8(w), pointer.u8(work), bias, shape, begin, end);
+    },
+  };
+}
+
+const Q2: Format = /* @__PURE__ */ codes("I2_64");
+const Q2_ROW: Format = /* @__PURE__ */ codes("I2_ROW");
+const Q1: Format = /* @__PURE__ */ codes("I1_128");
+
 // All formats.
 
 /** Every weight format, from most to least exact. */
@@ -312,6 +346,9 @@ export const FORMATS: Readonly<Record<PackedFormat, Format>> = {
   "q8-16-min": Q8_16_MIN,
   q4: Q4,
   "q4-min": Q4_MIN,
+  q2: Q2,
+  "q2-row": Q2_ROW,
+  q1: Q1,
 };
 
 /** The format that keeps a matrix of this dtype without loss: that of F64 is float32. */

@@ -3,7 +3,17 @@
 // rounded, to float32.
 
 import { BLOCK } from "../../../assembly/layout.ts";
-import { CODED_BLOCKS, isCoded, type StoredTensor, shapeText, toFloats } from "../../base/tensor/dtypes.ts";
+import {
+  CODED_BLOCKS,
+  type CodedDtype,
+  codeBits,
+  codedBlock,
+  isCoded,
+  type StoredTensor,
+  shapeText,
+  toFloats,
+} from "../../base/tensor/dtypes.ts";
+import { elementsIn } from "../../base/tensor/tensor.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import type { ModelFiles } from "../../files/model-files.ts";
@@ -12,11 +22,19 @@ import { type Decoder, findRoot, sourcesOf } from "../spec/tensors.ts";
 type Files = Pick<ModelFiles, "tensors" | "file" | "pieceBytes">;
 type Tensors = Files["tensors"];
 
-/** Blocks of integers from 0 to 2, as those of GGUF's ternary types. */
-const TERNARY = "I4_32_MIN";
+/** What holds -1, 0 and 1 with a scale in rows of k: codes of 2 bits, integers from 0 to 2, or undefined, where rows are no blocks. */
+const ternaryFor = (k: number) =>
+  k % CODED_BLOCKS.I2_ROW.length === 0 ? "I2_ROW" : k % BLOCK === 0 ? "I4_32_MIN" : undefined;
 
 /** Rows of a matrix that lie in each byte of a packed one. */
 const PACKED = 4;
+
+/** What codes times a scale are, since their own has 16 bits. */
+const MULTIPLIED = "I4_32_MIN";
+
+/** What a matrix times a scale is; undefined for floats. */
+const multipliedFor = (dtype: string): CodedDtype | undefined =>
+  isCoded(dtype) ? (codeBits(dtype) < 8 ? MULTIPLIED : dtype) : undefined;
 
 /** A matrix with one scale: as what it is read, and the name of that scale if it is stored. */
 interface Scaled {
@@ -40,8 +58,7 @@ function scaledIn(decoder: Decoder, tensors: Tensors): ReadonlyMap<string, Scale
     if (isPacked && stored.dtype !== "U8") continue;
     const [rows, k] = stored.shape as [number, number];
     const shape = [isPacked ? PACKED * rows : rows, k];
-    const kept = isCoded(stored.dtype) ? stored.dtype : undefined;
-    const dtype = scales === "product" ? kept : k % BLOCK === 0 ? TERNARY : undefined;
+    const dtype = scales === "product" ? multipliedFor(stored.dtype) : ternaryFor(k);
     const each = dtype ? CODED_BLOCKS[dtype].bytes / CODED_BLOCKS[dtype].length : 4;
     const bytes = (shape[0] as number) * k * each;
     found.set(name, { facts: { name, dtype: dtype ?? "F32", shape, bytes }, scale });
@@ -147,22 +164,49 @@ const signsOf = (data: Float32Array, mean: number): Int8Array =>
 
 /** A matrix of small integers times a scale. */
 function ternary(name: string, signs: Int8Array, shape: readonly [n: number, k: number], scale: number): StoredTensor {
-  if (shape[1] % BLOCK !== 0) {
+  const dtype = ternaryFor(shape[1]);
+  if (dtype === undefined) {
     const floats = Float32Array.from(signs, (sign) => sign * Math.fround(scale));
     return { name, dtype: "F32", shape, bytes: new Uint8Array(floats.buffer) };
   }
-  const stride = CODED_BLOCKS[TERNARY].bytes;
-  const bytes = new Uint8Array((signs.length / BLOCK) * stride);
+  const { length, bytes: stride } = CODED_BLOCKS[dtype];
+  const bytes = new Uint8Array((signs.length / length) * stride);
   const view = new DataView(bytes.buffer);
-  for (let block = 0; block * BLOCK < signs.length; block++) {
-    for (const at of [0, 4]) view.setFloat32(block * stride + at, scale, true);
-    const own = signs.subarray(block * BLOCK, (block + 1) * BLOCK);
-    bytes.set(
-      own.map((sign) => sign + 1),
-      (block + 1) * stride - BLOCK,
-    );
+  for (let block = 0; block * length < signs.length; block++) {
+    const own = signs.subarray(block * length, (block + 1) * length);
+    const at = block * stride;
+    view.setFloat32(at, scale, true);
+    if (dtype === "I2_ROW")
+      for (const [i, sign] of own.entries()) bytes[at + 4 + (i >> 2)]! |= (sign + 1) << ((i & 3) << 1);
+    else {
+      view.setFloat32(at + 4, scale, true);
+      bytes.set(
+        own.map((sign) => sign + 1),
+        at + 8,
+      );
+    }
   }
-  return { name, dtype: TERNARY, shape, bytes };
+  return { name, dtype, shape, bytes };
+}
+
+/** Codes times a scale. */
+function codesTimes(stored: StoredTensor, dtype: CodedDtype, scale: number): StoredTensor {
+  const { length, bytes: stride } = CODED_BLOCKS[MULTIPLIED];
+  const bytes = new Uint8Array((elementsIn(stored.shape) / length) * stride);
+  const view = new DataView(bytes.buffer);
+  const own = CODED_BLOCKS[dtype];
+  let to = 0;
+  for (let at = 0; at < stored.bytes.length; at += own.bytes) {
+    const [factor, weight] = codedBlock(dtype, stored.bytes, at);
+    for (let i = 0; i < own.length; i++) {
+      if (i % length === 0) {
+        for (const each of [0, 4]) view.setFloat32(to + each, factor * scale, true);
+        to += stride - length;
+      }
+      bytes[to++] = weight(i) + 1;
+    }
+  }
+  return { ...stored, dtype: MULTIPLIED, bytes };
 }
 
 /** A matrix times a scale: of blocks, their scales and minimums. */
@@ -171,6 +215,7 @@ function multiplied(stored: StoredTensor, scale: number): StoredTensor {
     const floats = toFloats(stored).map((value) => value * scale);
     return { ...stored, dtype: "F32", bytes: new Uint8Array(floats.buffer) };
   }
+  if (codeBits(stored.dtype) < 8) return codesTimes(stored, stored.dtype, scale);
   const bytes = stored.bytes.slice();
   const view = new DataView(bytes.buffer);
   const { length, bytes: stride } = CODED_BLOCKS[stored.dtype];

@@ -93,6 +93,11 @@ function signsOf(random: Random): readonly [seven: number, signs: number[]] {
   return [seven.reduce((all, minus, j) => all + minus * 2 ** j, 0), [...seven, odd].map((minus) => 1 - 2 * minus)];
 }
 
+/** The scale of a tensor of I2_S, which stands behind all of its blocks. */
+const TAIL_SCALE = f32(-0.7);
+const TAIL = new Uint8Array(32);
+new DataView(TAIL.buffer).setFloat32(0, TAIL_SCALE, true);
+
 /** By name: the number of the type, elements and bytes of a block, and what writes a block and gives its values. */
 const FORMATS: Readonly<Record<string, readonly [number, number, number, (block: Block, random: Random) => number[]]>> =
   {
@@ -245,6 +250,30 @@ const FORMATS: Readonly<Record<string, readonly [number, number, number, (block:
         return q.map((v) => d * (v - 1));
       },
     ],
+    Q1_0: [
+      41,
+      128,
+      18,
+      (b) => {
+        const d = b.half(0);
+        return b.integers(128, 1, (i, v) => b.put(2 + (i >> 3), i & 7, v, 1)).map((v) => d * (2 * v - 1));
+      },
+    ],
+    Q2_0: [
+      42,
+      64,
+      18,
+      (b) => {
+        const d = b.half(0);
+        return b.integers(64, 3, (i, v) => b.put(2 + (i >> 2), 2 * (i & 3), v, 2)).map((v) => d * (v - 1));
+      },
+    ],
+    I2_S: [
+      36,
+      128,
+      32,
+      (b) => b.integers(128, 3, (i, v) => b.put(i % 32, 6 - 2 * (i >> 5), v, 2)).map((v) => f32(TAIL_SCALE * (v - 1))),
+    ],
     IQ1_S: [
       19,
       256,
@@ -396,7 +425,10 @@ test.each(Object.keys(FORMATS))("blocks of %s have the values of their integers 
   const [type, length, bytes, write] = FORMATS[name]!;
   for (let seed = 1; seed <= 40; seed++) {
     const random = createRandom(seed);
-    const [stored, want] = [new Uint8Array(2 * BLOCKS * bytes), new Float32Array(2 * BLOCKS * length)];
+    const tail = name === "I2_S" ? TAIL : new Uint8Array(0);
+    const stored = new Uint8Array(2 * BLOCKS * bytes + tail.length);
+    stored.set(tail, 2 * BLOCKS * bytes);
+    const want = new Float32Array(2 * BLOCKS * length);
     for (let i = 0; i < 2 * BLOCKS; i++) {
       const block = new Block(random, bytes);
       want.set(write(block, random), i * length);

@@ -281,7 +281,7 @@ describe("dtypes", () => {
       new HeadwiseError(
         "BAD_FILE",
         'read: tensor "q8" expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, ' +
-          "IQ4_XS, TQ1_0, TQ2_0, MXFP4, NVFP4, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS or IQ3_S, got Q8_K",
+          "IQ4_XS, TQ1_0, TQ2_0, I2_S, Q1_0, Q2_0, MXFP4, NVFP4, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS or IQ3_S, got Q8_K",
       ),
     );
     await expect(file.readAll(["ids"])).rejects.toMatchObject({ code: "BAD_FILE" });

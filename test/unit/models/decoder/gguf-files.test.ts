@@ -360,21 +360,22 @@ describe("hostile files", () => {
   });
 
   /** Types of blocks: their numbers, elements and bytes. */
-  const BLOCKS: Readonly<Record<string, readonly [type: number, length: number, bytes: number]>> = {
+  const BLOCKS: Readonly<Record<string, readonly [type: number, length: number, bytes: number, tail?: number]>> = {
     ...{ Q4_0: [2, 32, 18], Q4_1: [3, 32, 20], Q5_0: [6, 32, 22], Q5_1: [7, 32, 24], Q8_0: [8, 32, 34] },
     ...{ Q2_K: [10, 256, 84], Q3_K: [11, 256, 110], Q4_K: [12, 256, 144], Q5_K: [13, 256, 176], Q6_K: [14, 256, 210] },
     ...{ IQ4_NL: [20, 32, 18], IQ4_XS: [23, 256, 136], TQ1_0: [34, 256, 54], TQ2_0: [35, 256, 66] },
+    ...{ Q1_0: [41, 128, 18], Q2_0: [42, 64, 18], I2_S: [36, 128, 32, 32] },
     ...{ MXFP4: [39, 32, 17], NVFP4: [40, 64, 36], IQ1_S: [19, 256, 50], IQ1_M: [29, 256, 56], IQ2_XXS: [16, 256, 66] },
     ...{ IQ2_XS: [17, 256, 74], IQ2_S: [22, 256, 82], IQ3_XXS: [18, 256, 98], IQ3_S: [21, 256, 110] },
   };
 
   test.each(Object.entries(BLOCKS))("%s: a file that ends within its blocks is refused", async (_, block) => {
-    const [type, length, bytes] = block;
+    const [type, length, bytes, tail = 0] = block;
     const config = { ...LLAMA, hidden_size: 256, num_hidden_layers: 1, head_dim: 16 };
     const model = modelOf(config);
     const last = model.tensors.findIndex(({ name }) => name === "blk.0.ffn_up.weight");
     const [own] = model.tensors.splice(last, 1) as [GgufModel["tensors"][number]];
-    const blocks = new Uint8Array((own.bytes.length / 4 / length) * bytes);
+    const blocks = new Uint8Array((own.bytes.length / 4 / length) * bytes + tail);
     const whole = writeGguf({ ...model, tensors: [...model.tensors, { ...own, type, bytes: blocks }] });
     expect(await refusal(whole)).toBe("loaded");
     for (const less of [1, bytes])

@@ -241,26 +241,31 @@ test("scales of GGUF files multiply what their matrices give", async () => {
   };
   const { metadata, tensors } = ggufModel(config, tinyTensors(config), "bitnet");
   const isOwn = (name: string) => /blk\.0\.(attn_(q|k|v|output)|ffn_(gate|up|down))\.weight$/.test(name);
-  // Blocks of TQ2_0, whose scale is 1 as float16, or 0.5.
-  const blocks = (half: number, size: number) => {
+  // Blocks of TQ2_0, whose scale is 1 as float16, or 0.5; of Q4_1 with the same digits, and minus the scale beside it.
+  const blocks = (half: number, size: number, type: number) => {
     const random = createRandom(5);
-    return Uint8Array.from({ length: (size / 256) * 66 }, (_, i) => {
-      const at = i % 66;
-      return at === 64 ? 0 : at === 65 ? half : [0, 1, 2, 3].reduce((byte) => byte * 4 + random.int(0, 2), 0);
-    });
+    const digits = Uint8Array.from({ length: size }, () => random.int(0, 2));
+    const own = new Uint8Array(type === 35 ? (size / 256) * 66 : (size / 32) * 20);
+    for (const [i, digit] of digits.entries())
+      if (type === 35) own[Math.floor(i / 256) * 66 + ((i >> 7) & 1) * 32 + (i % 32)]! |= digit << (2 * ((i >> 5) & 3));
+      else own[(i >> 5) * 20 + 4 + (i % 16)]! |= digit << (i % 32 < 16 ? 0 : 4);
+    if (type === 35) for (let at = 65; at < own.length; at += 66) own[at] = half;
+    else for (let at = 0; at < own.length; at += 20) own.set([0, half, 0, half | 0x80], at);
+    return own;
   };
   const file = (half: number, scale: number | undefined, type = 35) => {
     const own = tensors.flatMap((tensor) => {
       if (!isOwn(tensor.name)) return [tensor];
       const floats = new Float32Array(tensor.shape.reduce((a, b) => a * b)).fill(half === 0x3c ? 1 : 0.5);
-      const bytes = type === 0 ? new Uint8Array(floats.buffer) : blocks(half, floats.length);
+      const bytes = type === 0 ? new Uint8Array(floats.buffer) : blocks(half, floats.length, type);
       const factor = { name: tensor.name.replace("weight", "scale"), type: 0, shape: [1] };
       const data = new Uint8Array(Float32Array.of(scale ?? 0).buffer);
       return [{ ...tensor, type, bytes }, ...(scale === undefined ? [] : [{ ...factor, bytes: data }])];
     });
     return writeGguf({ metadata, tensors: own });
   };
-  const want = await logitsOf(file(0x38, undefined), undefined, { gguf });
+  // Codes times a scale are integers with a scale and a minimum.
+  const want = await logitsOf(file(0x38, undefined, 3), undefined, { gguf });
   expect(await logitsOf(file(0x3c, 0.5), undefined, { gguf })).toEqual(want);
   const floats = await logitsOf(file(0x38, undefined, 0), undefined, { gguf });
   expect(await logitsOf(file(0x3c, 0.5, 0), undefined, { gguf })).toEqual(floats);
