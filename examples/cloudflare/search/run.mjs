@@ -16,6 +16,6 @@ if (model.problem) {
   process.exit();
 }
 install();
-run(process.execPath, "../search/index.mjs", model.folder);
+run(process.execPath, "../search/index.ts", model.folder);
 run(process.execPath, "--test-reporter=spec", "--test", "search/test.mjs");
 run(process.execPath, "search/load.mjs");

@@ -1,4 +1,4 @@
-/** What examples/search/index.mjs makes, as wrangler bundles it. */
+/** What examples/search/index.ts makes, as wrangler bundles it. */
 declare module "*/passages.json" {
   import type { PackedVectors } from "headwise/retrieval";
   export const shape: Omit<PackedVectors, "bytes">;

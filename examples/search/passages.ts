@@ -3,11 +3,18 @@
 /** Characters of a passage: about as many as the 256 tokens that the model reads. */
 const LONGEST = 1000;
 
-/** The passages of a document, `{ title, url, text }` each; `url` is the address of the document. */
-export function passagesOf(markdown, url) {
-  const passages = [];
-  const anchors = new Map();
-  const headings = []; // those above, by level
+export interface Passage {
+  /** The headings above it. */
+  readonly title: string;
+  readonly url: string;
+  readonly text: string;
+}
+
+/** The passages of a document; `url` is its address. */
+export function passagesOf(markdown: string, url: string): Passage[] {
+  const passages: Passage[] = [];
+  const anchors = new Map<string, number>();
+  const headings: string[] = []; // by level
   let at = url;
   let text = "";
   let isCode = false;
@@ -17,7 +24,7 @@ export function passagesOf(markdown, url) {
   };
   for (const line of markdown.split("\n")) {
     const [, marks, heading] = (!isCode && /^(#+) +(.*)/.exec(line)) || [];
-    if (heading) {
+    if (marks && heading) {
       end();
       headings.length = marks.length - 1;
       headings.push(plain(heading));
@@ -33,10 +40,10 @@ export function passagesOf(markdown, url) {
 }
 
 /** A line without marks, and of links their text. */
-const plain = (line) => line.replace(/!?\[([^\]]*)\]\([^)]*\)/g, "$1").replace(/\*\*|`/g, "");
+const plain = (line: string) => line.replace(/!?\[([^\]]*)\]\([^)]*\)/g, "$1").replace(/\*\*|`/g, "");
 
 /** What GitHub calls a heading in addresses: its letters and digits, and a number where several are the same. */
-function anchorOf(heading, anchors) {
+function anchorOf(heading: string, anchors: Map<string, number>): string {
   const kept = heading.toLowerCase().replace(/[^\p{L}\p{M}\p{N} _-]/gu, "");
   const name = kept.replaceAll(" ", "-");
   const count = anchors.get(name) ?? 0;

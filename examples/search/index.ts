@@ -1,5 +1,5 @@
 // Makes what a search needs in the folder `built`: passages of documents, a vector of each, and the model in 8 bits.
-//   node index.mjs [MODEL] [--docs FOLDER --base URL]
+//   node index.ts [MODEL] [--docs FOLDER --base URL]
 // MODEL is a folder of sentence-transformers, or the name of one on the hub. The documents are Markdown in FOLDER, and are shown at
 // URL; by default they are those of this repository.
 
@@ -12,7 +12,7 @@ import { openModel } from "headwise";
 import headwise from "headwise/package.json" with { type: "json" };
 import { packVectors } from "headwise/retrieval";
 import { quantizeSafetensors } from "headwise/weights";
-import { passagesOf } from "./passages.mjs";
+import { type Passage, passagesOf } from "./passages.ts";
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -27,7 +27,7 @@ const source = existsSync(name)
   : new URL(`https://huggingface.co/${name}/resolve/main/`);
 const built = new URL("built/", import.meta.url);
 
-const passages = [];
+const passages: Passage[] = [];
 for (const path of (await readdir(values.docs, { recursive: true })).sort()) {
   // The report of the API lists declarations, and was made by a program.
   if (!path.endsWith(".md") || path.endsWith("report.md")) continue;
@@ -36,24 +36,28 @@ for (const path of (await readdir(values.docs, { recursive: true })).sort()) {
 }
 
 // The page and the Worker get the files that openModel asks for, and no others.
-const files = { "model.safetensors": await inBytes(await read("model.safetensors")) };
-const open = async (file) => (files[file] ??= await read(file));
+const weights = await inBytes(await read("model.safetensors"));
+const texts: Record<string, string> = {};
+async function open(file: string) {
+  if (file === "model.safetensors") return weights;
+  const bytes = await read(file);
+  if (bytes) texts[file] = String(bytes);
+  return bytes;
+}
 using model = await openModel(open, { for: "embed", deterministic: true });
 console.log(`${passages.length} passages, which take some 50 ms each on one processor`);
-const texts = passages.map(({ title, text }) => `${title}\n${text}`);
-const { bytes, ...shape } = packVectors(await model.embed(texts, { task: "document" }), { format: "int8" });
+const documents = passages.map(({ title, text }) => `${title}\n${text}`);
+const { bytes, ...shape } = packVectors(await model.embed(documents, { task: "document" }), { format: "int8" });
 
-const { "model.safetensors": weights, ...others } = files;
-const described = Object.entries(others).flatMap(([file, data]) => (data ? [[file, String(data)]] : []));
 await write("passages.json", JSON.stringify({ shape, passages }));
 await write("vectors.bin", bytes);
 await write("model/model.safetensors", weights);
-for (const [file, text] of described) await write(`model/${file}`, text);
+for (const [file, text] of Object.entries(texts)) await write(`model/${file}`, text);
 // The same in one file, for the Worker.
-await write("model.json", JSON.stringify(Object.fromEntries(described)));
+await write("model.json", JSON.stringify(texts));
 
 /** A file of the model; undefined if there is none. */
-async function read(file) {
+async function read(file: string): Promise<Buffer | undefined> {
   const url = new URL(file, source);
   if (url.protocol === "file:") return existsSync(url) ? readFile(url) : undefined;
   const response = await fetch(url);
@@ -63,11 +67,14 @@ async function read(file) {
 }
 
 /** A safetensors file with all matrices in 8 bits. */
-async function inBytes(file) {
-  return Buffer.concat(await Array.fromAsync(await quantizeSafetensors(file, { format: "Q8_0", include: /weight$/ })));
+async function inBytes(file: Buffer | undefined): Promise<Buffer> {
+  if (!file) throw new Error(`${name} has no model.safetensors`);
+  const pieces: Uint8Array[] = [];
+  for await (const piece of await quantizeSafetensors(file, { format: "Q8_0", include: /weight$/ })) pieces.push(piece);
+  return Buffer.concat(pieces);
 }
 
-async function write(file, data) {
+async function write(file: string, data: string | Uint8Array): Promise<void> {
   const url = new URL(file, built);
   await mkdir(new URL(".", url), { recursive: true });
   await writeFile(url, data);
