@@ -60,13 +60,19 @@ export async function startWorkerd({ folder, parts }) {
     base,
     inspectorPort,
     startMs: performance.now() - began,
-    residentBytes: () => residentBytes(child.pid),
+    used: () => usedBy(child.pid),
     stop,
   };
 }
 
-/** The most bytes that a process has had in memory; undefined where there is no /proc. */
-function residentBytes(pid) {
-  const path = `/proc/${pid}/status`;
-  return existsSync(path) ? 1024 * Number(/VmHWM:\s+(\d+)/.exec(readFileSync(path, "utf8"))[1]) : undefined;
+const TICKS = 100;
+
+/** What a process has used: seconds of CPU, and the most bytes in memory. Undefined where there is no /proc. */
+function usedBy(pid) {
+  const folder = `/proc/${pid}`;
+  if (!existsSync(folder)) return undefined;
+  // Behind the name, which may have any characters: the user's time is field 11, the system's 12.
+  const fields = readFileSync(`${folder}/stat`, "utf8").replace(/.*\) /s, "").split(" ");
+  const [, peak] = /VmHWM:\s+(\d+)/.exec(readFileSync(`${folder}/status`, "utf8"));
+  return { cpuSeconds: (Number(fields[11]) + Number(fields[12])) / TICKS, peakBytes: 1024 * Number(peak) };
 }
