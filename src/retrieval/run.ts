@@ -67,6 +67,27 @@ export interface StageFiles {
   readonly store?: ModelStore | undefined;
 }
 
+/** Calls that compute at the same time, by turns: each has scratch of its own, and others wait. */
+const AT_A_TIME = 4;
+
+/** `run`, as often as AT_A_TIME at a time: others wait in the order in which they came. */
+function byTurns(run: RunTexts): RunTexts {
+  const waiting: (() => void)[] = [];
+  let running = 0;
+  return async (where, batch, options) => {
+    if (running === AT_A_TIME) await new Promise<void>((resolve) => waiting.push(resolve));
+    else running++;
+    try {
+      options.signal?.throwIfAborted();
+      return await run(where, batch, options);
+    } finally {
+      const next = waiting.shift();
+      if (next) next();
+      else running--;
+    }
+  };
+}
+
 /** What runs texts, and frees the weights of its stages. */
 export interface TextRunner {
   readonly run: RunTexts;
@@ -94,7 +115,7 @@ export async function createRunner(
     for (const [at, i] of order.entries()) results[i] = rows[at] as Float32Array;
     return results;
   };
-  return { run, release: () => releaseStages(stages) };
+  return { run: byTurns(run), release: () => releaseStages(stages) };
 }
 
 function releaseStages(stages: readonly Loaded[]): void {

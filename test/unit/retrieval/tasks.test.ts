@@ -102,6 +102,28 @@ describe("a model of vectors", () => {
   });
 });
 
+test("calls at the same time take the memory of four, and one that waits ends with its signal", async () => {
+  const peakOf = async (count: number) => {
+    using model = await open("bert-modules");
+    const { kernels } = model.parts;
+    let peak = 0;
+    const onProgress = () => {
+      peak = Math.max(peak, kernels.usedBytes);
+    };
+    const texts = Array.from({ length: 24 }, () => "paris is near . the dog ran");
+    const calls = Array.from({ length: count }, () => model.embed(texts, { sliceMs: 1e-3, onProgress }));
+    const abort = new AbortController();
+    const last = model.embed(texts, { signal: abort.signal });
+    abort.abort(new Error("enough"));
+    await expect(last).rejects.toThrow("enough");
+    expect(new Set((await Promise.all(calls)).map(String)).size).toBe(1);
+    return peak;
+  };
+  const [one, four, many] = [await peakOf(1), await peakOf(4), await peakOf(12)];
+  expect(four).toBeGreaterThan(one);
+  expect(many).toBeLessThanOrEqual(four);
+});
+
 test("a table of rows needs no kernels, and is released", async () => {
   const model = await open("static-mean");
   expect([model.type, model.can]).toEqual(["static", ["embed", "rank"]]);
