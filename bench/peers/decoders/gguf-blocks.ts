@@ -3,7 +3,7 @@
 import { toF16 } from "../../../test/support/gguf-writer.ts";
 import { BLOCK, toBytes, toNibbles } from "./rows.ts";
 
-export type BlockFormat = "f32" | "q8_0" | "q5_0" | "q4_0" | "q4_k" | "q6_k";
+export type BlockFormat = "f32" | "q8_0" | "q5_0" | "q4_0" | "q4_k" | "q6_k" | "q1_0";
 
 interface Packing {
   /** ggml's number of the type. */
@@ -23,6 +23,7 @@ export const BLOCKS: Readonly<Record<BlockFormat, Packing>> = {
   q5_0: { type: 6, weights: BLOCK, bytes: 22, pack: (weights) => packed(weights, BLOCK, 22, packQ5) },
   q8_0: { type: 8, weights: BLOCK, bytes: 34, pack: (weights) => packed(weights, BLOCK, 34, packQ8) },
   q4_k: { type: 12, weights: SUPER_BLOCK, bytes: 144, pack: (weights) => packed(weights, SUPER_BLOCK, 144, packQ4K) },
+  q1_0: { type: 41, weights: 128, bytes: 18, pack: (weights) => packed(weights, 128, 18, packQ1) },
   q6_k: { type: 14, weights: SUPER_BLOCK, bytes: 210, pack: (weights) => packed(weights, SUPER_BLOCK, 210, packQ6K) },
 };
 
@@ -33,6 +34,13 @@ function packed(weights: Float32Array, length: number, bytes: number, packBlock:
   for (let b = 0; b < weights.length / length; b++)
     packBlock(weights.subarray(b * length, (b + 1) * length), new DataView(out.buffer, b * bytes, bytes));
   return out;
+}
+
+/** A float16 scale, the mean size, and signs as bits. */
+function packQ1(weights: Float32Array, out: DataView): void {
+  out.setUint16(0, toF16(weights.reduce((sum, weight) => sum + Math.abs(weight), 0) / weights.length), true);
+  for (const [i, weight] of weights.entries())
+    if (weight >= 0) out.setUint8(2 + (i >> 3), out.getUint8(2 + (i >> 3)) | (1 << (i & 7)));
 }
 
 /** A float16 scale and 32 bytes. */

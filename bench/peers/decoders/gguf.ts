@@ -6,7 +6,7 @@ import { BLOCKS, type BlockFormat } from "./gguf-blocks.ts";
 import type { RandomWeights } from "./random-weights.ts";
 import { type DecoderShape, EMBED, elements, type TensorSpec, tensorsOf } from "./shape.ts";
 
-export type GgufFormat = "f32" | "q8_0" | "q4_0" | "q4_k_m";
+export type GgufFormat = "f32" | "q8_0" | "q4_0" | "q4_k_m" | "q1_0";
 
 /** Values that are converted at once, about. */
 const PIECE = 2 ** 23;
@@ -60,10 +60,11 @@ function metadataOf(shape: DecoderShape) {
 /**
  * The format of a tensor. What llama-quantize does for Q4_K_M: six bits for the table of tokens, and for values and down
  * projections of the first and last eighth of the layers and of every third between; and formats with blocks of 32 for
- * rows that are not whole blocks of 256.
+ * rows that are not whole blocks of 256. Beside one bit, rows that are not whole blocks of 128 have eight.
  */
 function formatOf({ name, shape: size }: TensorSpec, format: GgufFormat, { layers }: DecoderShape): BlockFormat {
   if (size.length === 1) return "f32";
+  if (format === "q1_0") return size.at(-1)! % BLOCKS.q1_0.weights === 0 ? format : "q8_0";
   if (format !== "q4_k_m") return format;
   const layer = Number(/\.(\d+)\./.exec(name)?.[1]);
   const eighth = Math.floor(layers / 8);

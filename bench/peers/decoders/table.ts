@@ -40,7 +40,7 @@ function printModel(shape: DecoderShape, lines: readonly Line[], works: readonly
   );
   for (const line of lines) console.log(markdown([nameOf(line.variant), ...cells(line, shape, works)]));
   console.log();
-  for (const kind of ["f32", "q8", "q4", "q4_k_m"] as const) printRatios(kind, lines, works);
+  for (const kind of ["f32", "q8", "q4", "q4_k_m", "q1"] as const) printRatios(kind, lines, works);
 }
 
 /** How many times as fast headwise is as the fastest other peer in wasm, and as native code. */

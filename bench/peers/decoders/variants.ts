@@ -16,7 +16,7 @@ export interface Variant {
   readonly native?: boolean;
   readonly format: string;
   /** With which formats of other peers it is compared. */
-  readonly kind: "f32" | "q8" | "q4" | "q4_k_m";
+  readonly kind: "f32" | "q8" | "q4" | "q4_k_m" | "q1";
   /** Bytes of the matrices that a token is multiplied with, scales among them. */
   readonly bytes: (shape: DecoderShape) => number;
   readonly model: ModelFile;
@@ -46,6 +46,7 @@ const GGUF: readonly (readonly [GgufFormat, Variant["kind"]])[] = [
   ["q8_0", "q8"],
   ["q4_0", "q4"],
   ["q4_k_m", "q4_k_m"],
+  ["q1_0", "q1"],
 ];
 
 const made = <Format extends string>(
@@ -65,7 +66,7 @@ const ofFile = (formats: typeof GGUF, of: Pick<Variant, "peer" | "file" | "inPag
   });
 
 /** The files that headwise reads as they are stored. */
-const HEADWISE_FILES = GGUF.filter(([format]) => format === "q8_0" || format === "q4_k_m");
+const HEADWISE_FILES = GGUF.filter(([format]) => ["q8_0", "q4_k_m", "q1_0"].includes(format));
 
 /** headwise's first variant is what the logits of the others are compared with. */
 export const VARIANTS: readonly Variant[] = [
@@ -75,8 +76,8 @@ export const VARIANTS: readonly Variant[] = [
   })),
   ...ofFile(HEADWISE_FILES, { peer: "headwise", file: "headwise.ts" }, " file"),
   ...ofFile(HEADWISE_FILES, { peer: "headwise", file: "headwise.ts" }, " file fast"),
-  // Nobody runs float32 in wllama.
-  ...ofFile(GGUF.slice(1), { peer: "wllama", file: "wllama.ts", inPage: true }),
+  // Nobody runs float32 in wllama, and it does not know q1_0.
+  ...ofFile(GGUF.slice(1, -1), { peer: "wllama", file: "wllama.ts", inPage: true }),
   ...ofFile(GGUF, { peer: "native llama.cpp", file: "llama-cpp.ts", native: true }),
 ];
 
