@@ -39,7 +39,7 @@ export interface Job extends Pick<EncoderShape, "task" | "pooling" | "external">
   /** The loops of the machine's peak. */
   readonly loops: string;
   readonly cells: readonly Cell[];
-  /** Milliseconds for each cell. */
+  /** Milliseconds of processor time for each cell, at least. */
   readonly ms: number;
 }
 

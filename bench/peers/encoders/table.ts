@@ -49,7 +49,7 @@ export function linesOf(results: Results): string {
   const each = (text: (reports: readonly Report[]) => string) =>
     Array.from(results, ([{ name }, reports]) => `${name} ${text(reports)}`).join(", ");
   const expected = [...results.values()][0]?.[0]?.vectors ?? [];
-  const starts = each((reports) => median(reports.map(({ startMs }) => startMs)).toFixed(0));
+  const starts = each((reports) => Math.min(...reports.map(({ startMs }) => startMs)).toFixed(0));
   const errors = each((reports) => differenceOf(reports[0]!.vectors, expected).toExponential(1));
   const bytes = median([...results.values()].flatMap((reports) => reports.map((report) => report.bytes)));
   return [
