@@ -57,7 +57,7 @@ export const SHAPES: readonly EncoderShape[] = [
   shape("MiniLM-L6", { ...BERT, architectures: ["BertModel"], num_hidden_layers: 6 }, "mean"),
   shape("bge-small", { ...BERT, architectures: ["BertModel"], num_hidden_layers: 12 }, "cls"),
   shape(
-    "MiniLM-L6 cross-encoder",
+    "cross-encoder-L6",
     {
       ...{ ...BERT, architectures: ["BertForSequenceClassification"], num_hidden_layers: 6 },
       ...{ id2label: { 0: "LABEL_0" }, label2id: { LABEL_0: 0 } },
