@@ -37,7 +37,7 @@ export function tableOf(results: Results, cells: readonly Cell[], work: (cell: C
         median(reports.map((report, round) => report.cells[at]!.share / theirs[round]!.cells[at]!.share)).toFixed(2),
       );
       const rate = of(reports, "rate");
-      return [`${rate.toFixed(rate < 10 ? 1 : 0)} (${percent(reports)})`, ...ratios];
+      return [`${rate < 10 ? rate.toPrecision(2) : rate.toFixed(0)} (${percent(reports)})`, ...ratios];
     });
     return [`${cell.tokens}, ${cell.texts}`, ...columns, ...others.map(([, reports]) => percent(reports))];
   });
