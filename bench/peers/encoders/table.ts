@@ -1,6 +1,5 @@
 // The table of a shape.
 
-import { median } from "../../../src/tools/diagnostics/timing.ts";
 import type { Measured, Report } from "./child.ts";
 import type { Cell } from "./embedder.ts";
 
@@ -16,6 +15,12 @@ export interface Variant {
 export type Results = ReadonlyMap<Variant, readonly Report[]>;
 
 const TIMES = "×";
+
+/** Of an even number of rounds, the mean of both in the middle: the larger one would favour who is compared. */
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return (sorted[(sorted.length - 1) >> 1]! + sorted[sorted.length >> 1]!) / 2;
+}
 
 /** Rows are cells; `work` are the multiply-adds of a text. */
 export function tableOf(results: Results, cells: readonly Cell[], work: (cell: Cell) => number): string {
