@@ -2,9 +2,8 @@
 // inputs and outputs, and norms fused with sums.
 
 import { writeFileSync } from "node:fs";
-import { basename } from "node:path";
 import { INT32, INT64, OnnxGraph } from "../onnx-graph.ts";
-import { type OnnxFormat, type OnnxWeights, openOnnxWeights } from "./onnx-weights.ts";
+import { type OnnxFormat, type OnnxWeights, onnxWeights, openExternal } from "./onnx-weights.ts";
 import type { RandomWeights } from "./random-weights.ts";
 import { type DecoderShape, EMBED, FINAL_NORM, layerPrefix } from "./shape.ts";
 
@@ -25,10 +24,10 @@ export function writeOnnxDecoder(
   maxSeqLen: number,
 ): void {
   const graph = new OnnxGraph();
-  const dataFile = dataFileOf(path);
   const named = new Map(weights.tensors.map((tensor) => [tensor.name, tensor]));
   const tensor = (name: string) => named.get(name)!;
-  const store = openOnnxWeights(graph, format, weights, dataFile, basename(dataFile));
+  const data = openExternal(graph, dataFileOf(path));
+  const store = onnxWeights(graph, format, weights, data.store);
 
   const ids = graph.input([1, "n"], INT64);
   const lengths = [graph.input([1], INT32), graph.input([], INT32)];
@@ -40,7 +39,7 @@ export function writeOnnxDecoder(
   let branch: string | undefined;
   /** Adds the branch, and normalises the sum. */
   const normed = (name: string) => {
-    const gains = store.norm(tensor(name));
+    const gains = store.floats(tensor(name));
     if (branch === undefined) return rmsNorm(graph, sum, gains, shape.eps);
     const attributes = { epsilon: { float: shape.eps } };
     const outputs = graph.node("SkipSimplifiedLayerNormalization", [sum, branch, gains], attributes, 4, MICROSOFT);
@@ -55,8 +54,8 @@ export function writeOnnxDecoder(
     const normedHeads =
       shape.type === "qwen3"
         ? [
-            headNorm(graph, q!, store.norm(at("self_attn.q_norm")), shape.numHeads, shape),
-            headNorm(graph, k!, store.norm(at("self_attn.k_norm")), shape.numKvHeads, shape),
+            headNorm(graph, q!, store.floats(at("self_attn.q_norm")), shape.numHeads, shape),
+            headNorm(graph, k!, store.floats(at("self_attn.k_norm")), shape.numKvHeads, shape),
           ]
         : [q!, k!];
     const [heads, ...present] = graph.node(
@@ -73,11 +72,11 @@ export function writeOnnxDecoder(
   const last = graph.constant(BigInt64Array.of(-1n), []);
   const [row] = graph.node("Gather", [normed(FINAL_NORM), last], { axis: 1 });
   const logits = store.head(row!, tensor(EMBED));
-  store.close();
+  data.close();
   writeFileSync(path, graph.model([logits, ...presents]));
 }
 
-function rmsNorm(graph: OnnxGraph, x: string, gains: string, eps: number): string {
+export function rmsNorm(graph: OnnxGraph, x: string, gains: string, eps: number): string {
   return graph.node("SimplifiedLayerNormalization", [x, gains], { axis: -1, epsilon: { float: eps } })[0]!;
 }
 
@@ -87,7 +86,7 @@ function headNorm(graph: OnnxGraph, x: string, gains: string, heads: number, { h
   return graph.node("Reshape", [rmsNorm(graph, rows!, gains, eps), graph.sizes([0, -1, heads * headDim])])[0]!;
 }
 
-type At = (name: string) => Parameters<OnnxWeights["norm"]>[0];
+type At = (name: string) => Parameters<OnnxWeights["floats"]>[0];
 
 function mlp(graph: OnnxGraph, store: OnnxWeights, rows: string, at: At): string {
   const [gate, up] = store.linears(rows, [at("mlp.gate_proj"), at("mlp.up_proj")]);

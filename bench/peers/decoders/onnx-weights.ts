@@ -1,5 +1,6 @@
 // The products and the table of a decoder as nodes of ONNX Runtime, their weights in a file beside the model.
 
+import { basename } from "node:path";
 import { FLOAT, INT8, type OnnxGraph, UINT8 } from "../onnx-graph.ts";
 import { transposed } from "../transpose.ts";
 import { FileWriter } from "./file-writer.ts";
@@ -24,31 +25,35 @@ export interface OnnxWeights {
   rows(ids: string, table: TensorSpec): string;
   /** x · tableᵀ. */
   head(x: string, table: TensorSpec): string;
-  norm(tensor: TensorSpec): string;
-  close(): void;
+  /** The tensor itself. */
+  floats(tensor: TensorSpec): string;
 }
 
-/** `file` is the name of the file at `path` that the model will have. */
-export function openOnnxWeights(
-  graph: OnnxGraph,
-  format: OnnxFormat,
-  weights: RandomWeights,
-  path: string,
-  file: string,
-): OnnxWeights {
+/** Makes constants of a graph. */
+export type Store = (values: Float32Array | Int8Array | Uint8Array, shape: readonly number[]) => string;
+
+/** Constants in a file at `path`, beside the model. */
+export function openExternal(graph: OnnxGraph, path: string): { readonly store: Store; close(): void } {
   const data = new FileWriter(path);
-  const store = (values: Float32Array | Int8Array | Uint8Array, shape: readonly number[]) => {
-    data.pad(64);
-    const offset = data.length;
-    data.write(values);
-    return graph.external({ type: TYPES.get(values.constructor)!, shape, file, offset, length: values.byteLength });
+  return {
+    store(values, shape) {
+      data.pad(64);
+      const [type, file, offset] = [TYPES.get(values.constructor)!, basename(path), data.length];
+      data.write(values);
+      return graph.external({ type, shape, file, offset, length: values.byteLength });
+    },
+    close: () => data.close(),
   };
-  const ends = { norm: (tensor: TensorSpec) => store(weights.read(tensor), tensor.shape), close: () => data.close() };
-  if (format === "fp32") return { ...ends, ...floatWeights(graph, weights, store) };
-  return { ...ends, ...(format === "q8" ? byteWeights(graph, weights, store) : nibbleWeights(graph, weights, store)) };
 }
 
-type Store = (values: Float32Array | Int8Array | Uint8Array, shape: readonly number[]) => string;
+export function onnxWeights(graph: OnnxGraph, format: OnnxFormat, weights: RandomWeights, store: Store): OnnxWeights {
+  const products = { fp32: floatWeights, q8: byteWeights, q4: nibbleWeights }[format];
+  return {
+    floats: (tensor) => store(weights.read(tensor), tensor.shape),
+    ...products(graph, weights, store),
+  };
+}
+
 type Products = Pick<OnnxWeights, "linears" | "rows" | "head">;
 
 /** One table serves for rows and head. */

@@ -1,33 +1,53 @@
 // What a peer does in this comparison, and the texts that it is given.
 
-import { createRandom } from "../../../src/tools/diagnostics/random.ts";
+import type { EncoderShape } from "./shape.ts";
 import { wordOf } from "./vocabulary.ts";
 
-/** A text, and its ids with those around it. */
-export interface Text {
-  readonly text: string;
-  readonly ids: readonly number[];
+export const LENGTHS = [16, 64, 256];
+export const BATCHES = [1, 8, 64];
+
+/** What a query of a pair is. */
+export const QUERY = words(0, 6);
+
+function words(text: number, count: number): string {
+  return Array.from({ length: count }, (_, i) => wordOf(1000 + ((text * 7919 + i * 104_729) % 29_000))).join(" ");
 }
 
-/** 64 texts of 6 to 64 tokens, most of them short, as sentences are; 101 and 102 are [CLS] and [SEP]. */
-export function texts(): Text[] {
-  const random = createRandom(11).floats(64);
-  return Array.from(random, (x, i) => {
-    const length = 6 + Math.floor(58 * x * x);
-    const words = Array.from({ length: length - 2 }, (_, j) => 1000 + ((i * 7919 + j * 104_729) % 29_000));
-    return { text: words.map(wordOf).join(" "), ids: [101, ...words, 102] };
-  });
+/** 64 texts of so many tokens, of which two are [CLS] and [SEP]; or documents of pairs with the query, and one more [SEP]. */
+export function textsOf(task: Job["task"], tokens: number): string[] {
+  const count = task === "rank" ? tokens - 9 : tokens - 2;
+  return Array.from({ length: 64 }, (_, i) => words(i + 1, count));
 }
 
 /** The ONNX file of a format, as transformers.js calls it. */
 export const fileNameOf = (format: "fp32" | "q8"): string =>
   format === "fp32" ? "model.onnx" : "model_quantized.onnx";
 
+/** A length of texts, and how many are run together. */
+export interface Cell {
+  readonly tokens: number;
+  readonly texts: number;
+}
+
+/** What a process measures. */
+export interface Job extends Pick<EncoderShape, "task" | "pooling" | "external"> {
+  /** The vectors that the ONNX model gives itself; else its states are pooled. */
+  readonly givesVectors: boolean;
+  /** Of the peer. */
+  readonly format: string;
+  readonly folder: string;
+  /** The loops of the machine's peak. */
+  readonly loops: string;
+  readonly cells: readonly Cell[];
+  /** Milliseconds of processor time for each cell, at least. */
+  readonly ms: number;
+}
+
 /** A loaded model. */
 export interface Embedder {
-  /** The vector of each text of a batch: the mean of its states, of length 1. */
-  embed(batch: readonly Text[]): readonly Float32Array[] | Promise<readonly Float32Array[]>;
+  /** The vector of each text, of length 1; or the score of each with the query. */
+  embed(batch: readonly string[]): Promise<readonly Float32Array[]>;
 }
 
 /** Loads the model of a folder in a format of the peer. */
-export type LoadEmbedder = (folder: string, format: string) => Promise<Embedder>;
+export type LoadEmbedder = (job: Job) => Promise<Embedder>;

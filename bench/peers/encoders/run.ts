@@ -1,6 +1,6 @@
-// npm run bench:peers -- encoders [--quick] [--rounds N]: vectors a second of MiniLM's shape, and the time to the first one, beside
-// onnxruntime-web on the same ids, and transformers.js on the same texts. Each peer has one thread and a process of its own, and all
-// alternate.
+// npm run bench:peers -- encoders [--model NAME] [--quick] [--rounds N] [--most MULTIPLY_ADDS]: vectors a second of whole encoders for
+// lengths and batches of texts, and the time to the first vector, beside transformers.js on the same texts. Each peer has one thread and
+// a process of its own, and all alternate.
 
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -8,58 +8,43 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { build } from "esbuild";
-import { median } from "../../../src/tools/diagnostics/timing.ts";
 import { originOf } from "../../lib/machine.ts";
+import { peakLoopBytes } from "../../lib/peak-loops.ts";
 import { root, versionOf } from "../packages.ts";
-import { fileNameOf, texts } from "./embedder.ts";
-import { onnxEncoder } from "./onnx-encoder.ts";
-import { CONFIG, folderOf, randomTensors } from "./shape.ts";
-import { tokenizerFiles } from "./vocabulary.ts";
+import type { Report } from "./child.ts";
+import { BATCHES, type Job, LENGTHS } from "./embedder.ts";
+import { writeOnnxEncoder } from "./onnx-encoder.ts";
+import { type EncoderShape, multiplyAdds, randomWeights, SHAPES, writeFolder } from "./shape.ts";
+import { differenceOf, linesOf, tableOf, type Variant } from "./table.ts";
 
-/** Rows are compared with those of the same inputs and kind of weights. */
-const VARIANTS = [
-  { peer: "headwise", format: "f32", kind: "f32", inputs: "ids" },
-  { peer: "onnxruntime-web", format: "fp32", kind: "f32", inputs: "ids" },
-  { peer: "headwise", format: "q8", kind: "q8", inputs: "ids" },
-  { peer: "headwise", format: "q8 fast", kind: "q8", inputs: "ids" },
-  { peer: "onnxruntime-web", format: "q8", kind: "q8", inputs: "ids" },
-  { peer: "headwise", format: "f32 text", kind: "f32", inputs: "text" },
-  { peer: "transformers-js", format: "fp32", kind: "f32", inputs: "text" },
-  { peer: "transformers-js", format: "fp32 native", kind: "f32", inputs: "text" },
-  { peer: "headwise", format: "q8 text", kind: "q8", inputs: "text" },
-  { peer: "headwise", format: "q8 fast text", kind: "q8", inputs: "text" },
-  { peer: "transformers-js", format: "q8", kind: "q8", inputs: "text" },
-  { peer: "transformers-js", format: "q8 native", kind: "q8", inputs: "text" },
-] as const;
-
-interface Report {
-  readonly startMs: number;
-  readonly single: number;
-  readonly batch: number;
-  readonly vectors: readonly (readonly number[])[];
-}
+/** headwise's are compared with others of the same kind of weights. */
+const VARIANTS: readonly Variant[] = [
+  { peer: "headwise", format: "f32", kind: "f32", name: "headwise f32" },
+  { peer: "headwise", format: "q8", kind: "q8", name: "headwise q8" },
+  { peer: "headwise", format: "q8 fast", kind: "q8", name: "headwise q8 fast" },
+  { peer: "transformers-js", format: "fp32", kind: "f32", name: "wasm fp32" },
+  { peer: "transformers-js", format: "fp32 native", kind: "f32", name: "native fp32" },
+  { peer: "transformers-js", format: "q8", kind: "q8", name: "wasm q8" },
+  { peer: "transformers-js", format: "q8 native", kind: "q8", name: "native q8" },
+];
 
 const { values: options } = parseArgs({
-  options: { quick: { type: "boolean", default: false }, rounds: { type: "string" } },
+  options: {
+    model: { type: "string", default: "" },
+    quick: { type: "boolean", default: false },
+    rounds: { type: "string" },
+    most: { type: "string" },
+  },
 });
-const rounds = Number(options.rounds ?? (options.quick ? 1 : 5));
+const rounds = Number(options.rounds ?? (options.quick ? 1 : 3));
 if (!(Number.isInteger(rounds) && rounds > 0))
   throw new RangeError(`--rounds expected an integer > 0, got ${options.rounds}`);
-const seconds = options.quick ? 1 : 3;
+/** Cells of more multiply-adds than this are left out: 20 seconds of wasm's peak, or 1. */
+const most = Number(options.most ?? (options.quick ? 2.5e10 : 5e11));
+const shapes = SHAPES.filter(({ name }) => name.toLowerCase().includes(options.model.toLowerCase()));
+if (shapes.length === 0)
+  throw new RangeError(`--model expected part of ${SHAPES.map(({ name }) => name).join(", ")}, got ${options.model}`);
 
-const folder = mkdtempSync(join(tmpdir(), "headwise-encoders-"));
-process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
-const tensors = randomTensors();
-mkdirSync(join(folder, "onnx"));
-mkdirSync(join(folder, "q8"));
-for (const [format, own] of [
-  ["f32", folder],
-  ["q8", join(folder, "q8")],
-] as const)
-  for (const [name, bytes] of Object.entries({ ...folderOf(tensors, format), ...tokenizerFiles(CONFIG.vocab_size) }))
-    writeFileSync(join(own, name), bytes);
-for (const format of ["fp32", "q8"] as const)
-  writeFileSync(join(folder, "onnx", fileNameOf(format)), onnxEncoder(tensors, format));
 // Bundled, so that no process spends time on removing types; inside of this package, so that the peers' packages are found.
 const scripts = join(root, `bench/peers/build/${process.pid}`);
 mkdirSync(scripts, { recursive: true });
@@ -72,43 +57,47 @@ for (const peer of new Set(VARIANTS.map((variant) => variant.peer)))
     },
     ...{ outfile: join(scripts, `${peer}.mjs`), bundle: true, format: "esm", platform: "node", packages: "external" },
   });
+const loops = join(scripts, "loops.wasm");
+writeFileSync(loops, await peakLoopBytes("relaxed"));
 
-const reports = new Map<(typeof VARIANTS)[number], Report[]>(VARIANTS.map((variant) => [variant, []]));
-for (let round = 0; round < rounds; round++)
-  for (let turn = 0; turn < VARIANTS.length; turn++) {
-    const variant = VARIANTS[(round + turn) % VARIANTS.length]!;
-    const args = [join(scripts, `${variant.peer}.mjs`), variant.format, folder, `${seconds}`];
-    const stdio: ["ignore", "pipe", "ignore"] = ["ignore", "pipe", "ignore"];
-    const text = execFileSync(process.execPath, args, { encoding: "utf8", stdio, maxBuffer: 2 ** 26 });
-    reports.get(variant)?.push(JSON.parse(text) as Report);
-  }
-
-const expected = reports.get(VARIANTS[0])?.[0]?.vectors ?? [];
-/** The largest difference of a component from headwise's in float32; vectors have length 1. */
-const errorOf = (vectors: Report["vectors"]) =>
-  Math.max(...vectors.flatMap((vector, i) => vector.map((x, j) => Math.abs(x - (expected[i]?.[j] ?? Number.NaN)))));
 const { machine, engine, date, commit } = originOf();
 console.log(
-  `MiniLM's shape, 64 texts of 6 to 64 tokens (mean ${(texts().flatMap(({ ids }) => ids).length / 64).toFixed(1)}); ` +
-    `${machine.cpu}, one thread, Node ${engine.node}, onnxruntime-web ${versionOf("onnxruntime-web")}, transformers.js ` +
-    `${versionOf("@huggingface/transformers")}, ${date.slice(0, 10)}, ${commit?.slice(0, 7)}`,
+  `${machine.cpu}, one thread, Node ${engine.node}, transformers.js ${versionOf("@huggingface/transformers")}, ` +
+    `${date.slice(0, 10)}, ${commit?.slice(0, 7)}, rounds: ${rounds}`,
 );
-console.log("\n| | vectors/s, one at a time | in batches of 32 | ms to the first | error |\n|---|---:|---:|---:|---:|");
-for (const [variant, all] of reports) {
-  const of = (part: "single" | "batch" | "startMs") => median(all.map((each) => each[part]));
-  const error = errorOf(all[0]?.vectors ?? []);
-  if (variant.kind === "f32" && !(error < 1e-3)) throw new Error(`${variant.peer}: vectors differ by ${error}`);
-  const cells = [of("single").toFixed(0), of("batch").toFixed(0), of("startMs").toFixed(0), error.toExponential(1)];
-  console.log(`| ${variant.peer} ${variant.format} | ${cells.join(" | ")} |`);
-}
-for (const [variant, all] of reports)
-  for (const [other, others] of reports) {
-    if (variant.peer !== "headwise" || other.peer === "headwise") continue;
-    if (other.kind !== variant.kind || other.inputs !== variant.inputs) continue;
-    const times = (ratioOf: (own: Report, other: Report) => number) =>
-      `${median(all.map((each, i) => ratioOf(each, others[i] as Report))).toFixed(2)}x`;
-    console.log(
-      `- headwise ${variant.format} beside ${other.peer} ${other.format}: one at a time ${times((a, b) => a.single / b.single)}, ` +
-        `batches ${times((a, b) => a.batch / b.batch)}, the first vector ${times((a, b) => b.startMs / a.startMs)} sooner`,
-    );
+for (const shape of shapes) measure(shape);
+
+function measure(shape: EncoderShape): void {
+  const folder = mkdtempSync(join(tmpdir(), "headwise-encoders-"));
+  const remove = () => rmSync(folder, { recursive: true, force: true });
+  process.once("exit", remove);
+  const weights = randomWeights(shape);
+  for (const format of ["f32", "q8"] as const) writeFolder(join(folder, format), shape, weights, format);
+  mkdirSync(join(folder, "f32/onnx"));
+  for (const format of ["fp32", "q8"] as const) writeOnnxEncoder(join(folder, "f32/onnx"), format, shape, weights);
+
+  const cells = LENGTHS.flatMap((tokens) => BATCHES.map((texts) => ({ tokens, texts }))).filter(
+    ({ tokens, texts }) => texts * multiplyAdds(shape, weights, tokens) <= most,
+  );
+  const { task, pooling, external } = shape;
+  const job = { folder, loops, cells, task, pooling, external, givesVectors: shape.dense.length > 0 };
+  const results = new Map<Variant, Report[]>(VARIANTS.map((variant) => [variant, []]));
+  for (let round = 0; round < rounds; round++)
+    for (let turn = 0; turn < VARIANTS.length; turn++) {
+      const variant = VARIANTS[(round + turn) % VARIANTS.length]!;
+      const own: Job = { ...job, format: variant.format, ms: options.quick ? 300 : 700 };
+      const args = [join(scripts, `${variant.peer}.mjs`), JSON.stringify(own)];
+      const stdio: ["ignore", "pipe", "inherit"] = ["ignore", "pipe", "inherit"];
+      const text = execFileSync(process.execPath, args, { encoding: "utf8", stdio, maxBuffer: 2 ** 26 });
+      results.get(variant)!.push(JSON.parse(text) as Report);
+    }
+  remove();
+  const expected = results.get(VARIANTS[0]!)![0]!.vectors;
+  for (const [{ name, kind }, [first]] of results) {
+    const error = differenceOf(first!.vectors, expected);
+    if (kind === "f32" && !(error < 1e-3)) throw new Error(`${shape.name}, ${name}: vectors differ by ${error}`);
   }
+  console.log(`\n### ${shape.name}\n`);
+  console.log(tableOf(results, cells, ({ tokens }) => multiplyAdds(shape, weights, tokens)));
+  console.log(`\n${linesOf(results)}`);
+}

@@ -14,7 +14,7 @@ export const wordOf = (id: number): string =>
 
 /** tokenizer.json and tokenizer_config.json of so many tokens. */
 export function tokenizerFiles(vocabSize: number): Record<string, string> {
-  const special = (id: string) => ({ SpecialToken: { id, type_id: 0 } });
+  const special = (id: string, type = 0) => ({ SpecialToken: { id, type_id: type } });
   const token = (id: number) => ({ id: SPECIAL[id], ids: [id], tokens: [SPECIAL[id]] });
   const added = Object.entries(SPECIAL).map(([id, content]) => ({
     ...{ id: Number(id), content, special: true, normalized: false },
@@ -29,7 +29,10 @@ export function tokenizerFiles(vocabSize: number): Record<string, string> {
     post_processor: {
       type: "TemplateProcessing",
       single: [special("[CLS]"), { Sequence: { id: "A", type_id: 0 } }, special("[SEP]")],
-      pair: [],
+      pair: [
+        ...[special("[CLS]"), { Sequence: { id: "A", type_id: 0 } }, special("[SEP]")],
+        ...[{ Sequence: { id: "B", type_id: 1 } }, special("[SEP]", 1)],
+      ],
       special_tokens: { "[CLS]": token(101), "[SEP]": token(102) },
     },
     decoder: { type: "WordPiece", prefix: "##", cleanup: true },
