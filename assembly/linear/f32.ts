@@ -68,7 +68,7 @@ export function linear_f32(
       else
         for (let i = 0; i < k; i += kc) {
           const block = b + <usize>i * PANEL_BYTES;
-          if (i + kc < k) touch(block + <usize>kc * PANEL_BYTES, n, wStep);
+          if (i + kc < k || p + 1 < end) touch(block + <usize>min(kc, k - i) * PANEL_BYTES, n, wStep);
           // The first block starts from the bias, the others from what is there.
           group_block(
             n > 1 && pairs,
@@ -145,7 +145,7 @@ function group_block(
 }
 
 /**
- * Reads a byte of each panel, where the next block begins. A stream waits for memory where a page starts; loads
+ * Reads a byte of each panel, where the next block begins, or the next panel. A stream waits for memory where a page starts; loads
  * that do not depend on each other wait together, and while products are made.
  */
 function touch(at: usize, panels: i32, step: usize): void {
