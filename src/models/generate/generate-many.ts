@@ -3,6 +3,7 @@
 import { expectInt, expectRecord, expectSignal, type Global, readFields } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
+import { settledOrAborted } from "../../base/util/signals.ts";
 import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/slices.ts";
 import type { OutputSink } from "../blocks/ends.ts";
 import type { LoadedModel } from "../blocks/model.ts";
@@ -352,17 +353,4 @@ class JobQueue<Job> {
 /** A function of its own, so that what `return` throws at once rejects, too. */
 async function returnOf(source: AsyncIterator<unknown> | undefined): Promise<void> {
   await source?.return?.();
-}
-
-/** Waits for `work`, which never rejects, or until the signal is aborted. */
-function settledOrAborted(work: Promise<void>, signal: Slices["signal"]): Promise<void> {
-  if (!signal) return work;
-  return new Promise((resolve) => {
-    const settle = () => {
-      signal.removeEventListener("abort", settle);
-      resolve();
-    };
-    signal.addEventListener("abort", settle);
-    void work.then(settle);
-  });
 }
