@@ -94,8 +94,9 @@ export function checkModelCall(where: string, session: Session, ids: TokenIds, r
  *
  * The logits of a token have the same bits in one call, in several, token by token, in any batch and on any number of threads.
  * @param ids Tokens, 1 or more.
- * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL`, `OUT_OF_MEMORY`, `RELEASED`, `IN_USE`, and
- * with threads `WORKER_LOST` or `KERNEL_FAILED`. The session is then unchanged.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL`, `OUT_OF_MEMORY`, `RELEASED`, `IN_USE`,
+ * `NOT_RESIDENT` where inputs of layers are in a file (`LoadModelOptions.perLayer`), and with threads `WORKER_LOST` or
+ * `KERNEL_FAILED`. The session is then unchanged.
  * @example
  * import { loadKernels } from "headwise";
  * import { quantized } from "headwise/quantized";
@@ -123,7 +124,8 @@ export type ForwardAsyncOptions = ForwardOptions & SliceOptions;
 /**
  * `forward` in time slices, with yields to the event loop between them. The session is in use until the promise settles: other
  * calls on it throw `IN_USE`.
- * @throws The same errors as `forward`, and the signal's reason. The session is then unchanged.
+ * @throws The same errors as `forward`, instead of `NOT_RESIDENT` the `BAD_FILE` of a read that failed, and the signal's reason. The
+ * session is then unchanged.
  * @example
  * import { loadKernels } from "headwise";
  * import { createSession, forwardAsync, loadModel, models } from "headwise/models";

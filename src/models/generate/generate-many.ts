@@ -84,8 +84,8 @@ interface Running<Job> extends ReturnType<typeof checkGeneration> {
  *
  * A job that fails ends alone, with the reason "error"; the others go on. Its session keeps the tokens that were read.
  * @param jobs Jobs, or an asynchronous source of them that may give more while others run.
- * @throws TypeError or RangeError for `jobs` and `options`, HeadwiseError `OUT_OF_MEMORY` of a step, what the source throws, or
- * the signal's reason, also while no job is there. What was generated until then stays in the sessions.
+ * @throws TypeError or RangeError for `jobs` and `options`, HeadwiseError `OUT_OF_MEMORY` or `BAD_FILE` of a step, what the source
+ * throws, or the signal's reason, also while no job is there. What was generated until then stays in the sessions.
  */
 export async function* generateMany<Job extends GenerationJob>(
   jobs: Iterable<Job> | AsyncIterable<Job>,
