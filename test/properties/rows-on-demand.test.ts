@@ -250,6 +250,17 @@ test("bytes in memory are read where they lie, by synchronous calls too", async 
   expect(bitsOf(forward(session, IDS, { rows: "all" }).logits)).toBe(rowsOf("gemma4_text"));
 });
 
+test("bytes that are transferred while the model lives are missed by name, and the session is as it was", async () => {
+  const files = new Map(Array.from(folderOf("gemma4_text"), ([name, bytes]) => [name, bytes.slice()]));
+  using model = await loadModel(kernels, (name) => files.get(name));
+  using session = createSession(model, ROOM);
+  forward(session, [1, 2]);
+  structuredClone(0, { transfer: [files.get("model.safetensors")?.buffer as ArrayBuffer] });
+  const text = "loadModel: source expected bytes that stay while the model does, got transferred ones";
+  expect(() => forward(session, [3])).toThrow(text);
+  expect(session.length).toBe(2);
+});
+
 describe("a table is read from", () => {
   const name = "gemma4_text";
   const expectBits = async (source: Parameters<typeof loadModel>[1], options: LoadModelOptions = {}) => {

@@ -11,7 +11,11 @@ import type { ReadRow, StoredTable } from "../blocks/model.ts";
 export function residentTable(where: string, pieces: readonly StoredTensor[], step: number): StoredTable {
   const row: ReadRow = (index) => {
     const at = index % step;
-    return toFloats(rowsOf(pieces[Math.floor(index / step)] as StoredTensor, at, at + 1), where);
+    const piece = pieces[Math.floor(index / step)] as StoredTensor;
+    // Bytes that were given are not the model's own.
+    if (piece.bytes.length === 0)
+      throw new TypeError(`${where}: source expected bytes that stay while the model does, got transferred ones`);
+    return toFloats(rowsOf(piece, at, at + 1), where);
   };
   return {
     held: () => row,
@@ -31,11 +35,11 @@ const GAP = 2 ** 15;
 /** Reads that run at once. */
 const TOGETHER = 8;
 
-/** The size of a table, and how many rows are read at a time where all are. */
+/** Rows of a table, and those that are read at a time where all are; bytes of a row in the file. */
 interface TableSize {
   readonly rows: number;
-  readonly rowBytes: number;
   readonly step: number;
+  readonly rowBytes: number;
 }
 
 /**
@@ -49,13 +53,12 @@ export function tableOnDemand(
   mostHeld: number = MOST_HELD,
 ): StoredTable {
   const held = new Map<number, StoredTensor>();
-  const most = Math.max(1, Math.floor(mostHeld / rowBytes));
   /** Makes a row the one that was used last. */
   const hold = (index: number, row: StoredTensor) => {
     held.delete(index);
     held.set(index, row);
     for (const oldest of held.keys()) {
-      if (held.size <= most) break;
+      if (held.size === 1 || held.size * row.bytes.length <= mostHeld) break;
       held.delete(oldest);
     }
   };
