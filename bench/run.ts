@@ -18,6 +18,7 @@ import { statistics } from "./layers/statistics.ts";
 import { threads } from "./layers/threads.ts";
 import { readCommand, runParts } from "./lib/command.ts";
 import { peaks } from "./peaks/machine-peaks.ts";
+import { inputsOfLayers } from "./startup/inputs-of-layers.ts";
 import { startup } from "./startup/startup.ts";
 
 const parts = [
@@ -38,6 +39,7 @@ const parts = [
   statistics,
   search,
   threads,
+  inputsOfLayers,
   long,
 ];
 

@@ -82,7 +82,7 @@ const imports = [
     entries: ["headwise"],
     names: ["loadKernels, scaledDotProductAttention"],
   },
-  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 152 },
+  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 153.5 },
   { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 129 },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
   {
@@ -98,20 +98,20 @@ const imports = [
     what: "headwise + models, decoders alone",
     entries: ["headwise", "headwise/models"],
     names: [undefined, DECODERS],
-    budget: 180,
+    budget: 181.5,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 198 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 199.5 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 235.5,
+    budget: 237,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 179,
+    budget: 180.5,
   },
   {
     what: "an encoder app",
@@ -127,7 +127,7 @@ for (const { what, entries, names, budget } of imports)
   rows.push({ what, bytes: await bundled(entries, names), budget });
 rows.push(
   { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 50.5 },
-  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 271.5 },
+  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 273 },
 );
 /** The kernels of cache formats have tiles for each of the four, those of statistics have all of attention's, and sums besides. */
 const BUDGETS = { caches: 19, statistics: 17, weights: 18.5 };
@@ -147,7 +147,7 @@ for (const { what, bytes, budget } of rows) {
 }
 
 /** What all of src/ may have. The goal is 1,500 exports. */
-const READER = { files: 312, lines: 67_500, exports: 2_080 };
+const READER = { files: 312, lines: 67_900, exports: 2_080 };
 const rooms = roomsOf();
 const counts = Object.keys(READER);
 const total = {

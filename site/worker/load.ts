@@ -133,15 +133,17 @@ export async function loadTask(
   const tokenizer = await loadTokenizer(place, { library: tokenizers, signal, store });
   const onProgress = (done: number, all: number) => report({ kind: "progress", done, all });
   const options = { gguf, onProgress, signal, store };
+  // What looks into passes are synchronous calls.
+  const perLayer = "resident";
   const model =
     kind === "encoder"
       ? await (await import("headwise/models")).loadEncoder(own, place, options)
-      : await loadModel(own, place, options);
+      : await loadModel(own, place, { ...options, perLayer });
   if (load !== loads) {
     model.release();
     throw replaced();
   }
-  const loadAs = (weights: WeightFormat) => loadModel(own, place, { gguf, store, weights });
+  const loadAs = (weights: WeightFormat) => loadModel(own, place, { gguf, store, weights, perLayer });
   current = { kernels: own, model, tokenizer, loadAs };
   return {
     ...{ type: model.type, layers: model.layers, vocabulary: model.vocabSize, bytes: model.bytes },

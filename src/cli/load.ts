@@ -88,7 +88,10 @@ export async function openSource(
   }
 }
 
-/** `openSource` for commands that read logits and states of a decoder: on one thread unless more are asked for. */
+/**
+ * `openSource` for commands that read logits and states of a decoder, by synchronous calls too: on one thread unless more are asked
+ * for.
+ */
 export async function openDecoder(
   command: string,
   source: string,
@@ -100,7 +103,14 @@ export async function openDecoder(
   readonly kernels: Kernels;
   readonly loadMs: number;
 }> {
-  const asked = { tokenizer: NUMBERS, ...options, threads: options.threads ?? 1, for: "text", keptBytes: 0 } as const;
+  const asked = {
+    tokenizer: NUMBERS,
+    ...options,
+    threads: options.threads ?? 1,
+    for: "text",
+    keptBytes: 0,
+    perLayer: "resident",
+  } as const;
   const { model: opened, loadMs } = await openSource(command, source, values, asked);
   const { model, kernels } = opened.parts;
   if (model.encoder === undefined) return { opened, model: model as Model, kernels, loadMs };

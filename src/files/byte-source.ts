@@ -137,7 +137,7 @@ const BLOB_NOTE = " (Blobs of Node hold less than 4 GiB: fileSource reads larger
 
 /** Anything that a file can be opened from, as a source. Its size and its functions are read once. */
 export function toSource(where: string, source: BytesOrSource): OpenSource {
-  if (["ArrayBuffer", "SharedArrayBuffer", "Uint8Array"].includes(tagOf(source))) {
+  if (isBytes(source)) {
     const bytes = expectBytes(where, "source", source);
     // Checked again, since the bytes may be transferred elsewhere before a tensor is read.
     const read = async (offset: number, length: number) =>
@@ -169,6 +169,11 @@ async function attempt<T>(rule: string, run: () => Promise<T>): Promise<T> {
     if (cause instanceof HeadwiseError) throw cause;
     throw new HeadwiseError("BAD_FILE", `${rule}, got ${reasonOf(cause)}`, { cause });
   }
+}
+
+/** Whether what is read of a source lies in memory already. */
+export function isBytes(source: unknown): source is Uint8Array | ArrayBuffer {
+  return ["ArrayBuffer", "SharedArrayBuffer", "Uint8Array"].includes(tagOf(source));
 }
 
 function isBlob(value: unknown): value is Blob {

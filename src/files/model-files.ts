@@ -5,7 +5,15 @@ import { expectBytes, type Global } from "../base/util/arguments.ts";
 import { decodeBase64, toHex } from "../base/util/bytes.ts";
 import { describe, HeadwiseError, tagOf, throwUnder } from "../base/util/errors.ts";
 import { reasonOf } from "../base/util/strings.ts";
-import { type ByteSource, type BytesOrSource, fileSource, readRange, sourceOfFile, toSource } from "./byte-source.ts";
+import {
+  type ByteSource,
+  type BytesOrSource,
+  fileSource,
+  isBytes,
+  readRange,
+  sourceOfFile,
+  toSource,
+} from "./byte-source.ts";
 import { type GgufFile, type openGgufParts, PART } from "./gguf.ts";
 import { urlSource } from "./http-source.ts";
 import { HeldPieces, ReadBuffer, readAhead, reading, type TensorReader } from "./read-ahead.ts";
@@ -36,6 +44,10 @@ export interface ModelFiles {
   readonly pieceBytes: number;
   /** All tensors, of all files, with the dtypes in which they are read. */
   readonly tensors: ReadonlyMap<string, Omit<TensorEntry, "offset">>;
+  /** Whether all files are bytes that were given: reading them takes no memory, and reads are views. */
+  readonly inMemory: boolean;
+  /** From now on, single rows are read here and there, several at once, until `close`: nothing is held for reads to come. */
+  settle(): void;
   /**
    * Throws unless all files that were opened have the SHA-256 that was stated, if one was: reads the rest of them. After a failure,
    * throws if that explains it.
@@ -122,12 +134,18 @@ export async function openModelFiles(
   const openParts: OpenGguf = openGguf ?? refuseGguf;
   const checks = integrity === undefined ? undefined : new FileChecks(where, integrity);
   const held = new HeldPieces();
+  let inMemory = true;
   // Pieces whose digests are computed stay, unlike what is read into the buffer.
-  const find = finderOf(where, place, closers, checks ? undefined : buffer, async (url, name, optional) => {
+  const findAny = finderOf(where, place, closers, checks ? undefined : buffer, async (url, name, optional) => {
     const found = await openUrl(where, url, optional, signal, store);
     checks?.onMismatch(name, async () => store?.remove?.(url));
     return found && whole && !checks ? readAhead(where, found, held) : found;
   });
+  const find: FindFile = async (name, optional) => {
+    const found = await findAny(name, optional);
+    inMemory &&= found === undefined || isBytes(found);
+    return found;
+  };
   const findChecked = checks?.following(find, held) ?? find;
   const open: OpenFile = async (name) => {
     // In a page the name of a model on the hub is a URL, whose server does not have it.
@@ -143,7 +161,11 @@ export async function openModelFiles(
     const pieceBytes = closers.length > 0 ? LOCAL_PIECE : REMOTE_PIECE;
     held.ahead = true;
     const verify = async (failure?: unknown) => checks?.verify(failure);
-    return { description, file: reading(file, buffer), tensors, pieceBytes, verify, close };
+    const settle = () => {
+      buffer.settle();
+      held.settle();
+    };
+    return { description, file: reading(file, buffer), tensors, pieceBytes, inMemory, settle, verify, close };
   } catch (error) {
     try {
       if (!signal?.aborted) await checks?.verify(error);

@@ -12,14 +12,22 @@ export type TensorReader = Pick<TensorFile<unknown>, "readAll" | "readRows">;
 export class ReadBuffer {
   #bytes: Uint8Array = new Uint8Array();
   #taken = 0;
+  #settled = false;
 
   /** From now on, arrays that were taken are overwritten. */
   reuse(): void {
     this.#taken = 0;
   }
 
+  /** From now on, each array has memory of its own. */
+  settle(): void {
+    this.#settled = true;
+    this.#bytes = new Uint8Array();
+  }
+
   /** An array of `length` bytes, at a multiple of 8 of its buffer. Throws OUT_OF_MEMORY if the engine cannot allocate it. */
   take(where: string, length: number): Uint8Array {
+    if (this.#settled) return createArray(where, length);
     if (this.#taken + length > this.#bytes.length) {
       this.#bytes = createArray(where, length);
       this.#taken = 0;
@@ -64,6 +72,7 @@ interface Piece {
 export class HeldPieces {
   /** Whether pieces come ahead: not while headers are read, behind which a model may turn out not to be wanted. */
   ahead: boolean;
+  #settled = false;
   readonly #pieces = new Set<Piece>();
   readonly #spent = new Set<Piece>();
 
@@ -76,9 +85,21 @@ export class HeldPieces {
     this.forget(piece);
     (piece.left > 0 ? this.#pieces : this.#spent).add(piece);
     for (const oldest of [...this.#spent, ...this.#pieces]) {
-      if (this.#spent.size + this.#pieces.size <= MOST_HELD) break;
+      if (this.#spent.size + this.#pieces.size <= (this.#settled ? TOGETHER : MOST_HELD)) break;
       oldest.drop();
     }
+  }
+
+  /** Whether single rows are read from now on, here and there. */
+  get settled(): boolean {
+    return this.#settled;
+  }
+
+  /** From now on, nothing comes ahead, and no more is held than what is read at once. */
+  settle(): void {
+    this.ahead = false;
+    this.#settled = true;
+    for (const piece of [...this.#spent, ...this.#pieces]) piece.drop();
   }
 
   forget(piece: Piece): void {
@@ -146,6 +167,8 @@ export function readAhead(
     async read(offset, length) {
       const [first, end] = [Math.floor(offset / PIECE), Math.ceil((offset + length) / PIECE)];
       if (length === 0) return new Uint8Array();
+      // Where pieces are compared with a digest, a part of one will not do.
+      if (held.settled && !onPiece) return readRange(where, source, offset, length);
       if (end - first === 1) return give(first, offset - first * PIECE, offset - first * PIECE + length);
       const bytes = createArray(where, length);
       for (let index = first; index < end; index++) {

@@ -185,9 +185,11 @@ export function joinFiles<Value>(
   owners: ReadonlyMap<string, string>,
   files: ReadonlyMap<string, TensorFile<Value>>,
 ): Pick<TensorFile<Value>, "readAll" | "readRows"> {
-  const fileOf = (name: string) => files.get(owners.get(name) as string) as TensorFile<Value>;
+  // What reads alone: vocabularies in the metadata may be larger than the files that stay open.
+  const readers = new Map(Array.from(files, ([name, { readAll, readRows }]) => [name, { readAll, readRows }]));
+  const readerOf = (name: string) => readers.get(owners.get(name) as string) as Pick<TensorFile<Value>, "readRows">;
   return {
-    readRows: (name, ...rows) => fileOf(name).readRows(name, ...rows),
+    readRows: (name, ...rows) => readerOf(name).readRows(name, ...rows),
     async readAll(names, where) {
       const wanted = new Map<string, string[]>();
       for (const name of names) {
@@ -196,7 +198,7 @@ export function joinFiles<Value>(
         if (own) own.push(name);
         else wanted.set(owner, [name]);
       }
-      const read = Array.from(wanted, ([owner, own]) => files.get(owner)?.readAll(own, where));
+      const read = Array.from(wanted, ([owner, own]) => readers.get(owner)?.readAll(own, where));
       return new Map((await Promise.all(read)).flatMap((tensors) => [...(tensors ?? [])]));
     },
   };

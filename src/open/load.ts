@@ -36,7 +36,7 @@ export interface OpenProgress {
 
 /** Options of `openModel` that say how weights are loaded. */
 export interface LoadingOptions<Task extends ModelTask = ModelTask>
-  extends Pick<LoadModelOptions, "signal" | "activations" | "integrity"> {
+  extends Pick<LoadModelOptions, "signal" | "activations" | "integrity" | "perLayer"> {
   /**
    * What the model is opened for: the type then has the methods of that task alone, and a model that cannot do it is refused before
    * its weights are read. "embed" has decoders give vectors. Default all that its files say.
@@ -220,6 +220,7 @@ async function loadForText(loading: Loading): Promise<Loaded> {
   const asked = {
     weights: chosen.weights.value === "stored" ? undefined : chosen.weights.value,
     maxSeqLen: chosen.maxSeqLen.value,
+    perLayer: options.perLayer,
     gguf,
     ...commonOf(loading),
   };

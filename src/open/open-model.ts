@@ -15,9 +15,11 @@ import {
 } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, throwUnder } from "../base/util/errors.ts";
 import { makeHandle, type Releasable } from "../base/util/lifetime.ts";
+import { followSignal } from "../base/util/signals.ts";
 import { folderOf } from "../files/model-files.ts";
 import type { ModelStore } from "../files/store.ts";
 import { CACHE_FORMATS } from "../layers/state/pages.ts";
+import { TABLE_PLACES } from "../models/load/load-model.ts";
 import { readFormats } from "../models/load/plan-model.ts";
 import { recipeFor, TEXT_TASKS, tasksOf } from "../retrieval/recipe.ts";
 import type { RunTexts } from "../retrieval/run.ts";
@@ -88,6 +90,7 @@ const OPTIONS = [
     "hub",
     "token",
     "integrity",
+    "perLayer",
     "worker",
   ],
 ] as const;
@@ -104,11 +107,12 @@ const METHODS: readonly (keyof ModelMethods)[] = [...TASKS, "countTokens"];
 
 /** `openModel`, with what `host` has. */
 export async function openOn(host: OpenHost, source: OpenSource, given: OpenModelOptions): Promise<OpenedModel> {
-  const options = readOptions(WHERE, given, OPTIONS);
-  checkOptions(options);
-  checkWorker(source, options);
-  checkKernels(options);
-  const { signal } = options;
+  const asked = readOptions(WHERE, given, OPTIONS);
+  checkOptions(asked);
+  checkWorker(source, asked);
+  checkKernels(asked);
+  const { signal, end } = followSignal(asked.signal);
+  const options = { ...asked, signal };
   const hub = readHub(WHERE, options.hub, options.token);
   const store = options.store ?? defaultStore();
   const opener = createUrlOpener(store || undefined, hub, host.fetch);
@@ -148,6 +152,9 @@ export async function openOn(host: OpenHost, source: OpenSource, given: OpenMode
     // A request that the signal ended fails with an error of its own.
     signal?.throwIfAborted();
     return throwUnder(WHERE, renamed(error));
+  } finally {
+    end();
+    opener.drop();
   }
 }
 
@@ -168,6 +175,7 @@ function checkOptions(options: OpenModelOptions): void {
   if (store !== undefined && store !== false) expectFunction(WHERE, "options.store.open", Object(store).open);
   readFormats(WHERE, weights);
   if (cache !== undefined) expectOneOf(WHERE, "options.cache", cache, CACHE_FORMATS);
+  if (options.perLayer !== undefined) expectOneOf(WHERE, "options.perLayer", options.perLayer, TABLE_PLACES);
   if (createWorker !== undefined) expectFunction(WHERE, "createWorker", createWorker);
   expectFlag(WHERE, "options.deterministic", options.deterministic);
   if (options.maxSeqLen !== undefined) expectInt(WHERE, "options.maxSeqLen", options.maxSeqLen);
@@ -423,7 +431,7 @@ function wrap(
 /** The options that a worker is given. */
 function pickLoading(options: OpenModelOptions): LoadingOptions {
   const { signal, onProgress, activations, integrity, weights, cache, threads, deterministic } = options;
-  const { for: task, maxSeqLen, keptBytes } = options;
+  const { for: task, maxSeqLen, keptBytes, perLayer } = options;
   const formats = { activations, integrity, weights, cache, threads, deterministic };
-  return { signal, onProgress, ...formats, for: task, maxSeqLen, keptBytes };
+  return { signal, onProgress, ...formats, for: task, maxSeqLen, keptBytes, perLayer };
 }

@@ -67,6 +67,7 @@ export class RemoteServer {
       memory: chooseMemory(memory, machineMemory()),
       store: { value: store !== undefined, reason },
     });
+    opener.drop();
     const { model, engine, choices } = this.#loaded;
     const { type, vocabSize, spec, encoder } = model;
     const hears = encoder?.spec.embed.channels !== undefined;

@@ -45,6 +45,8 @@ const MOST_HEAD = 2 ** 25;
 export interface UrlOpener extends ModelStore {
   /** From now on nothing more is held. */
   settle(): void;
+  /** Lets go of what is held, once the model is open: its files may stay open too. */
+  drop(): void;
 }
 
 /**
@@ -54,6 +56,7 @@ export interface UrlOpener extends ModelStore {
 export function createUrlOpener(store: ModelStore | undefined, hub: Hub, fetch: Fetch): UrlOpener {
   const opened = new Map<string, Promise<ByteSource>>();
   const hubFetch = fetchOfHub(fetch, hub);
+  const heads: { bytes: Uint8Array }[] = [];
   let holds = true;
   const open: ModelStore["open"] = (url, options = {}) => {
     const { href, origin } = new URL(String(url));
@@ -61,7 +64,11 @@ export function createUrlOpener(store: ModelStore | undefined, hub: Hub, fetch: 
     if (known) return known;
     const own: { fetch?: RangeFetch } = origin === hub.url.origin && hubFetch ? { fetch: hubFetch } : {};
     const given = { ...options, ...own };
-    const found = (store?.open(url, given) ?? urlSource(url, given)).then((source) => holdHead(source, () => holds));
+    const found = (store?.open(url, given) ?? urlSource(url, given)).then((source) => {
+      const head = { bytes: new Uint8Array() };
+      heads.push(head);
+      return holdHead(source, head, () => holds);
+    });
     found.catch(() => {});
     opened.set(href, found);
     return found;
@@ -74,23 +81,25 @@ export function createUrlOpener(store: ModelStore | undefined, hub: Hub, fetch: 
     settle() {
       holds = false;
     },
+    drop() {
+      for (const head of heads) head.bytes = new Uint8Array();
+    },
   };
 }
 
-/** A source that holds what was read of its beginning, as long as `holds` says so. */
-function holdHead(source: ByteSource, holds: () => boolean): ByteSource {
-  let head = new Uint8Array();
+/** A source that holds what was read of its beginning in `head`, as long as `holds` says so. */
+function holdHead(source: ByteSource, head: { bytes: Uint8Array }, holds: () => boolean): ByteSource {
   return {
     ...source,
     async read(offset, length) {
       const end = offset + length;
-      if (end <= head.length) return head.subarray(offset, end);
+      if (end <= head.bytes.length) return head.bytes.subarray(offset, end);
       const bytes = await source.read(offset, length);
-      if (holds() && offset <= head.length && end <= MOST_HEAD) {
+      if (holds() && offset <= head.bytes.length && end <= MOST_HEAD) {
         const longer = new Uint8Array(end);
-        longer.set(head.subarray(0, offset));
+        longer.set(head.bytes.subarray(0, offset));
         longer.set(bytes, offset);
-        head = longer;
+        head.bytes = longer;
       }
       return bytes;
     },

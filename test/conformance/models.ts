@@ -43,7 +43,9 @@ export async function causalLm(kernels: Kernels, c: Case): Promise<Outcome> {
   const steps = c.has("greedy") ? (c.shape("greedy")[1] ?? 0) : 0;
   const longest = length + Math.max(decoded, steps);
   const source = join(c.folder, c.entry.folder ?? "", c.entry.set === "gguf" ? "model.gguf" : "");
-  using model = await loadModel(kernels, source, { weights: "f32", maxSeqLen: longest, gguf });
+  using model = await loadModel(kernels, source, {
+    ...{ weights: "f32", maxSeqLen: longest, perLayer: "resident", gguf },
+  });
   const problems: string[] = [];
   const rows = Array.from({ length: batch }, (_, b) => b);
   const results = await Promise.all(rows.map((b) => runRow(model, c, b, longest, steps, problems)));
@@ -80,7 +82,7 @@ async function checkStored(
   maxSeqLen: number,
   floats: readonly RowResult[],
 ): Promise<string[]> {
-  using model = await loadModel(kernels, source, { maxSeqLen, gguf });
+  using model = await loadModel(kernels, source, { maxSeqLen, perLayer: "resident", gguf });
   const largest = (values: Float32Array) => values.reduce((all, value) => Math.max(all, Math.abs(value)), 0);
   const errors = floats.flatMap(({ logits }, b) => {
     using session = createSession(model, { maxSeqLen });

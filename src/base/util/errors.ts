@@ -18,6 +18,7 @@
  * - `KERNEL_FAILED`: a kernel failed in a worker, a sign of damaged memory.
  * - `WORKER_LOST`: a worker ended or stopped answering.
  * - `NO_CLOCK`: the clock stands still while code runs, so that nothing can be timed, as on Cloudflare Workers.
+ * - `NOT_RESIDENT`: a synchronous call needs rows of a table that stays in its file, which only an asynchronous one reads.
  * - `NO_STORAGE`: a store cannot keep pieces of files: the host has no place for them, or it is full.
  * - `BAD_FILE`: a file or an answer of a server cannot be read, or breaks its format.
  */
@@ -39,6 +40,7 @@ export type HeadwiseErrorCode =
   | "RELEASED"
   | "KERNEL_FAILED"
   | "WORKER_LOST"
+  | "NOT_RESIDENT"
   | "NO_STORAGE"
   | "NO_CLOCK"
   | "BAD_FILE";

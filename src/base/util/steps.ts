@@ -6,8 +6,11 @@
  */
 export type Steps<T = void> = Generator<number, T, void>;
 
-/** Runs all steps and returns the result. */
-export function finish<T>(steps: Steps<T>): T {
+/** Steps between which there may be promises: the next one is run once they have settled. */
+export type WaitingSteps<T = void> = Generator<number | Promise<void>, T, void>;
+
+/** Runs all steps, which wait for nothing, and returns the result. */
+export function finish<T>(steps: WaitingSteps<T>): T {
   for (;;) {
     const { done, value } = steps.next();
     if (done) return value;

@@ -2,7 +2,7 @@
 
 import { yieldToEventLoop } from "../../base/platform/host.ts";
 import { expectFinite, expectFunction, expectSignal, type Global } from "../../base/util/arguments.ts";
-import type { Steps } from "../../base/util/steps.ts";
+import type { WaitingSteps } from "../../base/util/steps.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 
 /** How an asynchronous call is sliced. */
@@ -49,7 +49,7 @@ export function stepFlopsOf({ threads }: Kernels): number {
  * changes anything.
  */
 export async function runSlices<T>(
-  steps: Steps<T>,
+  steps: WaitingSteps<T>,
   all: number,
   { onProgress, sliceMs }: Slices,
   expectActive: () => void,
@@ -62,7 +62,8 @@ export async function runSlices<T>(
         onProgress?.(1);
         return value;
       }
-      flops += value;
+      if (typeof value === "object") await value;
+      else flops += value;
       if (flops >= all || performance.now() < end) continue;
       onProgress?.(flops / all);
       await yieldToEventLoop();

@@ -1,14 +1,15 @@
 // What is before the first layer and behind the last one: rows of tokens, and logits.
 
 import { PANEL, ROUNDED } from "../../../assembly/layout.ts";
+import { HeadwiseError } from "../../base/util/errors.ts";
 import { copyRows, type RowRun } from "../../base/util/rows.ts";
-import type { Steps } from "../../base/util/steps.ts";
+import type { Steps, WaitingSteps } from "../../base/util/steps.ts";
 import { wholePanels } from "../../layers/linear/formats.ts";
 import type { Rows } from "../../layers/linear/products.ts";
 import { pointer } from "../../wasm/memory.ts";
 import { widthOfRows } from "../spec/spec.ts";
 import type { BlockRows, PassPlan } from "./block.ts";
-import { type LoadedModel, modelPointer } from "./model.ts";
+import { type LoadedModel, modelPointer, type ReadRow } from "./model.ts";
 import { addRows, embedRows, normRows, projectRows, ROOT_HALF, type RowWork } from "./rows.ts";
 
 // The rows that tokens begin with: those of the table, and what is added to them.
@@ -22,7 +23,7 @@ export interface EmbeddedTokens {
   readonly rows?: Float32Array | undefined;
 }
 
-/** residual = the rows of a chunk's tokens. */
+/** residual = the rows of a chunk's tokens; `readInputs` has given `inputRow`. */
 export function* embedTokens(
   work: RowWork,
   { spec, weights }: Pick<LoadedModel, "spec" | "weights">,
@@ -30,6 +31,7 @@ export function* embedTokens(
   { residual, branch, normed }: BlockRows,
   runs: readonly RowRun<EmbeddedTokens>[],
   count: number,
+  inputRow: ReadRow | undefined,
 ): Steps {
   const { embed, embedNorm, positions, types, projectIn } = weights;
   const [ids, numbers] = [work.base + plan.ids, work.base + plan.positions];
@@ -79,30 +81,66 @@ export function* embedTokens(
   }
   if (embedNorm) normRows(work, embedNorm, rows, rows, widthOfRows(spec), count);
   if (last) yield* projectRows(work, [last], residual, narrow, count);
-  if (weights.perLayer) yield* writeLayerInputs(work, spec, weights.perLayer, plan.layerInputs, residual, runs, count);
+  const { perLayer } = weights;
+  if (perLayer) yield* writeLayerInputs(work, spec, perLayer, plan.layerInputs, residual, runs, count, inputRow);
+}
+
+/** The row of a token in the table of inputs of layers: tokens behind its end have that of the first. */
+const inputRowOf = ({ embed }: LoadedModel["spec"], id: number): number => (id < (embed.perLayer?.rows ?? 0) ? id : 0);
+
+/**
+ * What reads the rows of a chunk's tokens from the table of inputs of layers, if there is one. It waits only for rows that are in a
+ * file, by `wait`; a call that cannot wait is refused.
+ */
+export function* readInputs(
+  where: string,
+  { spec, weights }: LoadedModel,
+  runs: readonly RowRun<EmbeddedTokens>[],
+  wait: ((work: Promise<void>) => Promise<void>) | undefined,
+): WaitingSteps<ReadRow | undefined> {
+  const stored = weights.perLayer?.stored;
+  if (!stored) return undefined;
+  const rows = runs.flatMap(({ of, begin, end }) =>
+    Array.from(of.ids.subarray(begin, end), (id) => inputRowOf(spec, id)),
+  );
+  let read = stored.held(rows);
+  if (read) return read;
+  if (!wait) {
+    const rule = 'one of a model that was loaded with { perLayer: "resident" }, or an asynchronous call';
+    throw new HeadwiseError(
+      "NOT_RESIDENT",
+      `${where}: session expected ${rule}, got one whose inputs of layers are in a file`,
+    );
+  }
+  const reading = stored.fetch(where, rows).then((found) => {
+    read = found;
+  });
+  yield wait(reading);
+  return read;
 }
 
 /** Writes the inputs of all layers for the rows of a chunk: see PerLayerSpec. */
 function* writeLayerInputs(
   work: RowWork,
-  { blocks, embed }: LoadedModel["spec"],
-  { stored, projection, norm }: NonNullable<LoadedModel["weights"]["perLayer"]>,
+  spec: LoadedModel["spec"],
+  { projection, norm }: NonNullable<LoadedModel["weights"]["perLayer"]>,
   place: number,
   residual: Rows,
   runs: readonly RowRun<EmbeddedTokens>[],
   count: number,
+  inputRow: ReadRow | undefined,
 ): Steps {
   const { base, kernels } = work;
-  const { dim, rows, scale } = embed.perLayer as NonNullable<typeof embed.perLayer>;
+  const { blocks, embed } = spec;
+  const { dim, scale } = embed.perLayer as NonNullable<typeof embed.perLayer>;
   const inputs = { at: pointer.f32(base + place), stride: PANEL * projection.panels };
   yield* projectRows(work, [projection], inputs, residual, count);
   for (const { of, begin, end, at } of runs)
     for (let token = begin; token < end; token++) {
       const to = pointer.f32(inputs.at + 4 * (at + token - begin) * inputs.stride);
       kernels.table.rms_norm_f32(to, to, norm.gain, dim, dim, norm.eps, 0, blocks.length);
-      if (!stored) continue;
-      const id = of.ids[token] as number;
-      const own = stored.row(id < rows ? id : 0);
+      if (!inputRow) continue;
+      const own = inputRow(inputRowOf(spec, of.ids[token] as number));
       const floats = kernels.memory.f32(to, own.length);
       for (let i = 0; i < own.length; i++) floats[i] = ROOT_HALF * ((floats[i] as number) + scale * (own[i] as number));
     }

@@ -271,13 +271,17 @@ export interface PackedTable {
   readonly mins: number;
 }
 
-/** A table [rows, width] outside of linear memory, as a file stores it. */
+/** A row of a table as floats, until the next one is read. */
+export type ReadRow = (index: number) => Float32Array;
+
+/** A table [rows, width] outside of linear memory, as a file stores it: in the host's memory, or left in the file. */
 export interface StoredTable {
-  readonly bytes: number;
-  /** A row as floats, until the next one is read. */
-  row(index: number): Float32Array;
+  /** What reads these rows, if all of them are in memory. */
+  held(rows: readonly number[]): ReadRow | undefined;
+  /** What reads these rows, once those that are not in memory have come from the file. */
+  fetch(where: string, rows: readonly number[]): Promise<ReadRow>;
   /** All bytes, in order. */
-  pieces(): Iterable<Uint8Array>;
+  pieces(where: string): AsyncIterable<Uint8Array>;
 }
 
 /** What a layer computes of an input of its own: see PerLayerSpec. */

@@ -5,7 +5,8 @@ import { createFloats } from "../../base/tensor/tensor.ts";
 import { expectInt, expectOneOf, readFields, readList } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import { CHUNK_ROWS, chunksOf, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
-import { finish, type Steps } from "../../base/util/steps.ts";
+import { settledOrAborted } from "../../base/util/signals.ts";
+import { finish, type Steps, type WaitingSteps } from "../../base/util/steps.ts";
 import { fillTables } from "../../layers/attention/rope.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import { linearFlops, type Rows } from "../../layers/linear/products.ts";
@@ -30,8 +31,8 @@ import {
   planPass,
   runBlock,
 } from "../blocks/block.ts";
-import { type EmbeddedTokens, embedTokens, type OutputSink, runHead } from "../blocks/ends.ts";
-import type { LoadedModel, PackedBlock } from "../blocks/model.ts";
+import { type EmbeddedTokens, embedTokens, type OutputSink, readInputs, runHead } from "../blocks/ends.ts";
+import type { LoadedModel, PackedBlock, ReadRow } from "../blocks/model.ts";
 import type { LayerSite, RowWork } from "../blocks/rows.ts";
 import { joinStreams, spreadStreams } from "../blocks/streams.ts";
 import { type BlockSpec, headsOf, stateLayer } from "../spec/spec.ts";
@@ -93,8 +94,9 @@ export function checkModelCall(where: string, session: Session, ids: TokenIds, r
  *
  * The logits of a token have the same bits in one call, in several, token by token, in any batch and on any number of threads.
  * @param ids Tokens, 1 or more.
- * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL`, `OUT_OF_MEMORY`, `RELEASED`, `IN_USE`, and
- * with threads `WORKER_LOST` or `KERNEL_FAILED`. The session is then unchanged.
+ * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL`, `OUT_OF_MEMORY`, `RELEASED`, `IN_USE`,
+ * `NOT_RESIDENT` where inputs of layers are in a file (`LoadModelOptions.perLayer`), and with threads `WORKER_LOST` or
+ * `KERNEL_FAILED`. The session is then unchanged.
  * @example
  * import { loadKernels } from "headwise";
  * import { quantized } from "headwise/quantized";
@@ -122,7 +124,8 @@ export type ForwardAsyncOptions = ForwardOptions & SliceOptions;
 /**
  * `forward` in time slices, with yields to the event loop between them. The session is in use until the promise settles: other
  * calls on it throw `IN_USE`.
- * @throws The same errors as `forward`, and the signal's reason. The session is then unchanged.
+ * @throws The same errors as `forward`, instead of `NOT_RESIDENT` the `BAD_FILE` of a read that failed, and the signal's reason. The
+ * session is then unchanged.
  * @example
  * import { loadKernels } from "headwise";
  * import { createSession, forwardAsync, loadModel, models } from "headwise/models";
@@ -231,10 +234,10 @@ function planOf(model: LoadedModel, calls: readonly ModelCall[], { maps, measure
 
 /** How a pass runs. */
 export interface PassSettings {
-  /** Operations of a step. Default all. */
-  readonly stepFlops?: number;
-  /** Whether scratch is allocated for the pass alone, because other calls run between its steps. */
-  readonly ownScratch?: boolean;
+  /** Whether other calls run between its steps: these are short then, and scratch is allocated for the pass alone. Default false. */
+  readonly sliced?: boolean;
+  /** How a sliced pass waits for rows of a file. Default until they are there. */
+  readonly wait?: (work: Promise<void>) => Promise<void>;
   readonly tap?: ModelTap | undefined;
   /** Softmax weights of layers [numHeads, qLen, kvLen], for a single call; layers that are not in it give none. */
   readonly maps?: ReadonlyMap<number, Float32Array> | undefined;
@@ -255,15 +258,16 @@ export function* runModel(
   model: LoadedModel,
   calls: readonly ModelCall[],
   sink: OutputSink,
-  { stepFlops = Number.POSITIVE_INFINITY, ownScratch = false, tap, maps, measures }: PassSettings = {},
-): Steps {
+  { sliced = false, wait = (work) => work, tap, maps, measures }: PassSettings = {},
+): WaitingSteps {
   const { kernels, weights } = model;
   const { memory } = kernels;
   const plan = planOf(model, calls, { maps, measures });
   for (const { session } of calls) for (const state of session.states) state.begin();
-  const base = ownScratch ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
+  const base = sliced ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
   try {
     const { shape, linear } = plan;
+    const stepFlops = sliced ? stepFlopsOf(kernels) : Number.POSITIVE_INFINITY;
     const work: RowWork = { kernels, base, shape, linear, mode: weights.mode, stepFlops };
     let outputs = 0;
     const prepared = calls.map((call) => {
@@ -273,10 +277,13 @@ export function* runModel(
     });
     const list = listRows(prepared, ({ call }) => [[0, call.ids.length]]);
     const isShared = model.spec.blocks.some((block, layer) => stateLayer(block, layer) !== layer);
-    for (const [begin, end] of isShared ? chunksOfPages(calls, plan.rows) : chunksOf(list.total, plan.rows))
-      yield* runChunk(work, model, plan, list.runs(begin, end), sink, { tap, maps, measures });
+    for (const [begin, end] of isShared ? chunksOfPages(calls, plan.rows) : chunksOf(list.total, plan.rows)) {
+      const runs = list.runs(begin, end);
+      const inputRow = yield* readInputs(where, model, runs, sliced ? wait : undefined);
+      yield* runChunk(work, model, plan, runs, sink, { tap, maps, measures }, inputRow);
+    }
   } finally {
-    if (ownScratch && !kernels.released) memory.free(base);
+    if (sliced && !kernels.released) memory.free(base);
   }
 }
 
@@ -309,9 +316,10 @@ function* runChunk(
   runs: ChunkRuns,
   sink: OutputSink,
   seen: Pick<PassSettings, "tap" | "maps" | "measures">,
+  inputRow: ReadRow | undefined,
 ): Steps {
   const rows = blockRows(plan, work.base);
-  yield* embedTokens(work, model, plan, rows, runs, rowsIn(runs));
+  yield* embedTokens(work, model, plan, rows, runs, rowsIn(runs), inputRow);
   seen.tap?.(0, "embed", rows.residual, runs);
   const { streams } = model.weights;
   const [width, count] = [model.dModel, rowsIn(runs)];
@@ -449,7 +457,6 @@ export async function runCalls(
   sink: OutputSink,
   slices: Slices,
 ): Promise<void> {
-  const { kernels } = model;
   const expectActive = () => {
     slices.signal?.throwIfAborted();
     for (const { where, session } of calls) expectSession(where, session);
@@ -457,7 +464,9 @@ export async function runCalls(
   expectActive();
   for (const { where, session, past } of calls) expectReady(where, session, past);
   const all = passFlops(model, calls);
-  const steps = runModel(where, model, calls, sink, { stepFlops: stepFlopsOf(kernels), ownScratch: true });
+  // What was aborted or released meanwhile says so, rather than that a read failed for it.
+  const wait = (work: Promise<void>) => settledOrAborted(work, slices.signal).finally(expectActive);
+  const steps = runModel(where, model, calls, sink, { sliced: true, wait });
   for (const { session } of calls) session.holds.count++;
   try {
     await runSlices(steps, all, slices, expectActive);

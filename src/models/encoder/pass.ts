@@ -148,7 +148,10 @@ export function* runEncoder(
         at += bytesOf(sequence);
       }
       const chunks = chunksIn(calls, plan, base, rowsAt, half.spec);
-      for (const { plan, runs, rows, count } of chunks) yield* embedTokens(work, half, plan, rows, runs, count);
+      // Encoders hold the whole table.
+      const inputRow = half.weights.perLayer?.stored?.held([]);
+      for (const { plan, runs, rows, count } of chunks)
+        yield* embedTokens(work, half, plan, rows, runs, count, inputRow);
       let open = 0;
       yield* runLayers(work, half, layers, chunks, (layer) => {
         if (shapes[open] === shapes[layer]) return;

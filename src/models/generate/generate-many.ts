@@ -3,6 +3,7 @@
 import { expectInt, expectRecord, expectSignal, type Global, readFields } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
+import { settledOrAborted } from "../../base/util/signals.ts";
 import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/slices.ts";
 import type { OutputSink } from "../blocks/ends.ts";
 import type { LoadedModel } from "../blocks/model.ts";
@@ -83,8 +84,8 @@ interface Running<Job> extends ReturnType<typeof checkGeneration> {
  *
  * A job that fails ends alone, with the reason "error"; the others go on. Its session keeps the tokens that were read.
  * @param jobs Jobs, or an asynchronous source of them that may give more while others run.
- * @throws TypeError or RangeError for `jobs` and `options`, HeadwiseError `OUT_OF_MEMORY` of a step, what the source throws, or
- * the signal's reason, also while no job is there. What was generated until then stays in the sessions.
+ * @throws TypeError or RangeError for `jobs` and `options`, HeadwiseError `OUT_OF_MEMORY` or `BAD_FILE` of a step, what the source
+ * throws, or the signal's reason, also while no job is there. What was generated until then stays in the sessions.
  */
 export async function* generateMany<Job extends GenerationJob>(
   jobs: Iterable<Job> | AsyncIterable<Job>,
@@ -352,17 +353,4 @@ class JobQueue<Job> {
 /** A function of its own, so that what `return` throws at once rejects, too. */
 async function returnOf(source: AsyncIterator<unknown> | undefined): Promise<void> {
   await source?.return?.();
-}
-
-/** Waits for `work`, which never rejects, or until the signal is aborted. */
-function settledOrAborted(work: Promise<void>, signal: Slices["signal"]): Promise<void> {
-  if (!signal) return work;
-  return new Promise((resolve) => {
-    const settle = () => {
-      signal.removeEventListener("abort", settle);
-      resolve();
-    };
-    signal.addEventListener("abort", settle);
-    void work.then(settle);
-  });
 }

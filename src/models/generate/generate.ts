@@ -122,8 +122,9 @@ function readStopIds(where: string, stopIds: TokenIds, vocabSize: number): reado
  * any number of threads.
  * @param ids Tokens behind those that the session has read, 1 or more.
  * @throws TypeError or RangeError naming the argument. HeadwiseError `CACHE_FULL` if `ids` do not fit, `OUT_OF_MEMORY`,
- * `RELEASED`, `IN_USE` (another call runs on the session, or has changed it since the last token). RangeError if processors leave
- * no token, or NaN or Infinity. The signal's reason. What was generated until then stays in the session.
+ * `RELEASED`, `IN_USE` (another call runs on the session, or has changed it since the last token), `BAD_FILE` (rows that are left in
+ * a file cannot be read). RangeError if processors leave no token, or NaN or Infinity. The signal's reason. What was generated until
+ * then stays in the session.
  * @example
  * import { loadKernels } from "headwise";
  * import { createSession, generate, loadModel, models } from "headwise/models";

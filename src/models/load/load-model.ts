@@ -5,6 +5,7 @@ import {
   expectFlag,
   expectFunction,
   expectInt,
+  expectOneOf,
   expectSignal,
   type Global,
   readFields,
@@ -12,6 +13,7 @@ import {
 } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError, throwUnder } from "../../base/util/errors.ts";
 import { makeHandle } from "../../base/util/lifetime.ts";
+import { followSignal } from "../../base/util/signals.ts";
 import { type ModelFiles, type ModelSource, openModelFiles } from "../../files/model-files.ts";
 import type { ModelStore } from "../../files/store.ts";
 import { expectActivations, expectFormatLoaded, type WeightFormat } from "../../layers/linear/formats.ts";
@@ -30,7 +32,7 @@ import {
 import { MIXERS } from "../mixers/mixers.ts";
 import type { GgufReader } from "../spec/read-gguf.ts";
 import { readDecoder } from "../spec/read-spec.ts";
-import { checkTensors, type Decoder, findRoot, resolveHead } from "../spec/tensors.ts";
+import { checkTensors, type Decoder, endSources, findRoot, resolveHead } from "../spec/tensors.ts";
 import {
   type EncoderParts,
   formatsOf,
@@ -73,6 +75,13 @@ export interface LoadModelOptions {
    * nothing is read of the weights, and the error says what would fit. Default none: loading goes on until memory is full.
    */
   readonly maxBytes?: number | undefined;
+  /**
+   * Where the table is of which Gemma 3n and 4 give each layer an input for each token, often half of the model: "on-demand" leaves it
+   * in the file, which stays open until `release()`, and asynchronous calls read the rows of their tokens from there; a synchronous
+   * one is refused (`NOT_RESIDENT`) unless all of its rows were read of late, 16 MiB of which are held. "resident" reads all of it.
+   * Of bytes that were given as `source`, rows are read where they lie, in either way. Default "on-demand".
+   */
+  readonly perLayer?: "on-demand" | "resident" | undefined;
   /** As `WeightOptions.activations`. Default "exact". */
   readonly activations?: "exact" | "fast" | undefined;
   /** What GGUF files are read by, where `source` is one: `gguf`. */
@@ -95,7 +104,8 @@ export interface LoadModelOptions {
 }
 
 const LOAD_OPTIONS = [
-  ...["weights", "maxSeqLen", "maxBytes", "activations", "gguf", "onProgress", "signal", "store", "integrity"],
+  ...["weights", "maxSeqLen", "maxBytes", "perLayer", "activations"],
+  ...["gguf", "onProgress", "signal", "store", "integrity"],
 ] as const;
 
 /**
@@ -169,33 +179,39 @@ export async function loadWith(
 ): Promise<LoadedModel> {
   expectKernels(where, kernels);
   const given = readOptions(where, options, LOAD_OPTIONS);
-  const { weights, maxSeqLen, maxBytes, activations, gguf, onProgress, signal, store, integrity } = given;
+  const { weights, maxSeqLen, maxBytes, perLayer, activations, gguf, onProgress, store, integrity } = given;
   expectReading(where, given);
+  if (perLayer !== undefined) expectOneOf(where, "options.perLayer", perLayer, TABLE_PLACES);
   if (maxBytes !== undefined) expectInt(where, "options.maxBytes", maxBytes, 0, Number.MAX_SAFE_INTEGER);
   const formats = readFormats(where, weights);
   const fast = expectActivations(where, "options.activations", activations);
   if (onProgress !== undefined) expectFunction(where, "onProgress", onProgress);
   expectModelKernels(where, kernels, formats);
+  const { signal, end } = followSignal(given.signal);
   const expectActive = () => {
     signal?.throwIfAborted();
     expectKernels(where, kernels);
   };
-  expectActive();
   let files: ModelFiles | undefined;
+  let staysOpen = false;
   try {
+    expectActive();
     files = await open(where, source, gguf?.open, signal, store, { whole: true, integrity });
     const decoder = await read(where, files, maxSeqLen, gguf);
     files = scaledFiles(where, decoder, files);
     expectMixers(where, kernels, decoder);
     const tensors = checkTensors(where, decoder, files.tensors);
-    const all = [...tensors.values()].reduce((sum, { bytes }) => sum + bytes, 0);
+    const table = perLayer === "resident" || files.inMemory || encoders ? undefined : tableOutside(decoder, tensors);
+    let all = 0;
+    for (const [name, { bytes }] of tensors) if (name !== table) all += bytes;
     let done = 0;
     const onRead = (bytes: number) => {
       done += bytes;
       onProgress?.(done, all);
     };
-    const { file, pieceBytes } = files;
-    const reader = new WeightReader(tensors, file, { where, kernels, pieceBytes, expectActive, onRead });
+    const { file, pieceBytes, inMemory } = files;
+    const tables = table ? "on-demand" : inMemory ? "views" : "copies";
+    const reader = new WeightReader(tensors, file, { where, kernels, pieceBytes, tables, expectActive, onRead });
     if (maxBytes !== undefined) {
       const weights = (half: Decoder) => storedFormats(reader, half, formats);
       const wanted = { weights, maxSeqLen: decoder.spec.sessionLength };
@@ -203,10 +219,13 @@ export async function loadWith(
     }
     if (!headless) await expectTiedHead(where, decoder, files);
     expectActive();
-    const model = await packModel(where, kernels, decoder, reader, formats, fast, encoders);
+    const close = table ? files.close : undefined;
+    const model = await packModel(where, kernels, decoder, reader, formats, fast, encoders, close);
     try {
       await files.verify();
       expectActive();
+      if (table) files.settle();
+      staysOpen = table !== undefined;
     } catch (error) {
       model.release();
       throw error;
@@ -218,8 +237,18 @@ export async function loadWith(
     await files?.verify(error);
     return throwUnder(where, error);
   } finally {
-    await files?.close();
+    end();
+    if (!staysOpen) await files?.close();
   }
+}
+
+/** Values of the option `perLayer`. */
+export const TABLE_PLACES = ["on-demand", "resident"] as const;
+
+/** The name of the tensor that stays outside of linear memory, if there is one. */
+function tableOutside(decoder: Decoder, tensors: ReadonlyMap<string, unknown>): string | undefined {
+  const sources = endSources(decoder, findRoot(decoder, tensors));
+  return [...sources].find(({ weights: [weight] }) => weight?.outside)?.name;
 }
 
 // What is checked before a weight is read.
@@ -290,7 +319,7 @@ async function expectTiedHead(where: string, decoder: Decoder, { tensors, file }
 
 // What was checked, in memory.
 
-/** Packs a model, whose files were opened and checked, into memory that is freed with it. */
+/** Packs a model, whose files were opened and checked, into memory that is freed with it; files that stay open are closed then. */
 async function packModel(
   where: string,
   kernels: Kernels,
@@ -299,6 +328,7 @@ async function packModel(
   formats: ModelFormats,
   fast: boolean,
   encoders: EncoderParts | undefined,
+  close: (() => Promise<void>) | undefined,
 ): Promise<LoadedModel> {
   const { spec, encoder } = decoder;
   const { memory } = kernels;
@@ -323,6 +353,8 @@ async function packModel(
     };
     const release = () => {
       if (!kernels.released) free();
+      // What fails then is nobody's concern.
+      void close?.().catch(() => {});
     };
     const kind = where.slice("load".length);
     return makeHandle<LoadedModel>(

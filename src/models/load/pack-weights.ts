@@ -54,6 +54,7 @@ import {
 } from "../spec/spec.ts";
 import { type Decoder, endSources, layerSources, type TensorFacts } from "../spec/tensors.ts";
 import { weightsOf } from "../spec/weights.ts";
+import { residentTable, tableOnDemand } from "./stored-tables.ts";
 
 // What is read at a time.
 
@@ -63,6 +64,8 @@ interface ReaderOptions {
   readonly kernels: Kernels;
   /** About how many bytes of a large matrix are read at a time. */
   readonly pieceBytes: number;
+  /** Where tables outside of linear memory are: in arrays of their own, in views of bytes that were given, or left in the file. */
+  readonly tables: "copies" | "views" | "on-demand";
   /** Called before each read, and throws if loading must not go on. */
   readonly expectActive: () => void;
   /** Called with the bytes of what was read. */
@@ -136,25 +139,19 @@ export class WeightReader implements StoredMatrices {
     return toFloats(await this.#whole(name), this.#options.where).slice();
   }
 
-  /** Reads a table that stays as it is stored, some rows at a time: no array holds all of a large one. */
+  /** A table that stays as it is stored. One in memory is read some rows at a time: no array holds all of a large one. */
   async table(name: string): Promise<StoredTable> {
-    const { pieceBytes, where } = this.#options;
+    const { pieceBytes, where, tables } = this.#options;
     const { bytes, shape } = this.#factsOf(name);
     const [rows = 0] = shape;
     const step = Math.max(1, Math.floor((pieceBytes * rows) / bytes));
+    if (tables === "on-demand") return tableOnDemand(this.#file, name, { rows, rowBytes: bytes / rows, step });
     const pieces: StoredTensor[] = [];
     for (const [begin, end] of chunksOf(rows, step)) {
       const piece = await this.#readRows(name, begin, end);
-      pieces.push({ ...piece, bytes: piece.bytes.slice() });
+      pieces.push(tables === "views" ? piece : { ...piece, bytes: piece.bytes.slice() });
     }
-    return {
-      bytes,
-      row(index) {
-        const at = index % step;
-        return toFloats(rowsOf(pieces[Math.floor(index / step)] as StoredTensor, at, at + 1), where);
-      },
-      pieces: () => pieces.map((piece) => piece.bytes),
-    };
+    return residentTable(where, pieces, step);
   }
 
   /**

@@ -33,11 +33,11 @@ export function* piecesOf(
  * A digest of bytes, in whatever pieces of up to 1 MiB they come: SHA-256 of the SHA-256s of each MiB, in hexadecimal. A piece is
  * copied before the next one is asked for, so that it may be a view of memory that grows meanwhile.
  */
-export async function digestOf(pieces: Iterable<Uint8Array>): Promise<string> {
+export async function digestOf(pieces: Iterable<Uint8Array> | AsyncIterable<Uint8Array>): Promise<string> {
   const buffer = new Uint8Array(2 * PIECE);
   const digests: Uint8Array[] = [];
   let filled = 0;
-  for (const piece of pieces) {
+  for await (const piece of pieces) {
     buffer.set(piece, filled);
     filled += piece.length;
     if (filled < PIECE) continue;
@@ -78,7 +78,7 @@ export async function modelDigest(model: Model): Promise<string> {
   return digest;
 }
 
-function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> {
+async function* modelPieces(where: string, model: Model): AsyncGenerator<Uint8Array, void> {
   const { spec, weights, kernels } = model;
   // These two say how much memory sequences may take, and change no result.
   const { maxSeqLen: _, sessionLength: __, ...facts } = spec;
@@ -94,7 +94,7 @@ function* modelPieces(where: string, model: Model): Generator<Uint8Array, void> 
       expectModel(where, model);
       return kernels.memory.u8(at + begin, end - begin);
     });
-  for (const piece of weights.perLayer?.stored?.pieces() ?? [])
+  for await (const piece of weights.perLayer?.stored?.pieces(where) ?? [])
     yield* piecesOf(piece.length, (begin, end) => piece.subarray(begin, end));
 }
 

@@ -3,8 +3,7 @@
 import { createFloats, expectTensor, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectInt, readFields, readList } from "../../base/util/arguments.ts";
 import { expectMade, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
-import { finish, type Steps } from "../../base/util/steps.ts";
-import { stepFlopsOf } from "../../layers/pass/slices.ts";
+import { finish, type WaitingSteps } from "../../base/util/steps.ts";
 import { expectModel, type LoadedModel, type PackedBlock } from "../../models/blocks/model.ts";
 import {
   checkModelCall,
@@ -88,7 +87,7 @@ export function captureRun(session: Session, ids: TokenIds): CapturedRun {
 }
 
 /** `captureRun` in steps, as `forwardWithSteps`. */
-export function* captureSteps(session: Session, ids: TokenIds, sliced = false): Steps<CapturedRun> {
+export function* captureSteps(session: Session, ids: TokenIds, sliced = false): WaitingSteps<CapturedRun> {
   const where = "captureRun";
   expectSession(where, session);
   if (session.source) throw new TypeError(`${where}: session expected one without an encoder, got one of readSource`);
@@ -181,7 +180,7 @@ export function* forwardWithSteps(
   ids: TokenIds,
   options: ForwardWithOptions,
   sliced = false,
-): Steps<ForwardWithResult> {
+): WaitingSteps<ForwardWithResult> {
   const where = "forwardWith";
   const given = readFields(where, "options", options, ["rows", "top", "edits", "capture", "patterns", "statistics"]);
   const { rows = "last", top } = given;
@@ -209,10 +208,10 @@ export function* forwardWithSteps(
 
   const maps = new Map(layers.map((layer, i) => [layer, (patterns[i] as Tensor).data]));
   const isSeen = edits.length + captures.length > 0;
-  const slices = sliced ? { stepFlops: stepFlopsOf(model.kernels), ownScratch: true } : {};
   const pass = (measures?: PassSettings["measures"]) =>
     runModel(where, model, [call], sink, {
-      ...{ ...slices, measures },
+      // What is measured is measured at once.
+      ...{ sliced: sliced && !measures, measures },
       ...(isSeen && { tap: createTap(model.kernels, edits, captures, captured) }),
       ...(maps.size > 0 && { maps }),
     });

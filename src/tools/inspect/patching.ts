@@ -3,7 +3,7 @@
 
 import type { Tensor } from "../../base/tensor/tensor.ts";
 import { expectFlag, expectOneOf, LARGEST_INT, readFields, readList } from "../../base/util/arguments.ts";
-import { finish, type Steps } from "../../base/util/steps.ts";
+import { finish, type WaitingSteps } from "../../base/util/steps.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
 import { readIds, type TokenIds } from "../../models/decoder/forward.ts";
 import { createSession, type SessionOptions } from "../../models/decoder/session.ts";
@@ -69,7 +69,7 @@ export function patchSites(model: Model, request: SitesRequest): PatchResult {
 }
 
 /** `patchSites` in steps, of which the first is the cost of all runs, before any begins; others as `forwardWithSteps`. */
-export function* patchSiteSteps(model: Model, request: SitesRequest, sliced = false): Steps<PatchResult> {
+export function* patchSiteSteps(model: Model, request: SitesRequest, sliced = false): WaitingSteps<PatchResult> {
   const where = "patchSites";
   expectModel(where, model);
   const given = readFields(where, "request", request, [...PATCH_FIELDS, "sites", "eachToken"]);
@@ -114,13 +114,13 @@ interface Runs {
   /** Tokens to patch; undefined for all. */
   readonly tokens: readonly number[] | undefined;
   /** The difference of the answers' logits. */
-  score(ids: readonly number[], edits?: readonly Edit[]): Steps<number>;
+  score(ids: readonly number[], edits?: readonly Edit[]): WaitingSteps<number>;
   /** The same, and the rows at sites. */
   capture(
     ids: readonly number[],
     sites: readonly Site[],
     edits?: readonly Edit[],
-  ): Steps<{ score: number; rows: Tensor[] }>;
+  ): WaitingSteps<{ score: number; rows: Tensor[] }>;
 }
 
 /** Checks what all runs have in common. */
@@ -207,7 +207,7 @@ export function patchPaths(model: Model, request: PathsRequest): PatchResult {
 }
 
 /** `patchPaths` in steps, as `patchSiteSteps`. */
-export function* patchPathSteps(model: Model, request: PathsRequest, sliced = false): Steps<PatchResult> {
+export function* patchPathSteps(model: Model, request: PathsRequest, sliced = false): WaitingSteps<PatchResult> {
   const where = "patchPaths";
   expectModel(where, model);
   const given = readFields(where, "request", request, [...PATCH_FIELDS, "senders", "receivers", "throughMlps"]);

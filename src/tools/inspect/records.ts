@@ -8,7 +8,7 @@ import { decodeCbor, encodeParts } from "../../base/util/cbor.ts";
 import { describe } from "../../base/util/errors.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import { sha256 } from "../../base/util/sha256.ts";
-import type { Steps } from "../../base/util/steps.ts";
+import type { WaitingSteps } from "../../base/util/steps.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
 import type { TokenIds } from "../../models/decoder/forward.ts";
 import { createSession, type Session, type SessionOptions } from "../../models/decoder/session.ts";
@@ -96,7 +96,7 @@ export type InspectionName = keyof Inspections;
 type Runner<Name extends InspectionName> = (
   model: Model,
   request: Inspections[Name]["request"],
-) => Steps<Inspections[Name]["results"]>;
+) => WaitingSteps<Inspections[Name]["results"]>;
 
 const RUNNERS: { readonly [Name in InspectionName]: Runner<Name> } = {
   forward: onSession((session, ids, options: ForwardWithOptions) => forwardWithSteps(session, ids, options, true)),
@@ -130,10 +130,10 @@ const INSPECTIONS: readonly InspectionName[] = Object.keys(RUNNERS) as Inspectio
 
 /** Runs a function of a session and its tokens on a new session, which has room for these. `more` is what it costs besides its pass. */
 function onSession<Options, Results>(
-  run: (session: Session, ids: TokenIds, options: Options) => Steps<Results>,
+  run: (session: Session, ids: TokenIds, options: Options) => WaitingSteps<Results>,
   more: (model: Model, length: number) => number = () => 0,
 ) {
-  return function* (model: Model, { ids, format, ...options }: OnSession<Options>): Steps<Results> {
+  return function* (model: Model, { ids, format, ...options }: OnSession<Options>): WaitingSteps<Results> {
     const { length } = listOf(ids);
     yield passCost(length) + more(model, length);
     using session = createSession(model, { maxSeqLen: Math.max(1, length), format });
@@ -143,7 +143,7 @@ function onSession<Options, Results>(
 
 /** Runs a function of a captured run on a new one. */
 function onRun<Options, Results>(run: (captured: CapturedRun, options: Options) => Results) {
-  return onSession(function* (session, ids, options: Options): Steps<Results> {
+  return onSession(function* (session, ids, options: Options): WaitingSteps<Results> {
     using captured = yield* captureSteps(session, ids, true);
     return run(captured, options);
   });
@@ -167,12 +167,13 @@ async function runInspection<Name extends InspectionName>(
   const pace = createPace({ sliceMs: SLICE_MS });
   try {
     let step = steps.next();
-    if (!step.done && step.value > maxTokens) {
-      const got = `${Math.ceil(step.value)}: options.maxTokens allows more`;
+    if (!step.done && (step.value as number) > maxTokens) {
+      const got = `${Math.ceil(step.value as number)}: options.maxTokens allows more`;
       throw new RangeError(`${where}: record.request expected at most ${maxTokens} tokens in all passes, got ${got}`);
     }
     for (; !step.done; step = steps.next()) {
       await pace();
+      if (typeof step.value !== "number") await step.value;
       expectModel(where, model);
     }
     return step.value;

@@ -1,17 +1,19 @@
 // What `openModel` takes, what it finds in it, and what it refuses.
 
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { open as openFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test, vi } from "vitest";
 import { fileSource } from "../../../src/entries/weights.ts";
 import { text, writeGguf } from "../../support/gguf-writer.ts";
 import { startHub } from "../../support/hub-server.ts";
+import { openFiles } from "../../support/open-files.ts";
 import { serveFolder } from "../../support/range-server.ts";
 import { encoderFolder } from "../../support/tiny-encoders.ts";
+import { TINY_FEATURES, tinyFolder } from "../../support/tiny-models.ts";
 import { wordTokenizer } from "../../support/word-tokenizer.ts";
 import {
   createFolderStore,
@@ -78,6 +80,34 @@ describe("a source", () => {
     expect(await firstWord(`${url}/stories.gguf`, { store })).toBe("soft");
     expect(await firstWord(`${url}/`, { store })).toBe("soft");
   });
+});
+
+test("a table of inputs of layers stays in its file, in this thread and in a worker, until the model is released", async () => {
+  const config = TINY_FEATURES.gemma4_text;
+  const place = mkdtempSync(join(stores, "gemma-"));
+  for (const name of ["config.json", "model.safetensors"])
+    writeFileSync(join(place, name), tinyFolder(config)(name) as Uint8Array);
+  const tokenizer = {
+    encode: (text: string) => text.split(" ").map(Number),
+    decode: (ids: readonly number[]) => ids.map((id) => ` ${id}`).join(""),
+  };
+  const texts = async (options: OpenModelOptions) => {
+    using model = await openModel(place, { tokenizer, store: false, weights: "f32", ...options });
+    const answers = ["1 2 3", "60 5", "1 2 3 4"].map((prompt) => model.text(prompt, { maxTokens: 9 }).text);
+    return await Promise.all(answers);
+  };
+  const want = await texts({ perLayer: "resident" });
+  expect(await texts({})).toEqual(want);
+  expect(await texts({ worker: true })).toEqual(want);
+  expect(await texts({ worker: true, perLayer: "resident" })).toEqual(want);
+  const isOpen = () => openFiles().some((path) => path.startsWith(place));
+  await vi.waitFor(() => expect(isOpen()).toBe(false));
+  using model = await openModel(place, { tokenizer, store: false });
+  if (process.platform === "linux") expect(isOpen()).toBe(true);
+  model.release();
+  await vi.waitFor(() => expect(isOpen()).toBe(false));
+  const wrong = openModel(place, { tokenizer, perLayer: "none" as never });
+  await expect(wrong).rejects.toThrow('openModel: options.perLayer expected "on-demand" or "resident", got "none"');
 });
 
 describe("a model", () => {
