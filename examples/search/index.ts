@@ -29,8 +29,8 @@ const built = new URL("built/", import.meta.url);
 
 const passages: Passage[] = [];
 for (const path of (await readdir(values.docs, { recursive: true })).sort()) {
-  // The report of the API lists declarations, and was made by a program.
-  if (!path.endsWith(".md") || path.endsWith("report.md")) continue;
+  // What programs put there is not read: packages, and the report of the API, which lists declarations.
+  if (!path.endsWith(".md") || path.includes("node_modules") || path.endsWith("report.md")) continue;
   const url = values.base + path.replaceAll("\\", "/");
   passages.push(...passagesOf(await readFile(join(values.docs, path), "utf8"), url));
 }

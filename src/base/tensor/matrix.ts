@@ -61,13 +61,12 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
   const { dtype, shape, bytes } = matrix;
   if (shape.length !== 2) throw new RangeError(`${where}: ${name} expected rank 2, got shape ${shapeText(shape)}`);
   const [rows, columns] = shape as [number, number];
-  const isBlocks = storedBlock(dtype) !== undefined;
-  if (isBlocks && layout === "in-out")
+  const block = storedBlock(dtype);
+  if (block && layout === "in-out")
     throw new RangeError(`${where}: ${name} expected layout "out-in" for ${dtype}, got "in-out"`);
-  if (isBlocks && columns % BLOCK_INPUTS !== 0)
-    throw new RangeError(
-      `${where}: ${name} expected rows of whole blocks of ${BLOCK_INPUTS}, got shape ${shapeText(shape)}`,
-    );
+  const inputs = Math.max(BLOCK_INPUTS, block?.length ?? 0);
+  if (block && columns % inputs !== 0)
+    throw new RangeError(`${where}: ${name} expected rows of whole blocks of ${inputs}, got shape ${shapeText(shape)}`);
   const size = rows * bytesOf(matrix, columns);
   if (bytes.length !== size)
     throw new RangeError(

@@ -1,7 +1,13 @@
 // Matrices in the blocks that GGUF's other types become: packed as they are, in a format that was asked for, or refused.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { CODED_BLOCKS, type CodedDtype, decodeFloats, type StoredTensor } from "../../../../src/base/tensor/dtypes.ts";
+import {
+  CODED_BLOCKS,
+  type CodedDtype,
+  codeBits,
+  decodeFloats,
+  type StoredTensor,
+} from "../../../../src/base/tensor/dtypes.ts";
 import { attend, createLinear, type Kernels, linear, type Tensor } from "../../../../src/entries/core.ts";
 import { createLatentAttention } from "../../../../src/entries/latent.ts";
 import { FORMATS, formatOf, WEIGHT_FORMATS } from "../../../../src/layers/linear/formats.ts";
@@ -21,7 +27,7 @@ const DTYPES = Object.keys(CODED_BLOCKS) as CodedDtype[];
 const LATENT = {
   dModel: 24,
   numHeads: 2,
-  kvLoraRank: 64,
+  kvLoraRank: 128,
   nopeDim: 32,
   ropeDim: 8,
   valueDim: 8,
@@ -36,8 +42,12 @@ function blocksOf(dtype: CodedDtype, n: number, k: number): StoredTensor {
   const all = new Uint8Array(((n * k) / length) * bytes);
   const view = new DataView(all.buffer);
   for (let at = 0; at < all.length; at += bytes) {
-    for (let i = 0; i < bytes - length; i += 4) view.setFloat32(at + i, random.int(1, 9) / 8, true);
-    for (let i = bytes - length; i < bytes; i++) all[at + i] = random.int(0, dtype === "I4_32_MIN" ? 15 : 255);
+    // Codes have a scale of 1, as float16 or float32.
+    const isCodes = codeBits(dtype) < 8;
+    const head = isCodes ? bytes - 16 : bytes - length;
+    if (bytes === 18) view.setUint16(at, 0x3c00, true);
+    else for (let i = 0; i < head; i += 4) view.setFloat32(at + i, isCodes ? 1 : random.int(1, 9) / 8, true);
+    for (let i = head; i < bytes; i++) all[at + i] = random.int(0, dtype === "I4_32_MIN" ? 15 : 255);
   }
   return { name: "w", dtype, shape: [n, k], bytes: all };
 }
@@ -46,7 +56,7 @@ describe.each(DTYPES)("%s", (dtype) => {
   // In the format that it is packed in, nothing is rounded again.
   const others = WEIGHT_FORMATS.filter((format) => format !== formatOf({ dtype }, true));
   test.each(others)("asked for as %s, it is what its floats are", (weights) => {
-    const [n, k] = [19, 96];
+    const [n, k] = [19, dtype === "I1_128" ? 128 : codeBits(dtype) < 8 ? 192 : 96];
     const stored = blocksOf(dtype, n, k);
     const data = decodeFloats(stored, "");
     const x = floats(createRandom(6), 3 * k);
@@ -57,7 +67,7 @@ describe.each(DTYPES)("%s", (dtype) => {
 
   test.each(others)("the matrix from latents to keys and values, as %s, is what its floats are", (weights) => {
     const given = latentWeights(createRandom(7), LATENT);
-    const shape = [2 * (32 + 8), 64] as const;
+    const shape = [2 * (32 + 8), 128] as const;
     const stored = blocksOf(dtype, ...shape);
     const layerOf = (wkvUp: StoredTensor | Tensor) =>
       createLatentAttention(kernels, LATENT, { ...given, wkvUp }, { weights });
@@ -67,17 +77,19 @@ describe.each(DTYPES)("%s", (dtype) => {
     expect(attend(got, x)).toEqual(attend(want, x));
   });
 
-  test("rows that are not of whole blocks of 32 are refused, and nothing is allocated", () => {
+  test("rows that are not of whole blocks are refused, and nothing is allocated", () => {
     const before = kernels.usedBytes;
-    expect(() => createLinear(kernels, { weight: blocksOf(dtype, 9, 48), layout: "out-in" })).toThrow(
-      "createLinear: weight expected rows of whole blocks of 32, got shape [9, 48]",
+    const block = Math.max(32, CODED_BLOCKS[dtype].length);
+    const k = 1.5 * block;
+    expect(() => createLinear(kernels, { weight: blocksOf(dtype, 8, k), layout: "out-in" })).toThrow(
+      `createLinear: weight expected rows of whole blocks of ${block}, got shape [8, ${k}]`,
     );
     expect(kernels.usedBytes).toBe(before);
   });
 });
 
 test("only kernels that work in scratch are given any", () => {
-  const formats = [...WEIGHT_FORMATS, "q8-16", "q8-min", "q8-16-min", "q4-min"] as const;
+  const formats = [...WEIGHT_FORMATS, "q8-16", "q8-min", "q8-16-min", "q4-min", "q2", "q2-row", "q1"] as const;
   expect(formats.filter((format) => FORMATS[format].work > 0)).toEqual([
     "f16",
     "bf16",
@@ -85,5 +97,8 @@ test("only kernels that work in scratch are given any", () => {
     "q8-min",
     "q8-16-min",
     "q4-min",
+    "q2",
+    "q2-row",
+    "q1",
   ]);
 });
