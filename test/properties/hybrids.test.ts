@@ -16,6 +16,7 @@ import type { Kernels } from "../../src/wasm/kernels.ts";
 import { createRandom } from "../support/harness.ts";
 import { kernelsOf, threadedKernels } from "../support/layers.ts";
 import { logitsOf } from "../support/logits.ts";
+import { sampled } from "../support/sampled.ts";
 import { HYBRIDS, tinyFolder, tinyTensors } from "../support/tiny-models.ts";
 
 type Name = keyof typeof HYBRIDS;
@@ -31,7 +32,7 @@ afterAll(() => kernels.release());
 
 const IDS = Array.from({ length: 300 }, (_, i) => (i * 29 + 5) % 67);
 
-describe.each(Object.keys(HYBRIDS) as Name[])("%s", (name) => {
+describe.each(sampled(Object.keys(HYBRIDS) as Name[], 5))("%s", (name) => {
   const open = () => createSession(models.get(name) as Model, { maxSeqLen: 320 });
 
   test("one prefill, chunks of any lengths, tokens one by one and slices have the same bits", async () => {

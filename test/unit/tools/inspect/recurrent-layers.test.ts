@@ -22,6 +22,7 @@ import {
 import { latent } from "../../../../src/entries/latent.ts";
 import { createSession, forward, loadModel, models } from "../../../../src/entries/models.ts";
 import { quantized } from "../../../../src/entries/quantized.ts";
+import { sampled } from "../../../support/sampled.ts";
 import { HYBRIDS, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
 
 const kernels = await loadKernels({ models, quantized, latent, statistics });
@@ -46,7 +47,7 @@ const MIXERS: Readonly<Record<keyof typeof HYBRIDS, readonly string[]>> = {
 const sum = (values: Iterable<number>) => [...values].reduce((total, value) => total + value, 0);
 const size = (values: Iterable<number>) => sum([...values].map(Math.abs));
 
-describe.each(Object.keys(HYBRIDS) as (keyof typeof HYBRIDS)[])("%s", async (name) => {
+describe.each(sampled(Object.keys(HYBRIDS) as (keyof typeof HYBRIDS)[], 5))("%s", async (name) => {
   const model = await loadModel(kernels, tinyFolder(HYBRIDS[name]));
   const mixers = layerMixers(model);
   const headed = [...mixers.keys()].filter(
