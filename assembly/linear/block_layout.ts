@@ -13,21 +13,20 @@ export const LOOKUP_GROUPS: i32 = 32;
 export const LOOKUP_HEAD: usize = PANEL << 1;
 export const LOOKUP_ROWS: usize = LOOKUP_GROUPS * 4;
 
-/** Inputs of a block of codes: of 1 bit, or of 2, with a scale for `block` inputs. */
+/** Inputs of 128 bytes of codes: of 1 bit where a scale belongs to 128 inputs, else of 2. */
 // @ts-ignore: decorator
 @inline
 export function inputs_of(block: i32): i32 {
   return block == LONGEST_BLOCK ? LONGEST_BLOCK : LONGEST_BLOCK / 2;
 }
 
-/** Where a panel of codes has input i, the first one of a block: of all inputs the bytes of the panel. */
+/** The byte of input i, the first of its block, in a panel of codes; of i = k the bytes of the panel. */
 // @ts-ignore: decorator
 @inline
 export function place_of(i: i32, block: i32): usize {
   const blocks = <usize>(i / inputs_of(block));
   return block > LONGEST_BLOCK ? SCALES + blocks * LOOKUP_ROWS : blocks * (LOOKUP_HEAD + LOOKUP_ROWS);
 }
-
 
 /** Inputs whose products are summed as integers where a row has one scale. */
 export const GROUP: i32 = 1024;

@@ -32,7 +32,7 @@ const TABLES: usize = LOOKUP_GROUPS * 32;
 const CHUNK: i32 = 16;
 
 /** Each row has tables of its own up to so many rows of 1 bit; of 2 bits up to half as many. */
-const FEW_ROWS = 16;
+const FEW_ROWS = 64;
 
 const zeros = memory.data(32, 16);
 
@@ -42,7 +42,7 @@ const LOWER_UPPER = memory.data<i16>([1, 256, 1, 256, 1, 256, 1, 256]);
 
 /**
  * The same as linear_q8 with blocks of 128, weights of 1 bit that are -1 or 1; or with blocks of 64, weights of 2 bits that are their
- * code less 1; or such with a block of 1024, where a row has one scale. w is packed as pack_lookup does. scratch: LINEAR_SCRATCH bytes
+ * code less 1; or such with one scale a row, which are summed 1024 at a time (block 1024). w is packed as pack_lookup does. scratch: LINEAR_SCRATCH bytes
  * (layout.ts), 16-byte aligned.
  */
 export function linear_lookup(
@@ -68,7 +68,7 @@ export function linear_lookup(
   const panelBytes = place_of(k, block);
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
-  if (rows * LONGEST_BLOCK <= FEW_ROWS * block)
+  if (rows * LONGEST_BLOCK <= FEW_ROWS * inputs_of(block))
     for (let r = 0; r < rows; r++)
       sum_row(out + outBytes * r, x + ROW_HEAD + xBytes * r, w, panelBytes, panels, k, block, mode, scratch);
   else {

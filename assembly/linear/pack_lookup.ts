@@ -20,21 +20,21 @@ export function pack_lookup(out: U8Ptr, from: U8Ptr, n: i32, k: i32, block: i32,
     const panel = out + panelBytes * p;
     memory.fill(panel, 0, panelBytes);
     for (let column = 0; column < min(PANEL, n - p * PANEL); column++) {
-      let block = from + rowBytes * (p * PANEL + column);
+      let at = from + rowBytes * (p * PANEL + column);
       let to = panel;
       if (whole) {
-        store<f32>(to + (<usize>column << 2), load<f32>(block));
+        store<f32>(to + (<usize>column << 2), load<f32>(at));
         to += SCALES;
       }
       // Outputs 0 to 3 are the even bytes, 4 to 7 the odd ones.
       const lane = <usize>((column & 3) << 1) + <usize>(column >> 2);
-      for (const next = block + rowBytes; block < next; block += CODES) {
+      for (const next = at + rowBytes; at < next; at += CODES) {
         if (!whole) {
-          store<u16>(to + (<usize>column << 1), load<u16>(block));
+          store<u16>(to + (<usize>column << 1), load<u16>(at));
           to += LOOKUP_HEAD;
         }
-        block += scaleBytes;
-        for (let i: usize = 0; i < CODES; i++) store<u8>(to + (i << 3) + lane, load<u8>(block + i));
+        at += scaleBytes;
+        for (let i: usize = 0; i < CODES; i++) store<u8>(to + (i << 3) + lane, load<u8>(at + i));
         to += LOOKUP_ROWS;
       }
     }

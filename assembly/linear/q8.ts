@@ -25,9 +25,9 @@ const zeros = memory.data(128, 16);
 /**
  * out[m, n] = bias[n] + xScale[m] · Σg wScale[g, n] · (Σ of x[m, k] · w[n, k] over the k of group g), for rows m in
  * begin..end and n in 0..8·panels. x is what quantize_rows made in the same `mode`. w is packed [panels] of [K / block] of
- * 8 scales and [block/2][8][2] int8, where K is k rounded up to 32, and block 16, 32 or K. A group is a block, or 1024 inputs of
- * a longer one. sums are [panels][groups][8], minus the sums of the weights of each group; the path of pairs does not read
- * them. bias holds 8·panels floats or is null. Rows of out lie outStride floats apart and overlap no input.
+ * 8 scales and [block/2][8][2] int8, where K is k rounded up to 32, and block 16, 32, 64, 128 or K. A group is a block, or
+ * 1024 inputs of a longer one. sums are [panels][groups][8], minus the sums of the weights of each group, of 16 bits for
+ * blocks of up to 128, else of 32; the path of pairs does not read them. bias holds 8·panels floats or is null. Rows of out lie outStride floats apart and overlap no input.
  * The inner sums are exact, the outer one is ascending, and nothing is fused: the bits are the same in every tile, on
  * every path and in every build.
  */

@@ -111,11 +111,11 @@ export async function openOn(host: OpenHost, source: OpenSource, given: OpenMode
   checkOptions(asked);
   checkWorker(source, asked);
   checkKernels(asked);
+  const hub = readHub(WHERE, asked.hub, asked.token);
+  const store = asked.store ?? defaultStore();
+  const opener = createUrlOpener(store || undefined, hub, host.fetch);
   const { signal, end } = followSignal(asked.signal);
   const options = { ...asked, signal };
-  const hub = readHub(WHERE, options.hub, options.token);
-  const store = options.store ?? defaultStore();
-  const opener = createUrlOpener(store || undefined, hub, host.fetch);
   try {
     signal?.throwIfAborted();
     const place = await findPlace(WHERE, source, hub, (url) => opener.open(url, { signal }));
@@ -147,7 +147,12 @@ export async function openOn(host: OpenHost, source: OpenSource, given: OpenMode
       ...{ where: WHERE, host, options, place, description, opener },
       ...{ memory, store: kept },
     });
-    return wrap(ofLocal(loaded, tokenizer), description, tokenizer, options, reading);
+    try {
+      return wrap(ofLocal(loaded, tokenizer), description, tokenizer, options, reading);
+    } catch (error) {
+      loaded.release();
+      throw error;
+    }
   } catch (error) {
     // A request that the signal ended fails with an error of its own.
     signal?.throwIfAborted();

@@ -42,7 +42,7 @@ export type Stage =
   | { readonly kind: "head"; readonly of: "sequence" | "token" | "answer" | "gguf" };
 
 /** How texts become tokens. */
-export interface TextRules {
+interface TextRules {
   /** What is put before texts, by name. */
   readonly prompts: Readonly<Record<string, string>>;
   /** The name of the prompt of texts without a task. */
@@ -58,7 +58,7 @@ export interface TextRules {
 }
 
 /** Vectors of tokens: how queries and documents differ. */
-export interface LateRules {
+interface LateRules {
   /** Tokens of a query, and whether shorter ones are filled with masks, longer ones cut, and masks attended. */
   readonly query: {
     readonly length: number | undefined;
@@ -82,7 +82,7 @@ export interface StaticRules {
 }
 
 /** How a reranker that writes is asked, and which tokens it answers with. */
-export interface Question {
+interface Question {
   /** By the chat template, with the roles query and document, or as Qwen3-Reranker is. */
   readonly template: "chat" | "qwen";
   /** Tokens of "no" and "yes", whose logits are compared; undefined where the file has their rows alone, "yes" first. */
@@ -117,7 +117,7 @@ export interface Recipe {
 
 type Fields = Readonly<Record<string, unknown>>;
 /** Reads texts of files in a folder of the model's. */
-export type ReadFiles = (folder: string, names: readonly string[]) => Promise<ReadonlyMap<string, string>>;
+type ReadFiles = (folder: string, names: readonly string[]) => Promise<ReadonlyMap<string, string>>;
 
 export const CONFIG = "config.json";
 export const MODULES = "modules.json";
@@ -339,7 +339,7 @@ export function tasksOf({ gives, labels }: Recipe): TextTask[] {
 }
 
 /** The recipe of vectors by one pooling, as GGUF files and models without further files have it. */
-export const plainRecipe = (pooling: Pooling | undefined, isUnit: boolean, stages: readonly Stage[] = []): Recipe => ({
+const plainRecipe = (pooling: Pooling | undefined, isUnit: boolean, stages: readonly Stage[] = []): Recipe => ({
   ...emptyRecipe({}),
   base: "",
   stages: [{ kind: "pool", modes: [pooling ?? "mean"] }, ...stages, ...(isUnit ? [{ kind: "unit" } as const] : [])],

@@ -60,7 +60,7 @@ type Loaded =
     };
 
 /** How the files of stages are read. */
-export interface StageFiles {
+interface StageFiles {
   readonly source: ModelSource;
   readonly gguf: GgufReader;
   readonly signal?: Global<"AbortSignal"> | undefined;
@@ -72,16 +72,30 @@ const AT_A_TIME = 4;
 
 /** `run`, as often as AT_A_TIME at a time: others wait in the order in which they came. */
 function byTurns(run: RunTexts): RunTexts {
-  const waiting: (() => void)[] = [];
+  const waiting = new Set<() => void>();
   let running = 0;
+  const wait = (signal: RunOptions["signal"]) =>
+    new Promise<void>((resolve, reject) => {
+      const leave = () => {
+        waiting.delete(begin);
+        reject(signal?.reason);
+      };
+      const begin = () => {
+        waiting.delete(begin);
+        signal?.removeEventListener("abort", leave);
+        resolve();
+      };
+      waiting.add(begin);
+      signal?.addEventListener("abort", leave);
+    });
   return async (where, batch, options) => {
-    if (running === AT_A_TIME) await new Promise<void>((resolve) => waiting.push(resolve));
+    options.signal?.throwIfAborted();
+    if (running === AT_A_TIME) await wait(options.signal);
     else running++;
     try {
-      options.signal?.throwIfAborted();
       return await run(where, batch, options);
     } finally {
-      const next = waiting.shift();
+      const [next] = waiting;
       if (next) next();
       else running--;
     }

@@ -12,7 +12,7 @@ import type { Tokenizer } from "../text/tokenizer.ts";
 import type { StaticRules } from "./recipe.ts";
 
 /** A table of rows, and how tokens find theirs. */
-export interface Lookup {
+interface Lookup {
   readonly rules: StaticRules;
   readonly rows: Float32Array;
   readonly width: number;

@@ -202,32 +202,44 @@ export function codeBits(dtype: CodedDtype): number {
   return Math.min(8, Math.floor((8 * bytes) / length));
 }
 
-/** The scale of the coded block at `at`, and what multiplies it in element i. */
-export function codedBlock(dtype: CodedDtype, bytes: Uint8Array, at: number): readonly [number, (i: number) => number] {
-  const view = new DataView(bytes.buffer, bytes.byteOffset + at);
-  const { length, bytes: stride } = CODED_BLOCKS[dtype];
-  const bits = codeBits(dtype);
-  const from = stride - (length * bits) / 8;
-  const scale = from < 4 ? widenHalves(Uint16Array.of(view.getUint16(0, true)), false)[0]! : view.getFloat32(0, true);
-  if (bits === 8) return [scale, (i) => view.getInt8(from + i)];
-  // A bit is -1 or 1, two bits are less 1.
-  return [
-    scale,
-    (i) => ((view.getUint8(from + ((i * bits) >> 3)) >> ((i * bits) & 7)) & (2 * bits - 1)) * (3 - bits) - 1,
-  ];
-}
-
 /** Coded blocks to float32: products and differences are rounded once. */
 function widenCoded(dtype: CodedDtype, bytes: Uint8Array, size: number): Float32Array {
+  const floats = new Float32Array(size);
+  if (codeBits(dtype) < 8) {
+    eachCode(dtype, bytes, (i, scale, weight) => {
+      floats[i] = scale * weight;
+    });
+    return floats;
+  }
   const { length, bytes: stride } = CODED_BLOCKS[dtype];
   const view = new DataView(bytes.buffer, bytes.byteOffset);
-  const floats = new Float32Array(size);
   for (let at = 0, to = 0; to < size; at += stride) {
-    const [scale, weight] = codedBlock(dtype, bytes, at);
-    const min = dtype.endsWith("MIN") ? view.getFloat32(at + 4, true) : 0;
-    for (let i = 0; i < length; i++) floats[to++] = scale * weight(i) - min;
+    const scale = view.getFloat32(at, true);
+    const min = stride - length > 4 ? view.getFloat32(at + 4, true) : 0;
+    for (let i = at + stride - length; i < at + stride; i++) floats[to++] = scale * view.getInt8(i) - min;
   }
   return floats;
+}
+
+/** Calls `take` with each element of blocks of codes, which is scale · weight. */
+export function eachCode(
+  dtype: CodedDtype,
+  bytes: Uint8Array,
+  take: (i: number, scale: number, weight: number) => void,
+): void {
+  const { length, bytes: stride } = CODED_BLOCKS[dtype];
+  const view = new DataView(bytes.buffer, bytes.byteOffset);
+  const bits = codeBits(dtype);
+  const head = stride - (length * bits) / 8;
+  // A bit is -1 or 1, two bits are less 1.
+  const [mask, step] = [2 * bits - 1, 3 - bits];
+  const halves = new Uint16Array(1);
+  for (let at = 0, i = 0; at < bytes.length; at += stride) {
+    halves[0] = view.getUint16(at, true);
+    const scale = head === 4 ? view.getFloat32(at, true) : widenHalves(halves, false)[0]!;
+    for (let from = at + head; from < at + stride; from++)
+      for (let shift = 0; shift < 8; shift += bits) take(i++, scale, ((bytes[from]! >> shift) & mask) * step - 1);
+  }
 }
 
 /**

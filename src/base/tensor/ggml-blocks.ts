@@ -523,7 +523,7 @@ export function codeGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array)
         const [scale] = new Uint32Array(Float32Array.of(scales[s]!).buffer);
         if (coded === "I2_ROW") view.setFloat32(at, scales[s]!, true);
         else view.setUint16(at, narrowF16(scale as number), true);
-        // Two bits each: those of one bit are stored as they are.
+        // Two bits each: Q1_0 was returned above.
         for (let i = 0; i < part; i++)
           out[at + bytes - 16 + (i >> 2)]! |= (integers[s * part + i]! + 1) << ((i & 3) << 1);
         continue;

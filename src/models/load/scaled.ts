@@ -7,7 +7,7 @@ import {
   CODED_BLOCKS,
   type CodedDtype,
   codeBits,
-  codedBlock,
+  eachCode,
   isCoded,
   type StoredTensor,
   shapeText,
@@ -189,23 +189,16 @@ function ternary(name: string, signs: Int8Array, shape: readonly [n: number, k: 
   return { name, dtype, shape, bytes };
 }
 
-/** Codes times a scale. */
+/** Codes times a scale, as the code less 1: of code 3, which files beside scales do not have, the difference is rounded. */
 function codesTimes(stored: StoredTensor, dtype: CodedDtype, scale: number): StoredTensor {
   const { length, bytes: stride } = CODED_BLOCKS[MULTIPLIED];
   const bytes = new Uint8Array((elementsIn(stored.shape) / length) * stride);
   const view = new DataView(bytes.buffer);
-  const own = CODED_BLOCKS[dtype];
-  let to = 0;
-  for (let at = 0; at < stored.bytes.length; at += own.bytes) {
-    const [factor, weight] = codedBlock(dtype, stored.bytes, at);
-    for (let i = 0; i < own.length; i++) {
-      if (i % length === 0) {
-        for (const each of [0, 4]) view.setFloat32(to + each, factor * scale, true);
-        to += stride - length;
-      }
-      bytes[to++] = weight(i) + 1;
-    }
-  }
+  eachCode(dtype, stored.bytes, (i, own, weight) => {
+    const at = Math.floor(i / length) * stride;
+    if (i % length === 0) for (const each of [0, 4]) view.setFloat32(at + each, own * scale, true);
+    bytes[at + stride - length + (i % length)] = weight + 1;
+  });
   return { ...stored, dtype: MULTIPLIED, bytes };
 }
 

@@ -172,8 +172,9 @@ async function runInspection<Name extends InspectionName>(
       throw new RangeError(`${where}: record.request expected at most ${maxTokens} tokens in all passes, got ${got}`);
     }
     for (; !step.done; step = steps.next()) {
-      await pace();
+      // At once, since a read that fails before somebody waits for it would end a process.
       if (typeof step.value !== "number") await step.value;
+      await pace();
       expectModel(where, model);
     }
     return step.value;

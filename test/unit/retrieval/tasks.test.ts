@@ -114,8 +114,11 @@ test("calls at the same time take the memory of four, and one that waits ends wi
     const calls = Array.from({ length: count }, () => model.embed(texts, { sliceMs: 1e-3, onProgress }));
     const abort = new AbortController();
     const last = model.embed(texts, { signal: abort.signal });
+    let ended = 0;
+    for (const call of calls) call.then(() => ended++);
     abort.abort(new Error("enough"));
     await expect(last).rejects.toThrow("enough");
+    expect(ended).toBe(0);
     expect(new Set((await Promise.all(calls)).map(String)).size).toBe(1);
     return peak;
   };
