@@ -440,6 +440,26 @@ test("a read that fails in the middle of a call leaves the session as it was, by
   model.release();
 });
 
+test("a read that fails at once in an inspection is an error of its call, and of nobody else", async () => {
+  const { gate, model } = await gated();
+  const unheard: unknown[] = [];
+  const hear = (error: unknown) => unheard.push(error);
+  process.on("unhandledRejection", hear);
+  let now = 0;
+  // Every step takes longer than a slice.
+  const clock = vi.spyOn(performance, "now").mockImplementation(() => (now += 100));
+  gate.wait = () => {
+    throw new Error("the disk is gone");
+  };
+  for (let i = 0; i < 5; i++)
+    await expect(inspect(model, "forward", { ids: [1, 2, 3] })).rejects.toThrow("the disk is gone");
+  clock.mockRestore();
+  await new Promise((resolve) => setTimeout(resolve, 10));
+  process.off("unhandledRejection", hear);
+  expect(unheard).toEqual([]);
+  model.release();
+});
+
 test("a call that waits for a read ends with its signal, or with its model, and not later", async () => {
   const { gate, model } = await gated();
   using session = createSession(model, ROOM);
