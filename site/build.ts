@@ -112,7 +112,7 @@ const NOT_FOUND = `<!doctype html>
 `;
 
 /** What a first visit of a page may read, in bytes of gzip. */
-const MOST_FIRST_LOAD = 416_000;
+const MOST_FIRST_LOAD = 421_000;
 
 /** Bytes, gzip, of what a first visit of a page reads: the page, its style, all scripts that it imports at once, and the engine. */
 function firstLoad(page: string, engine: string): number {

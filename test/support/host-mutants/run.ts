@@ -10,8 +10,9 @@ import { inTurns, type TestProcess } from "./process.ts";
 
 const DECODER: readonly string[] = [
   ...["unit/models/decoder", "unit/tools/inspect/forward-with.test.ts", "unit/layers/mixer.test.ts"],
+  "unit/models/stored-tables.test.ts",
   ...["families", "load-encoder"].map((name) => `unit/models/encoder/${name}.test.ts`),
-  ...["hybrids", "models", "model-failures", "model-memory", "seq2seq", "states"].map(
+  ...["hybrids", "models", "model-failures", "model-memory", "rows-on-demand", "seq2seq", "states"].map(
     (name) => `properties/${name}.test.ts`,
   ),
 ];

@@ -15,6 +15,7 @@ import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 import type { Kernels } from "../../../../src/wasm/kernels.ts";
 import { writeGguf } from "../../../support/gguf-writer.ts";
 import { kernelsOf } from "../../../support/layers.ts";
+import { sampled } from "../../../support/sampled.ts";
 import { ggufModel } from "../../../support/tiny-gguf.ts";
 import { tinyTensors } from "../../../support/tiny-models.ts";
 
@@ -170,14 +171,17 @@ describe("matrices of -1, 0 and 1 with a scale", () => {
   });
 
   test("large matrices are read by pieces", async () => {
-    const config = { ...PACKED, hidden_size: 256, intermediate_size: 4096 };
-    const tensors = ternaryTensors({ ...LLAMA, hidden_size: 256, intermediate_size: 4096 }, 0.25);
+    // More than a piece has, in codes of 2 bits.
+    const sizes = { hidden_size: 256, intermediate_size: 13_440 };
+    const config = { ...PACKED, ...sizes };
+    const tensors = ternaryTensors({ ...LLAMA, ...sizes }, 0.25);
     const path = mkdtempSync(join(tmpdir(), "scaled-"));
     try {
-      for (const [own, all] of [
-        [config, packed(tensors, () => 0.25)],
-        [{ ...config, quantization_config: stored("autobitlinear", "online").quantization_config }, tensors],
-      ] as const) {
+      const online = { ...config, quantization_config: stored("autobitlinear", "online").quantization_config };
+      for (const [own, all] of sampled(
+        [[config, packed(tensors, () => 0.25)] as const, [online, tensors] as const],
+        1,
+      )) {
         writeFileSync(join(path, "config.json"), JSON.stringify(own));
         writeFileSync(join(path, "model.safetensors"), writeSafetensors(all));
         expect(await logitsOf(path)).toEqual(await logitsOf(folder(own, all)));
@@ -267,6 +271,7 @@ test("scales of GGUF files multiply what their matrices give", async () => {
   // Codes times a scale are integers with a scale and a minimum.
   const want = await logitsOf(file(0x38, undefined, 3), undefined, { gguf });
   expect(await logitsOf(file(0x3c, 0.5), undefined, { gguf })).toEqual(want);
+  expect(await logitsOf(file(0x3c, 0.5, 3), undefined, { gguf })).toEqual(want);
   const floats = await logitsOf(file(0x38, undefined, 0), undefined, { gguf });
   expect(await logitsOf(file(0x3c, 0.5, 0), undefined, { gguf })).toEqual(floats);
 });
