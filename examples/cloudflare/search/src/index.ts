@@ -10,7 +10,7 @@ import { HttpError, json, respond } from "../../src/http.ts";
 
 const MOST_CHARACTERS = 500;
 const MOST_RESULTS = 20;
-/** Longer than any text takes: a pass that yields to others keeps its memory, and twenty of them would fill the isolate. */
+/** Longer than any text takes: passes that yield compute four at a time, and each takes memory of its own. */
 const SLICE_MS = 60_000;
 
 // Opened with the isolate. The `simd` build gives the same bits on every machine.
