@@ -12,6 +12,12 @@ export const PAIR_BYTES = 16;
 /** Inputs of a weight block: those that share a scale in q8 and q4. Rows of integers come in whole blocks. */
 export const BLOCK = 32;
 
+/** Inputs of a super-block of GGUF's Q4_K: eight blocks, whose scales and minimums are integers times two floats. */
+export const SUPER_BLOCK = 256;
+
+/** Bytes of a super-block of a panel: block_layout.ts says what lies where. */
+export const Q4_K_BYTES = 1216;
+
 /** Inputs of the longest block that has a scale of its own within a row. A longer one is a row. */
 export const LONGEST_BLOCK = 128;
 
@@ -74,7 +80,7 @@ export const KEPT_ROWS = 24;
 export const KEPT_END = 3200;
 
 /**
- * Bytes of scratch of linear_q4 and linear_lookup: at most a weight block of 16 panels by 1024 inputs in int8 with its sums, rows in
+ * Bytes of scratch of linear_q4, linear_q4_k and linear_lookup: at most a weight block of 16 panels by 1024 inputs in int8 with its sums, rows in
  * the order of nibbles, or tables.
  */
 export const LINEAR_SCRATCH = 163840;
@@ -109,6 +115,7 @@ export const WEIGHT_BF16 = 2;
 export const WEIGHT_Q8 = 3;
 export const WEIGHT_Q4 = 4;
 export const WEIGHT_LOOKUP = 5;
+export const WEIGHT_Q4_K = 6;
 
 /** Columns of a strip of the state of linear attention: four v128. */
 export const STATE_STRIP = 16;

@@ -9,8 +9,10 @@ export {
 } from "./linear/pack_f16";
 export { pack_blocks, pack_mins } from "./linear/pack_blocks";
 export { pack_q4, repack_q4 } from "./linear/pack_q4";
+export { pack_q4_k } from "./linear/pack_q4_k";
 export { pack_q8, repack_q8 } from "./linear/pack_q8";
 export { linear_q4 } from "./linear/q4";
+export { linear_q4_k } from "./linear/q4_k";
 export { linear_lookup } from "./linear/lookup";
 export { pack_lookup } from "./linear/pack_lookup";
 export { linear_q8 } from "./linear/q8";

@@ -1,12 +1,12 @@
-import { BLOCK, LONGEST_BLOCK, PANEL, PANEL_BYTES, PANEL_BYTES_16, WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_LOOKUP, WEIGHT_Q8 } from "../layout";
-import { inputs_of, LOOKUP_HEAD, LOOKUP_ROWS, panel_bytes, place_of, Q4_BLOCK_BYTES, SCALES } from "../linear/block_layout";
+import { BLOCK, LONGEST_BLOCK, PANEL, PANEL_BYTES, PANEL_BYTES_16, Q4_K_BYTES, SUPER_BLOCK, WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_LOOKUP, WEIGHT_Q4_K, WEIGHT_Q8 } from "../layout";
+import { inputs_of, LOOKUP_HEAD, LOOKUP_ROWS, panel_bytes, place_of, Q4_BLOCK_BYTES, Q4_K_MINS, Q4_K_NIBBLES, Q4_K_SCALES, SCALES } from "../linear/block_layout";
 import { padded } from "../linear/quantize_rows";
 import { f16_at } from "../math/half";
 import { EmbedShape, EmbedShapePtr, F32Ptr, F32PtrOrNull, I32Ptr, U8Ptr } from "../types";
 
 /**
  * out[t, :k] = scale · w[ids[t], :k], for tokens begin..end: rows of a table [n, k] that lies in the panels of linear_f32,
- * linear_f16, linear_q8, linear_q4 or linear_lookup, so that a model whose embedding is also its last projection holds it once. mins are those of
+ * linear_f16, linear_q8, linear_q4, linear_q4_k or linear_lookup, so that a model whose embedding is also its last projection holds it once. mins are those of
  * subtract_mins, or null. An integer times its scale is rounded, then that less its min, then that times `scale`. Rows of out lie
  * side by side. out overlaps no input.
  */
@@ -34,6 +34,8 @@ export function embed_rows(
       copy_f16(to, w + panel * k * PANEL_BYTES_16 + (column << 1), k, scale, format == WEIGHT_BF16);
     else if (format == WEIGHT_LOOKUP)
       copy_lookup(to, w + panel * place_of(k, s.block), column, k, s.block, scale);
+    else if (format == WEIGHT_Q4_K)
+      copy_q4_k(to, w + panel * <usize>(k / SUPER_BLOCK) * Q4_K_BYTES, column, k, scale);
     else {
       const m = mins ? mins + panel * <usize>(padded(k) / s.block) * PANEL_BYTES + (column << 2) : 0;
       if (format == WEIGHT_Q8) copy_q8(to, w + panel * panel_bytes(padded(k), s.block), m, column, k, s.block, scale);
@@ -73,7 +75,13 @@ function copy_q8(to: F32Ptr, panel: U8Ptr, mins: F32PtrOrNull, column: usize, k:
   }
 }
 
-/** Eight inputs in 32 bits: the even ones in the lower half, the odd ones in the upper. */
+/** Input j of a block: eight are 32 bits, the even ones in the lower half, the odd ones in the upper. */
+// @ts-ignore: decorator
+@inline
+function nibble_of(block: U8Ptr, j: i32): i32 {
+  return <i32>((load<u32>(block + ((<usize>j >> 3) << 5)) >> (((j & 1) << 4) + ((j & 6) << 1))) & 15);
+}
+
 function copy_q4(to: F32Ptr, panel: U8Ptr, mins: F32PtrOrNull, column: usize, k: i32, scale: f32): void {
   const zero = mins ? 0 : 8;
   for (let i = 0; i < k; i += BLOCK) {
@@ -83,12 +91,26 @@ function copy_q4(to: F32Ptr, panel: U8Ptr, mins: F32PtrOrNull, column: usize, k:
     const from = panel + SCALES + (column << 2);
     const count = min(BLOCK, k - i);
     for (let j = 0; j < count; j++) {
-      const nibbles = load<u32>(from + ((<usize>j >> 3) << 5));
-      const nibble = (nibbles >> (((j & 1) << 4) + ((j & 6) << 1))) & 15;
-      store<f32>(to, (blockScale * <f32>(<i32>nibble - zero) - m) * scale);
+      store<f32>(to, (blockScale * <f32>(nibble_of(from, j) - zero) - m) * scale);
       to += 4;
     }
     panel += Q4_BLOCK_BYTES;
+  }
+}
+
+/** Nibbles as linear_q4 has them, of blocks whose scales and minimums are bytes. */
+function copy_q4_k(to: F32Ptr, panel: U8Ptr, column: usize, k: i32, scale: f32): void {
+  for (let i = 0; i < k; i += BLOCK) {
+    const part = <usize>((i / BLOCK) & 7);
+    const blockScale = load<f32>(panel + (column << 2)) * <f32>load<u8>(panel + Q4_K_SCALES + (part << 3) + column);
+    const least = <f32>load<u8>(panel + Q4_K_MINS + ((part >> 1) << 4) + (column << 1) + (part & 1));
+    const m = load<f32>(panel + (column << 2), SCALES) * least;
+    const from = panel + Q4_K_NIBBLES + (part << 7) + (column << 2);
+    for (let j = 0; j < BLOCK; j++) {
+      store<f32>(to, (blockScale * <f32>nibble_of(from, j) - m) * scale);
+      to += 4;
+    }
+    if (part == 7) panel += Q4_K_BYTES;
   }
 }
 

@@ -8,6 +8,14 @@ export const SCALES: usize = PANEL << 2;
 /** Bytes of a block of 8 rows by 32 inputs of 4 bits. */
 export const Q4_BLOCK_BYTES: usize = SCALES + BLOCK * 4;
 
+/**
+ * Where a super-block of 8 rows by 256 inputs of 4 bits has its minimums, [4][8][2], and its scales, [8][8], a byte each, and its
+ * nibbles, those of eight blocks as linear_q4 has them. 8 floats by which scales count lie before, then 8 of minimums.
+ */
+export const Q4_K_MINS: usize = SCALES * 2;
+export const Q4_K_SCALES: usize = Q4_K_MINS + 64;
+export const Q4_K_NIBBLES: usize = Q4_K_SCALES + 64;
+
 /** Groups of four bits of an output in a block of 1 or 2 bits; bytes before a block, the scales of 8 outputs, and of its rows. */
 export const LOOKUP_GROUPS: i32 = 32;
 export const LOOKUP_HEAD: usize = PANEL << 1;

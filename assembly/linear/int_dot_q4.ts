@@ -14,15 +14,22 @@ import { ordered_bytes } from "./order_digits";
 const zeros = memory.data(32, 16);
 
 // From memory: V8 makes constants anew at each use.
-const NIBBLE = memory.data<u8>([15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15]);
+export const NIBBLE = memory.data<u8>([15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15]);
 const ONES = memory.data<u16>([1, 1, 1, 1, 1, 1, 1, 1]);
 const UPPER = memory.data<u16>([128, 128, 128, 128, 128, 128, 128, 128]);
 
-/** Four digits of a column by four nibbles: sums of 32 bits, or two of 16. */
+/** Four digits of a column by four nibbles: sums of 32 bits, or two of 16, which hold a block. */
 // @ts-ignore: decorator
 @inline
-function dot_nibbles(path: i32, digits: v128, nibbles: v128, sum: v128): v128 {
+export function dot_nibbles(path: i32, digits: v128, nibbles: v128, sum: v128): v128 {
   return path == PATH_I8 ? dot_i8(nibbles, digits, sum) : dot_pairs_i8(nibbles, digits, sum);
+}
+
+/** The digits of a step that low nibbles are multiplied by, or, where `high` is 1, those for the high ones: a block begins with its sums. */
+// @ts-ignore: decorator
+@inline
+export function digits_of(planes: i32, high: i32, a: U8Ptr): v128 {
+  return v128.load(a + (<usize>(planes * (high + 1)) << 4));
 }
 
 /** The sums of a block: those of the lower digits and 128 times those of the upper ones. */
@@ -79,7 +86,8 @@ export function q4_dot_nx8(
   panels: i32,
   blocks: i32,
 ): void {
-  const step = <usize>planes << 4;
+  const mask = v128.load(NIBBLE);
+  const step = <usize>planes << 5;
   for (; blocks > 0; blocks--) {
     let block = b;
     let cPtr0 = c;
@@ -101,48 +109,43 @@ export function q4_dot_nx8(
       do {
         let high0 = v128.load(bPtr0);
         let high1 = v128.load(bPtr0, 16);
-        const mask = v128.load(NIBBLE);
         const low0 = v128.and(high0, mask);
         const low1 = v128.and(high1, mask);
         high0 = v128.and(i16x8.shr_u(high0, 4), mask);
         high1 = v128.and(i16x8.shr_u(high1, 4), mask);
-        aPtr0 += step;
-        let a0 = v128.load(aPtr0);
+        let a0 = digits_of(planes, 0, aPtr0);
         acc00 = dot_nibbles(path, a0, low0, acc00);
         acc01 = dot_nibbles(path, a0, low1, acc01);
-        aPtr0 += step;
-        a0 = v128.load(aPtr0);
+        a0 = digits_of(planes, 1, aPtr0);
         acc00 = dot_nibbles(path, a0, high0, acc00);
         acc01 = dot_nibbles(path, a0, high1, acc01);
+        aPtr0 += step;
         if (rows > 1) {
-          aPtr1 += step;
-          a0 = v128.load(aPtr1);
+          a0 = digits_of(planes, 0, aPtr1);
           acc10 = dot_nibbles(path, a0, low0, acc10);
           acc11 = dot_nibbles(path, a0, low1, acc11);
-          aPtr1 += step;
-          a0 = v128.load(aPtr1);
+          a0 = digits_of(planes, 1, aPtr1);
           acc10 = dot_nibbles(path, a0, high0, acc10);
           acc11 = dot_nibbles(path, a0, high1, acc11);
+          aPtr1 += step;
         }
         if (rows > 2) {
-          aPtr2 += step;
-          a0 = v128.load(aPtr2);
+          a0 = digits_of(planes, 0, aPtr2);
           acc20 = dot_nibbles(path, a0, low0, acc20);
           acc21 = dot_nibbles(path, a0, low1, acc21);
-          aPtr2 += step;
-          a0 = v128.load(aPtr2);
+          a0 = digits_of(planes, 1, aPtr2);
           acc20 = dot_nibbles(path, a0, high0, acc20);
           acc21 = dot_nibbles(path, a0, high1, acc21);
+          aPtr2 += step;
         }
         if (rows > 3) {
-          aPtr3 += step;
-          a0 = v128.load(aPtr3);
+          a0 = digits_of(planes, 0, aPtr3);
           acc30 = dot_nibbles(path, a0, low0, acc30);
           acc31 = dot_nibbles(path, a0, low1, acc31);
-          aPtr3 += step;
-          a0 = v128.load(aPtr3);
+          a0 = digits_of(planes, 1, aPtr3);
           acc30 = dot_nibbles(path, a0, high0, acc30);
           acc31 = dot_nibbles(path, a0, high1, acc31);
+          aPtr3 += step;
         }
         bPtr0 += 32;
       } while (bPtr0 < bEnd);

@@ -3,7 +3,7 @@
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
 
-import { linear_lookup, linear_q4, linear_q8, subtract_mins } from "../../src/reference/linear.ts";
+import { linear_lookup, linear_q4, linear_q4_k, linear_q8, subtract_mins } from "../../src/reference/linear.ts";
 import { LinearShape as LinearStruct, NULL } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
 import type { Build } from "../lib/builds.ts";
@@ -11,13 +11,19 @@ import type { Case, Prepared } from "../lib/case.ts";
 import { fill } from "../lib/random.ts";
 import { type LinearShape, quantizedShapes } from "../lib/shapes.ts";
 
-/** "q8-16" is what Q6_K becomes, "q4-min" what Q4_K does, "q1" and "q2" what Q1_0 and Q2_0 do, "q2-row" what BitNet's matrices do. */
-const INTEGERS = ["q8", "q8-row", "q8-16", "q4", "q4-min", "q2", "q2-row", "q1"] as const;
+/** "q8-16" is what Q6_K becomes, "q4-min" what Q4_1 does, "q4-k" what Q4_K does, "q1" and "q2" what Q1_0 and Q2_0 do, "q2-row" what BitNet's matrices do. */
+const INTEGERS = ["q8", "q8-row", "q8-16", "q4", "q4-min", "q4-k", "q2", "q2-row", "q1"] as const;
 type IntegerFormat = (typeof INTEGERS)[number];
 
 /** The kernel of a format. */
 const kernelOf = (format: IntegerFormat) =>
-  FORMATS[format].bits < 4 ? "linear_lookup" : FORMATS[format].bits === 4 ? "linear_q4" : "linear_q8";
+  format === "q4-k"
+    ? "linear_q4_k"
+    : FORMATS[format].bits < 4
+      ? "linear_lookup"
+      : FORMATS[format].bits === 4
+        ? "linear_q4"
+        : "linear_q8";
 
 /** Panels that are packed; a larger matrix repeats them, which makes no difference to the speed. */
 const DISTINCT_PANELS = 64;
@@ -61,6 +67,12 @@ function prepare(
     for (let at = 0; at < blocks.length; at += bytes) blocks.set([0, 0, 0x80, 0x3c].slice(0, bytes - 16), at);
     if (bytes === 18) for (let at = 0; at < blocks.length; at += bytes) blocks[at + 1] = 0x20;
     kernels.pack_lookup(w, pointer.u8(floats), own * 8, k, FORMATS[format].block(k), 0, own);
+  } else if (kernelOf(format) === "linear_q4_k") {
+    // Any bytes are scales and nibbles.
+    const blocks = memory.u8(floats, ((own * 8 * k) / 256) * 144);
+    for (let i = 0; i < blocks.length; i++) blocks[i] = (i * 2_654_435_761) >>> 24;
+    for (let at = 0; at < blocks.length; at += 144) blocks.set([0, 0x10, 0, 0x10], at);
+    kernels.pack_q4_k(w, pointer.u8(floats), own * 8, k, 0, own);
   } else if (kernelOf(format) === "linear_q4") kernels.pack_q4(w, floats, own * 8, k, 0, own);
   else kernels.pack_q8(w, beside, floats, own * 8, k, FORMATS[format].block(k), 0, own);
   for (let p = own; p < panels; p += own) {
@@ -95,7 +107,7 @@ function prepare(
       for (const row of new Set([0, m - 1])) {
         const want = new Float32Array(m * width);
         const empty = new Uint8Array(0);
-        const linear = { linear_lookup, linear_q4, linear_q8 }[kernelOf(format)];
+        const linear = { linear_lookup, linear_q4, linear_q4_k, linear_q8 }[kernelOf(format)];
         const part = { ...shape, panels: some };
         linear(want, integers, weights, empty, null, part, row, row + 1);
         if (FORMATS[format].mins) {

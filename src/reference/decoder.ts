@@ -11,10 +11,11 @@ import {
   WEIGHT_F16,
   WEIGHT_F32,
   WEIGHT_LOOKUP,
+  WEIGHT_Q4_K,
   WEIGHT_Q8,
 } from "../../assembly/layout.ts";
 import type { EmbedShape, Plain, Reference } from "../wasm/abi.ts";
-import { minOf, packedLookup, packedQ4, packedQ8, widenBf16, widenF16 } from "./numbers.ts";
+import { minOf, packedLookup, packedQ4, packedQ4K, packedQ8, widenBf16, widenF16 } from "./numbers.ts";
 
 /** w[n, i] of packed panels. */
 function reader(
@@ -27,6 +28,14 @@ function reader(
   if (format === WEIGHT_F32) return (n, i) => view.getFloat32(4 * at(n, i), true);
   if (format === WEIGHT_F16) return (n, i) => widenF16(view.getUint16(2 * at(n, i), true));
   if (format === WEIGHT_BF16) return (n, i) => widenBf16(view.getUint16(2 * at(n, i), true));
+  if (format === WEIGHT_Q4_K) {
+    const packed = packedQ4K(w, k);
+    return (n, i) =>
+      Math.fround(
+        Math.fround(Math.fround(packed.d(n, i) * packed.scale(n, i)) * packed.nibble(n, i)) -
+          Math.fround(packed.least(n, i) * packed.minimum(n, i)),
+      );
+  }
   const integers = () => (format === WEIGHT_Q8 ? packedQ8(w, k, block) : packedQ4(w, k, mins ? 0 : 8));
   const packed = format === WEIGHT_LOOKUP ? packedLookup(w, k, block) : integers();
   return (n, i) => {

@@ -1,6 +1,6 @@
 // y = x·wᵀ + b, by weight format: matrices in panels, rows of integers, products.
 
-import { BLOCK, LONGEST_BLOCK, MINS_SCRATCH, PANEL, ROUNDED } from "../../assembly/layout.ts";
+import { BLOCK, LONGEST_BLOCK, MINS_SCRATCH, PANEL, ROUNDED, SUPER_BLOCK } from "../../assembly/layout.ts";
 import type { LinearShape, Plain, Reference } from "../wasm/abi.ts";
 import {
   minOf,
@@ -9,6 +9,7 @@ import {
   type Packed,
   packedLookup,
   packedQ4,
+  packedQ4K,
   packedQ8,
   padded,
   quantized,
@@ -54,6 +55,32 @@ export const linear_q8: Reference["linear_q8"] = (out, x, w, _sums, bias, shape,
 /** out = x · wᵀ + bias for rows begin..end; x from quantize_rows in the same mode, w from pack_q4 or repack_q4. */
 export const linear_q4: Reference["linear_q4"] = (out, x, w, _scratch, bias, shape, begin, end) =>
   linearIntegers(out, x, packedQ4(w, shape.k, shape.zero), bias, shape, begin, end);
+
+/**
+ * out = x · wᵀ + bias for rows begin..end; x from quantize_rows in the same mode, w from pack_q4_k. The sums of a super-block are exact,
+ * all else is one float32 operation after the other.
+ */
+export const linear_q4_k: Reference["linear_q4_k"] = (out, x, w, _scratch, bias, shape, begin, end) => {
+  const { panels, k, mode, outStride } = shape;
+  const packed = packedQ4K(w, k);
+  for (let m = begin; m < end; m++) {
+    const { scale, integers } = readRow(x, m, mode, k);
+    for (let n = 0; n < PANEL * panels; n++) {
+      let sum = 0;
+      for (let s = 0; s < k; s += SUPER_BLOCK) {
+        let [products, minimums] = [0, 0];
+        for (let i = s; i < s + SUPER_BLOCK; i++) {
+          products += packed.scale(n, i) * packed.nibble(n, i) * integers[i]!;
+          minimums += packed.minimum(n, i) * integers[i]!;
+        }
+        const product = Math.fround(Math.fround(products) * packed.d(n, s));
+        const less = Math.fround(Math.fround(minimums) * packed.least(n, s));
+        sum = Math.fround(sum + Math.fround(product - less));
+      }
+      out[m * outStride + n] = (bias ? bias[n]! : 0) + Math.fround(sum * scale);
+    }
+  }
+};
 
 /** out = x · wᵀ + bias for rows begin..end; x from quantize_rows in the same mode, w from pack_lookup. */
 export const linear_lookup: Reference["linear_lookup"] = (out, x, w, _scratch, bias, shape, begin, end) =>
@@ -250,6 +277,28 @@ export const repack_q4: Reference["repack_q4"] = (out, blocks, n, k, begin, end)
         const nibble = row < n ? (view.getUint8(at + 2 + (i % 16)) >> (i < 16 ? 0 : 4)) & 15 : 8;
         packed.setWeight(row, b + i, nibble - 8);
       }
+    }
+};
+
+/** Bytes of a super-block of GGUF's Q4_K: halves d and least, 12 bytes of scales and minimums, 128 of nibbles. */
+const Q4_K_FILE_BYTES = 144;
+
+/** Packs panels begin..end of a matrix in super-blocks of Q4_K, [n][k / 256]; 0 beyond n. */
+export const pack_q4_k: Reference["pack_q4_k"] = (out, blocks, n, k, begin, end) => {
+  const packed = packedQ4K(out, k);
+  const view = new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength);
+  for (let row = begin * PANEL; row < end * PANEL; row++)
+    for (let i = 0; i < k; i += BLOCK) {
+      const at = Math.floor((row * k + i) / SUPER_BLOCK) * Q4_K_FILE_BYTES;
+      const byte = (offset: number) => (row < n ? view.getUint8(at + offset) : 0);
+      const half = (offset: number) => (row < n ? widenF16(view.getUint16(at + offset, true)) : 0);
+      const part = (i % SUPER_BLOCK) / BLOCK;
+      packed.setSuper(row, i, half(0), half(2));
+      const [first, second, third] = [4, 8, 12].map((offset) => byte(offset + (part % 4))) as [number, number, number];
+      if (part < 4) packed.setPart(row, i, first & 63, second & 63);
+      else packed.setPart(row, i, (third & 15) + 16 * (first >> 6), (third >> 4) + 16 * (second >> 6));
+      for (let j = 0; j < BLOCK; j++)
+        packed.setNibble(row, i + j, (byte(16 + BLOCK * Math.floor(part / 2) + j) >> (4 * (part % 2))) & 15);
     }
 };
 

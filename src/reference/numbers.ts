@@ -1,7 +1,7 @@
 // Numbers as the kernels keep them: 16-bit floats, integers with a scale, and the matrices of integers that linear_q8 and
 // linear_q4 read. All of it is exact: integers, and single float32 operations in the order of the contract.
 
-import { BLOCK, LONGEST_BLOCK, PANEL } from "../../assembly/layout.ts";
+import { BLOCK, LONGEST_BLOCK, PANEL, Q4_K_BYTES, SUPER_BLOCK } from "../../assembly/layout.ts";
 
 /** The float16 with the bits `half`, exactly. A NaN is NaN. */
 export function widenF16(half: number): number {
@@ -119,6 +119,55 @@ export function packedQ4(bytes: Uint8Array, k: number, zero: number): Packed {
     setWeight(n, i, weight) {
       const others = view.getUint16(unitAt(n, i), true) & ~(15 << shift(i));
       view.setUint16(unitAt(n, i), others | ((weight + zero) << shift(i)), true);
+    },
+  };
+}
+
+/** A packed matrix of super-blocks: a weight is d · scale · nibble - least · minimum. */
+interface PackedSupers {
+  d(n: number, i: number): number;
+  least(n: number, i: number): number;
+  scale(n: number, i: number): number;
+  minimum(n: number, i: number): number;
+  nibble(n: number, i: number): number;
+  setSuper(n: number, i: number, d: number, least: number): void;
+  setPart(n: number, i: number, scale: number, minimum: number): void;
+  setNibble(n: number, i: number, nibble: number): void;
+}
+
+/**
+ * [panels][K / 256] of [8] floats d, [8] floats least, minimums [4][8][2] and scales [8][8] of a byte, and eight blocks of nibbles
+ * as packedQ4 has them.
+ */
+export function packedQ4K(bytes: Uint8Array, k: number): PackedSupers {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const start = (n: number, i: number) =>
+    (Math.floor(n / PANEL) * (k / SUPER_BLOCK) + Math.floor(i / SUPER_BLOCK)) * Q4_K_BYTES;
+  const part = (i: number) => Math.floor((i % SUPER_BLOCK) / BLOCK);
+  const floatAt = (n: number, i: number) => start(n, i) + 4 * (n % PANEL);
+  const minimumAt = (n: number, i: number) =>
+    start(n, i) + 64 + 16 * Math.floor(part(i) / 2) + 2 * (n % PANEL) + (part(i) % 2);
+  const scaleAt = (n: number, i: number) => start(n, i) + 128 + PANEL * part(i) + (n % PANEL);
+  const unitAt = (n: number, i: number) =>
+    start(n, i) + 192 + 128 * part(i) + 32 * Math.floor((i % BLOCK) / 8) + 4 * (n % PANEL) + 2 * (i % 2);
+  const shift = (i: number) => 4 * Math.floor((i % 8) / 2);
+  return {
+    d: (n, i) => view.getFloat32(floatAt(n, i), true),
+    least: (n, i) => view.getFloat32(floatAt(n, i) + 32, true),
+    scale: (n, i) => view.getUint8(scaleAt(n, i)),
+    minimum: (n, i) => view.getUint8(minimumAt(n, i)),
+    nibble: (n, i) => (view.getUint16(unitAt(n, i), true) >> shift(i)) & 15,
+    setSuper(n, i, d, least) {
+      view.setFloat32(floatAt(n, i), d, true);
+      view.setFloat32(floatAt(n, i) + 32, least, true);
+    },
+    setPart(n, i, scale, minimum) {
+      view.setUint8(scaleAt(n, i), scale);
+      view.setUint8(minimumAt(n, i), minimum);
+    },
+    setNibble(n, i, nibble) {
+      const others = view.getUint16(unitAt(n, i), true) & ~(15 << shift(i));
+      view.setUint16(unitAt(n, i), others | (nibble << shift(i)), true);
     },
   };
 }

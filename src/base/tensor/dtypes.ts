@@ -40,7 +40,8 @@ export const BLOCKS = {
  * The same of blocks that GGUF's other formats become on their way to linear memory, without loss: a float32 scale, in "_MIN" a
  * float32 minimum, and int8 q, in I4 from 0 to 15: elements scale·q - minimum. I1 and I2 are GGUF's Q1_0 and Q2_0: a float16 scale and
  * codes of 1 or 2 bits, the first in the lowest bits: a bit is -scale or scale, two bits are (code - 1)·scale. I2_ROW has a float32
- * scale, which is the same in all blocks of a row.
+ * scale, which is the same in all blocks of a row. I4_K is GGUF's Q4_K: float16 d and least, 12 bytes of scales and minimums of 6 bits,
+ * and 128 of nibbles: elements d·scale·q - least·minimum.
  */
 export const CODED_BLOCKS = {
   I1_128: { length: 128, bytes: 18 },
@@ -51,6 +52,7 @@ export const CODED_BLOCKS = {
   I8_32_MIN: { length: 32, bytes: 40 },
   I8_16_MIN: { length: 16, bytes: 24 },
   I4_32_MIN: { length: 32, bytes: 40 },
+  I4_K: { length: 256, bytes: 144 },
 } as const;
 
 export type PlainDtype = keyof typeof BITS;
@@ -202,9 +204,31 @@ export function codeBits(dtype: CodedDtype): number {
   return Math.min(8, Math.floor((8 * bytes) / length));
 }
 
+/** The scales and minimums of the eight parts of a block of GGUF's Q4_K, of which d and least are the first four bytes: exact. */
+export function scalesOf(bytes: Uint8Array, at: number): readonly (readonly [scale: number, minimum: number])[] {
+  const [d, least] = widenHalves(
+    Uint16Array.of(bytes[at]! | (bytes[at + 1]! << 8), bytes[at + 2]! | (bytes[at + 3]! << 8)),
+    false,
+  );
+  return Array.from({ length: 8 }, (_, i) => {
+    const [low, high, both] = [bytes[at + 4 + (i & 3)]!, bytes[at + 8 + (i & 3)]!, bytes[at + 12 + (i & 3)]!];
+    const [scale, minimum] =
+      i < 4 ? [low & 63, high & 63] : [(both & 15) | ((low >> 6) << 4), (both >> 4) | ((high >> 6) << 4)];
+    return [d! * scale, least! * minimum];
+  });
+}
+
 /** Coded blocks to float32: products and differences are rounded once. */
 function widenCoded(dtype: CodedDtype, bytes: Uint8Array, size: number): Float32Array {
   const floats = new Float32Array(size);
+  if (dtype === "I4_K") {
+    for (let at = 0, to = 0; to < size; at += 144)
+      for (const [part, [scale, minimum]] of scalesOf(bytes, at).entries()) {
+        const from = at + 16 + 32 * (part >> 1);
+        for (let i = from; i < from + 32; i++) floats[to++] = scale * ((bytes[i]! >> (4 * (part & 1))) & 15) - minimum;
+      }
+    return floats;
+  }
   if (codeBits(dtype) < 8) {
     eachCode(dtype, bytes, (i, scale, weight) => {
       floats[i] = scale * weight;

@@ -2,7 +2,7 @@
 // minimum, for each 16 or 32 elements, and indices into codebooks. Layouts and values are those of ggml (ggml-common.h and the
 // reference dequantisation of gguf-py); a block lies along the last dimension.
 
-import { CODED_BLOCKS, type CodedDtype, codeBits } from "./dtypes.ts";
+import { CODED_BLOCKS, type CodedDtype, codeBits, scalesOf } from "./dtypes.ts";
 import { ELEMENTS } from "./ggml-codebooks.ts";
 import { narrowF16 } from "./quantize.ts";
 
@@ -90,20 +90,11 @@ function nibbles(
 const twoBits = (block: Uint8Array, at: number, i: number) =>
   (block[at + ((i >> 7) << 5) + (i & 31)]! >> (((i >> 5) & 3) << 1)) & 3;
 
-/** The 6-bit scale and minimum of sub-block j of Q4_K and Q5_K, whose twelve bytes begin at `at`. */
-function scaleAndMin(block: Uint8Array, at: number, j: number): readonly [scale: number, min: number] {
-  if (j < 4) return [block[at + j]! & 63, block[at + j + 4]! & 63];
-  const low = block[at + j + 4]!;
-  return [(low & 15) | ((block[at + j - 4]! >> 6) << 4), (low >> 4) | ((block[at + j]! >> 6) << 4)];
-}
-
 /** Scales and minimums of Q4_K and Q5_K, which begin with d and dmin. */
 function readScales({ scales, mins }: Parts, block: Uint8Array, at: number): void {
-  const [d, min] = [half(block, at), half(block, at + 2)];
-  for (let j = 0; j < 8; j++) {
-    const [scale, m] = scaleAndMin(block, at + 4, j);
-    scales[j] = d * scale;
-    mins[j] = min * m;
+  for (const [j, [scale, min]] of scalesOf(block, at).entries()) {
+    scales[j] = scale;
+    mins[j] = min;
   }
 }
 
@@ -216,7 +207,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   Q4_K: {
     length: 256,
     bytes: 144,
-    coded: "I4_32_MIN",
+    coded: "I4_K",
     read(parts, block, at) {
       readScales(parts, block, at);
       for (let j = 0; j < 4; j++) nibbles(parts.integers, 64 * j, block, at + 16 + 32 * j, 32, (q) => q);
@@ -499,7 +490,7 @@ function eachBlock(
 /** Whole blocks as floats, in `out`. Products and differences are rounded once, where they are not exact. */
 export function widenGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array, out: Float32Array): void {
   const { length, coded } = GGML_FORMATS[dtype];
-  const part = CODED_BLOCKS[coded].length;
+  const part = coded === "I4_K" ? 32 : CODED_BLOCKS[coded].length;
   eachBlock(GGML_FORMATS[dtype], blocks, tail, ({ scales, mins, integers }, to) => {
     for (let s = 0, i = 0; i < length; s++) {
       const [scale, min] = [scales[s]!, mins[s]!];
@@ -512,7 +503,7 @@ export function widenGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array
 export function codeGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array): Uint8Array {
   const { length, coded } = GGML_FORMATS[dtype];
   const { length: part, bytes } = CODED_BLOCKS[coded];
-  if (dtype === "Q1_0" || dtype === "Q2_0") return blocks;
+  if (dtype === "Q1_0" || dtype === "Q2_0" || dtype === "Q4_K") return blocks;
   const out = new Uint8Array((blocks.length / GGML_FORMATS[dtype].bytes) * (length / part) * bytes);
   const view = new DataView(out.buffer);
   const withMin = bytes - part > 4;

@@ -174,11 +174,12 @@ interface Costs {
   readonly stream: number;
 }
 
-const COSTS: Readonly<Record<"f32" | "f16" | "q8" | "q4" | "q1", Costs>> = {
+const COSTS: Readonly<Record<"f32" | "f16" | "q8" | "q4" | "q4-k" | "q1", Costs>> = {
   f32: { stripRows: 32, product: 1, stream: 1 },
   f16: { stripRows: 30, product: 1, stream: 0.5 },
   q8: { stripRows: 32, product: 0.5, stream: 0.3 },
   q4: { stripRows: 32, product: 0.5, stream: 0.2 },
+  "q4-k": { stripRows: 32, product: 0.5, stream: 0.2 },
   q1: { stripRows: 32, product: 0.5, stream: 0.2 },
 };
 
@@ -265,7 +266,7 @@ function projection(format: keyof typeof COSTS): Parallel<KernelArguments> {
 }
 
 /** The same for kernels that work in scratch. */
-function scratchProjection(format: "f16" | "q4" | "q1"): ParallelScratch<KernelArguments> {
+function scratchProjection(format: "f16" | "q4" | "q4-k" | "q1"): ParallelScratch<KernelArguments> {
   return { ...projection(format), scratch: () => FORMATS[format].work };
 }
 
@@ -431,6 +432,7 @@ type Alone =
   | "pack_mins"
   | "pack_columns_f32"
   | "pack_q4"
+  | "pack_q4_k"
   | "pack_q8"
   | "pack_rows_f16"
   | "pack_rows_f32"
@@ -482,6 +484,7 @@ const PARALLEL = {
   linear_f32: projection("f32"),
   linear_lookup: scratchProjection("q1"),
   linear_q4: scratchProjection("q4"),
+  linear_q4_k: scratchProjection("q4-k"),
   linear_q8: projection("q8"),
   masked_softmax_f32: ranges(
     (view, _out, _scores, shape, _head, begin, end) => SOFTMAXED * (end - begin) * countsAt(view, shape).kvLen,

@@ -7,11 +7,14 @@ import {
   LONGEST_BLOCK,
   MINS_SCRATCH,
   PANEL,
+  Q4_K_BYTES,
+  SUPER_BLOCK,
   WEIGHT_BF16,
   WEIGHT_F16,
   WEIGHT_F32,
   WEIGHT_LOOKUP,
   WEIGHT_Q4,
+  WEIGHT_Q4_K,
   WEIGHT_Q8,
 } from "../../../assembly/layout.ts";
 import {
@@ -39,10 +42,11 @@ export type WeightFormat = "f32" | "f16" | "bf16" | "q8" | "q8-row" | "q4";
 
 /**
  * Format of a matrix in memory: one of those that can be asked for, or the integers of a GGUF file as they are. "q8-16" is int8
- * with one scale for each 16 inputs; "-min" formats have a minimum beside each scale: a weight is scale · integer - minimum. "q2" has
+ * with one scale for each 16 inputs; "-min" formats have a minimum beside each scale: a weight is scale · integer - minimum. "q4-k" is
+ * Q4_K: scales and minimums of 32 inputs are integers of 6 bits, which two floats of 256 inputs multiply. "q2" has
  * 2 bits and a 16-bit scale for each 64 inputs, "q2-row" one scale for each output, "q1" 1 bit and a 16-bit scale for each 128 inputs.
  */
-export type PackedFormat = WeightFormat | "q8-16" | "q8-16-min" | "q8-min" | "q4-min" | "q2" | "q2-row" | "q1";
+export type PackedFormat = WeightFormat | "q8-16" | "q8-16-min" | "q8-min" | "q4-min" | "q4-k" | "q2" | "q2-row" | "q1";
 
 /** How a matrix lies in panels of 8 outputs, how it is packed, and which kernel multiplies it. */
 interface Format {
@@ -299,6 +303,23 @@ const Q8_ROW: Format = /* @__PURE__ */ integers(8, wholeBlocks, []);
 const Q4: Format = /* @__PURE__ */ integers(4, OF_32, ["Q4_0"]);
 const Q4_MIN: Format = /* @__PURE__ */ integers(4, OF_32, ["I4_32_MIN"], true);
 
+/** GGUF's Q4_K: panels hold for each 256 inputs [8] floats for scales and for minimums, these as bytes, and [8] blocks of nibbles. */
+const Q4_K: Format = {
+  ...{ bits: 4, integers: true, mins: false, keeps: ["I4_K"], rows: WEIGHT_Q4_K, shape: {}, work: LINEAR_SCRATCH },
+  block: () => SUPER_BLOCK,
+  panelBytes: (k) => (k / SUPER_BLOCK) * Q4_K_BYTES,
+  sumBytes: () => 0,
+  minBytes: () => 0,
+  pack(kernels, piece, { w }, staging) {
+    const [n, k] = piece.shape as [number, number];
+    const blocks = pointer.u8(stage(kernels, piece, staging));
+    kernels.table.pack_q4_k(pointer.u8(w), blocks, n, k, 0, panelsOf(n));
+  },
+  multiply(table, out, { w, bias }, { integers: x, shape, work }, begin, end) {
+    table.linear_q4_k(out, x, pointer.u8(w), pointer.u8(work), bias, shape, begin, end);
+  },
+};
+
 // Weights as codes of 1 or 2 bits, whose sums are looked up in tables: panels hold for each block 128 bytes of codes, and before each
 // [8] scales of 16 bits, or before all of them [8] of 32.
 
@@ -346,6 +367,7 @@ export const FORMATS: Readonly<Record<PackedFormat, Format>> = {
   "q8-16-min": Q8_16_MIN,
   q4: Q4,
   "q4-min": Q4_MIN,
+  "q4-k": Q4_K,
   q2: Q2,
   "q2-row": Q2_ROW,
   q1: Q1,

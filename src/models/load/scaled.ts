@@ -10,6 +10,7 @@ import {
   eachCode,
   isCoded,
   type StoredTensor,
+  scalesOf,
   shapeText,
   toFloats,
 } from "../../base/tensor/dtypes.ts";
@@ -29,7 +30,7 @@ const ternaryFor = (k: number) =>
 /** Rows of a matrix that lie in each byte of a packed one. */
 const PACKED = 4;
 
-/** What codes times a scale are, since their own has 16 bits. */
+/** What codes and super-blocks times a scale are, since their own have 16 bits. */
 const MULTIPLIED = "I4_32_MIN";
 
 /** What a matrix times a scale is; undefined for floats. */
@@ -202,12 +203,30 @@ function codesTimes(stored: StoredTensor, dtype: CodedDtype, scale: number): Sto
   return { ...stored, dtype: MULTIPLIED, bytes };
 }
 
+/** Super-blocks of Q4_K times a scale. */
+function supersTimes(stored: StoredTensor, scale: number): StoredTensor {
+  const { length, bytes: stride } = CODED_BLOCKS[MULTIPLIED];
+  const bytes = new Uint8Array((elementsIn(stored.shape) / length) * stride);
+  const view = new DataView(bytes.buffer);
+  let at = 0;
+  for (let from = 0; from < stored.bytes.length; from += CODED_BLOCKS.I4_K.bytes)
+    for (const [part, [own, minimum]] of scalesOf(stored.bytes, from).entries()) {
+      view.setFloat32(at, own * scale, true);
+      view.setFloat32(at + 4, minimum * scale, true);
+      for (let i = 0; i < length; i++)
+        bytes[at + 8 + i] = (stored.bytes[from + 16 + 32 * (part >> 1) + i]! >> (4 * (part & 1))) & 15;
+      at += stride;
+    }
+  return { ...stored, dtype: MULTIPLIED, bytes };
+}
+
 /** A matrix times a scale: of blocks, their scales and minimums. */
 function multiplied(stored: StoredTensor, scale: number): StoredTensor {
   if (!isCoded(stored.dtype)) {
     const floats = toFloats(stored).map((value) => value * scale);
     return { ...stored, dtype: "F32", bytes: new Uint8Array(floats.buffer) };
   }
+  if (stored.dtype === "I4_K") return supersTimes(stored, scale);
   if (codeBits(stored.dtype) < 8) return codesTimes(stored, stored.dtype, scale);
   const bytes = stored.bytes.slice();
   const view = new DataView(bytes.buffer);

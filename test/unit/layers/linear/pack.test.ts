@@ -44,8 +44,9 @@ function blocksOf(dtype: CodedDtype, n: number, k: number): StoredTensor {
   for (let at = 0; at < all.length; at += bytes) {
     // Codes have a scale of 1, as float16 or float32.
     const isCodes = codeBits(dtype) < 8;
-    const head = isCodes ? bytes - 16 : bytes - length;
-    if (bytes === 18) view.setUint16(at, 0x3c00, true);
+    const head = dtype === "I4_K" ? 4 : isCodes ? bytes - 16 : bytes - length;
+    if (dtype === "I4_K") for (const half of [0, 2]) view.setUint16(at + half, 0x3c00, true);
+    else if (bytes === 18) view.setUint16(at, 0x3c00, true);
     else for (let i = 0; i < head; i += 4) view.setFloat32(at + i, isCodes ? 1 : random.int(1, 9) / 8, true);
     for (let i = head; i < bytes; i++) all[at + i] = random.int(0, dtype === "I4_32_MIN" ? 15 : 255);
   }
@@ -56,7 +57,7 @@ describe.each(DTYPES)("%s", (dtype) => {
   // In the format that it is packed in, nothing is rounded again.
   const others = WEIGHT_FORMATS.filter((format) => format !== formatOf({ dtype }, true));
   test.each(others)("asked for as %s, it is what its floats are", (weights) => {
-    const [n, k] = [19, dtype === "I1_128" ? 128 : codeBits(dtype) < 8 ? 192 : 96];
+    const [n, k] = [19, { I1_128: 128, I4_K: 256 }[dtype as string] ?? (codeBits(dtype) < 8 ? 192 : 96)];
     const stored = blocksOf(dtype, n, k);
     const data = decodeFloats(stored, "");
     const x = floats(createRandom(6), 3 * k);
@@ -66,11 +67,12 @@ describe.each(DTYPES)("%s", (dtype) => {
   });
 
   test.each(others)("the matrix from latents to keys and values, as %s, is what its floats are", (weights) => {
-    const given = latentWeights(createRandom(7), LATENT);
-    const shape = [2 * (32 + 8), 128] as const;
+    const config = { ...LATENT, kvLoraRank: Math.max(128, CODED_BLOCKS[dtype].length) };
+    const given = latentWeights(createRandom(7), config);
+    const shape = [2 * (32 + 8), config.kvLoraRank] as const;
     const stored = blocksOf(dtype, ...shape);
     const layerOf = (wkvUp: StoredTensor | Tensor) =>
-      createLatentAttention(kernels, LATENT, { ...given, wkvUp }, { weights });
+      createLatentAttention(kernels, config, { ...given, wkvUp }, { weights });
     using got = layerOf(stored);
     using want = layerOf({ data: decodeFloats(stored, ""), shape });
     const x = floats(createRandom(8), 5 * LATENT.dModel);
@@ -89,7 +91,7 @@ describe.each(DTYPES)("%s", (dtype) => {
 });
 
 test("only kernels that work in scratch are given any", () => {
-  const formats = [...WEIGHT_FORMATS, "q8-16", "q8-min", "q8-16-min", "q4-min", "q2", "q2-row", "q1"] as const;
+  const formats = [...WEIGHT_FORMATS, "q8-16", "q8-min", "q8-16-min", "q4-min", "q4-k", "q2", "q2-row", "q1"] as const;
   expect(formats.filter((format) => FORMATS[format].work > 0)).toEqual([
     "f16",
     "bf16",
@@ -97,6 +99,7 @@ test("only kernels that work in scratch are given any", () => {
     "q8-min",
     "q8-16-min",
     "q4-min",
+    "q4-k",
     "q2",
     "q2-row",
     "q1",
