@@ -147,7 +147,7 @@ for (const { what, bytes, budget } of rows) {
 }
 
 /** What all of src/ may have. The goal is 1,500 exports. */
-const READER = { files: 312, lines: 67_900, exports: 2_080 };
+const READER = { files: 298, lines: 67_500, exports: 2_063 };
 const rooms = roomsOf();
 const counts = Object.keys(READER);
 const total = {

@@ -99,7 +99,7 @@ export interface KernelHost {
 }
 
 /** What is loaded, and how. */
-export interface Loading {
+interface Loading {
   /** The public function, for messages. */
   readonly where: string;
   readonly host: KernelHost;

@@ -6,7 +6,7 @@ import { describe, HeadwiseError } from "../base/util/errors.ts";
 import { folderOf, type ModelSource, openFile } from "../files/model-files.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import type { ModelStore } from "../files/store.ts";
-import { Pool, toUnit } from "../models/encoder/pooling.ts";
+import { Pool, toUnit } from "../models/encoder/encode.ts";
 import { unknownOf } from "../text/token-places.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { StaticRules } from "./recipe.ts";

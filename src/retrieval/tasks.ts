@@ -5,12 +5,11 @@ import { expectFlag, expectInt, expectOneOf, readFields } from "../base/util/arg
 import { describe } from "../base/util/errors.ts";
 import { expectAlive } from "../base/util/lifetime.ts";
 import { chunksOf } from "../base/util/rows.ts";
-import { checkSlices, SLICE_OPTIONS, type SliceOptions } from "../layers/pass/slices.ts";
-import { POOLINGS, type Pooling } from "../models/encoder/pooling.ts";
+import { checkSlices, SLICE_OPTIONS, type SliceOptions } from "../layers/pass/forward.ts";
+import { POOLINGS, type Pooling } from "../models/encoder/encode.ts";
 import type { JinjaLibrary } from "../text/libraries.ts";
 import { placeIds } from "../text/token-places.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { type Aggregation, type Entity, groupEntities } from "./entities.ts";
 import type { Recipe } from "./recipe.ts";
 import type { RunTexts, TextTokens } from "./run.ts";
 import {
@@ -24,7 +23,18 @@ import {
   sparseDot,
   sparseOf,
 } from "./scores.ts";
-import { askedTokens, type Cut, embedTokens, frame, lateTokens, promptOf, tokensOf } from "./texts.ts";
+import {
+  type Aggregation,
+  askedTokens,
+  type Cut,
+  type Entity,
+  embedTokens,
+  frame,
+  groupEntities,
+  lateTokens,
+  promptOf,
+  tokensOf,
+} from "./texts.ts";
 
 /** A text or several: what is asked of one gives one result, of a list a list. */
 export type Texts = string | readonly string[];

@@ -5,8 +5,15 @@ import { describe, HeadwiseError, underName } from "../base/util/errors.ts";
 import { withEnd } from "../base/util/steps.ts";
 import { reasonOf } from "../base/util/strings.ts";
 import { expectModel, type LoadedModel, type Model } from "../models/blocks/model.ts";
-import { readIds, type TokenIds } from "../models/decoder/forward.ts";
-import { createSession, expectSession, expectUnused, nearestLength, type Session } from "../models/decoder/session.ts";
+import {
+  createSession,
+  expectSession,
+  expectUnused,
+  nearestLength,
+  readIds,
+  type Session,
+  type TokenIds,
+} from "../models/decoder/session.ts";
 import {
   type Begun,
   type GeneratedToken,

@@ -10,7 +10,7 @@ import {
 } from "../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../base/util/errors.ts";
 import { reasonOf } from "../base/util/strings.ts";
-import { readIds } from "../models/decoder/forward.ts";
+import { readIds } from "../models/decoder/session.ts";
 import type { LibraryTokenizer, Tokenizers } from "./libraries.ts";
 
 // U+FEFF in vocabularies with tokens of bytes. The library decodes each run of these by a TextDecoder, which takes U+FEFF at the

@@ -2,9 +2,8 @@
 // minimum, for each 16 or 32 elements, and indices into codebooks. Layouts and values are those of ggml (ggml-common.h and the
 // reference dequantisation of gguf-py); a block lies along the last dimension.
 
-import { CODED_BLOCKS, type CodedDtype, codeBits } from "./dtypes.ts";
+import { CODED_BLOCKS, type CodedDtype, codeBits, narrowF16 } from "./dtypes.ts";
 import { ELEMENTS } from "./ggml-codebooks.ts";
-import { narrowF16 } from "./quantize.ts";
 
 /** Names of the formats. */
 export type GgmlDtype =

@@ -27,8 +27,16 @@ import {
   type GivenCall,
   readCall,
 } from "../pass/call.ts";
-import { attendNext, forward, prepareNext } from "../pass/forward.ts";
-import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/slices.ts";
+import {
+  attendNext,
+  checkSlices,
+  forward,
+  prepareNext,
+  runSlices,
+  SLICE_OPTIONS,
+  type SliceOptions,
+  stepFlopsOf,
+} from "../pass/forward.ts";
 import type { CacheOptions } from "../state/kv-cache.ts";
 import { checkCacheFormat, createPageLayout } from "../state/pages.ts";
 import { pagesBytes } from "../state/table.ts";

@@ -1,5 +1,14 @@
-import { blockStrides, eachRun, type HeadLayout, type HeadSizes, headSizes } from "../../base/tensor/head-layout.ts";
-import { checkTensor, expectTensor, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
+import {
+  blockStrides,
+  checkTensor,
+  eachRun,
+  expectTensor,
+  type HeadLayout,
+  type HeadSizes,
+  headSizes,
+  readTensor,
+  type Tensor,
+} from "../../base/tensor/tensor.ts";
 import { expectHeads, expectInt, expectOneOf, MOST_HEADS, readFields, readList } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import { type F32Ptr, RopeShape } from "../../wasm/abi.ts";

@@ -37,7 +37,7 @@ import {
   storeLinear,
 } from "../linear/products.ts";
 import { countRows, expectKeptArrays, expectOut } from "../pass/call.ts";
-import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/slices.ts";
+import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/forward.ts";
 
 /** The weights of y = x·wᵀ + b. */
 export interface LinearWeights {

@@ -1,13 +1,16 @@
 import { PAGE, TILE_ROWS } from "../../../assembly/layout.ts";
 import {
   blockStrides,
+  checkTensor,
+  createFloats,
   eachRun,
   type HeadLayout,
   type HeadSizes,
   headShape,
   headSizes,
-} from "../../base/tensor/head-layout.ts";
-import { checkTensor, createFloats, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
+  readTensor,
+  type Tensor,
+} from "../../base/tensor/tensor.ts";
 import {
   expectFlag,
   expectHeads,

@@ -5,7 +5,7 @@ import { expectFloats, expectInt, readFields } from "../../base/util/arguments.t
 import { describe } from "../../base/util/errors.ts";
 import { cosine, exp, ln, sine } from "../../base/util/math.ts";
 import { finish, type Steps } from "../../base/util/steps.ts";
-import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions } from "../../layers/pass/slices.ts";
+import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions } from "../../layers/pass/forward.ts";
 
 /** cos and sin of 2π i / n, for i < n. */
 function turns(n: number): readonly [cos: Float64Array, sin: Float64Array] {

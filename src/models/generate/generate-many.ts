@@ -3,12 +3,12 @@
 import { expectInt, expectRecord, expectSignal, type Global, readFields } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
-import { settledOrAborted } from "../../base/util/signals.ts";
-import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/slices.ts";
+import { settledOrAborted } from "../../base/util/steps.ts";
+import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/forward.ts";
 import type { OutputSink } from "../blocks/ends.ts";
 import type { LoadedModel } from "../blocks/model.ts";
-import { checkModelCall, type ModelCall, runCalls, type TokenIds } from "../decoder/forward.ts";
-import { expectReady, expectSession, forgetTokens, type Session } from "../decoder/session.ts";
+import { checkModelCall, type ModelCall, runCalls } from "../decoder/forward.ts";
+import { expectReady, expectSession, forgetTokens, type Session, type TokenIds } from "../decoder/session.ts";
 import {
   checkGeneration,
   createPace,
