@@ -93,7 +93,7 @@ interface Candidate extends Omit<Wanted, "cache"> {
 const SHORTER = [2048, 1024, 512] as const;
 
 /** Ways to load a decoder, from the one that is best to the one that is smallest. */
-function candidatesOf(wanted: Wanted, { isFloat, longest = Number.POSITIVE_INFINITY }: Description): Candidate[] {
+function candidatesOf(wanted: Wanted, { isFloat, longest = Infinity }: Description): Candidate[] {
   const isQuantised = !isFloat || ["q8", "q8-row", "q4"].includes(String(wanted.weights));
   const best: Candidate = {
     weights: wanted.weights,

@@ -386,7 +386,7 @@ function methodsOf(
 ): { readonly can: readonly ModelTask[]; readonly methods: Partial<ModelMethods> } {
   if (reading) {
     const { createTasks, ...tables } = reading;
-    const maxTokens = choices.maxSeqLen.value ?? Number.POSITIVE_INFINITY;
+    const maxTokens = choices.maxSeqLen.value ?? Infinity;
     const { template, libraries } = options;
     const own = { recipe, tokenizer, template, run, ...tables, maxTokens, jinja: libraries?.jinja };
     const tasks = createTasks({ ...own, model });

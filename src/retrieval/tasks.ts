@@ -565,14 +565,12 @@ export async function findSpans(
   const ids = tokensOf(tokenizer, context);
   const places = placeIds(where, tokenizer.made as NonNullable<Tokenizer["made"]>, context, ids);
   const most = Math.min(maxTokens, QUESTION.window);
-  const around = frame(tokenizer, asked, [], Number.POSITIVE_INFINITY).ids.length;
+  const around = frame(tokenizer, asked, [], Infinity).ids.length;
   const room = Math.max(1, most - around);
   const step = Math.max(1, room - Math.min(QUESTION.overlap, most >> 1));
   const starts = [0];
   while ((starts.at(-1) as number) + room < ids.length) starts.push((starts.at(-1) as number) + step);
-  const windows = starts.map((start) =>
-    frame(tokenizer, asked, ids.slice(start, start + room), Number.POSITIVE_INFINITY),
-  );
+  const windows = starts.map((start) => frame(tokenizer, asked, ids.slice(start, start + room), Infinity));
   const rows = await run(where, windows, slices);
   const spans = rows.flatMap((logits, w) => {
     const { texts } = windows[w] as (typeof windows)[number];

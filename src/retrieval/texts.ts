@@ -111,7 +111,7 @@ export function embedTokens(
 
 /** Tokens of a prompt with the special tokens before it. */
 function promptLength(tokenizer: Tokenizer, prompt: string): number {
-  const { ids, texts } = frame(tokenizer, tokensOf(tokenizer, prompt), undefined, Number.POSITIVE_INFINITY);
+  const { ids, texts } = frame(tokenizer, tokensOf(tokenizer, prompt), undefined, Infinity);
   // A special token behind it is counted by nobody.
   return texts.at(-1) === undefined ? ids.length - 1 : ids.length;
 }

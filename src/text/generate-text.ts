@@ -270,7 +270,7 @@ export function readPrompt(
     const got = `${describe(tokenizer.decode([beyond], { keepSpecial: true }))} with id ${beyond}`;
     throw new RangeError(`${where}: prompt expected ${rule}, got ${got}`);
   }
-  const prompt = Array.from(readIds(where, "prompt", ids, vocabSize, Number.POSITIVE_INFINITY));
+  const prompt = Array.from(readIds(where, "prompt", ids, vocabSize, Infinity));
   if (prompt[0] !== start[0]) prompt.unshift(...start);
   if (prompt.length === 0) throw new RangeError(`${where}: prompt expected 1 or more tokens, got none`);
   return prompt;

@@ -1,6 +1,6 @@
 // Stored tensors: what their elements are, how they are decoded to floats, and how floats are encoded.
 
-import { expectFloats, expectOneOf, expectRecord, expectUint8Array } from "../util/arguments.ts";
+import { expectFloats, expectOneOf, expectRecord, expectUint8Array, wrongValue } from "../util/arguments.ts";
 import { describe, HeadwiseError } from "../util/errors.ts";
 import { elementsIn, LARGEST_LENGTH, readShape, type Tensor } from "./tensor.ts";
 
@@ -107,6 +107,12 @@ export function hasShape(own: readonly number[] | undefined, shape: readonly num
   );
 }
 
+/** Throws unless a shape is the expected one. */
+export function expectShape(where: string, name: string, own: readonly number[], shape: readonly number[]): void {
+  if (`${own}` !== `${shape}`)
+    throw new RangeError(`${where}: ${name} expected shape ${shapeText(shape)}, got ${shapeText(own)}`);
+}
+
 /** The dtypes that weight matrices may have, which `toFloats` converts to float32. */
 export const FLOAT_DTYPES = ["F32", "F64", "F16", "BF16", "Q8_0", "Q4_0"] as const;
 export type FloatDtype = (typeof FLOAT_DTYPES)[number];
@@ -138,11 +144,9 @@ export function decodeFloats(tensor: StoredTensor, where: string, out?: Float32A
       `${where}: tensor ${describe(name)} expected rows of whole blocks (${length}) for ${known}, ` +
         `got ${shapeText(shape)}`,
     );
-  if (bytes.length !== (size * bits) / 8)
-    throw new RangeError(
-      `${where}: tensor ${describe(name)} expected ${(size * bits) / 8} bytes for ${dtype} ${shapeText(shape)}, ` +
-        `got ${bytes.length}`,
-    );
+  const fit = (size * bits) / 8;
+  if (bytes.length !== fit)
+    throw wrongValue(where, `tensor ${describe(name)}`, `${fit} bytes for ${dtype} ${shapeText(shape)}`, bytes.length);
   if (isBlockDtype(known)) return widenBlocks(known, bytes, size);
   if (isCoded(known)) return widenCoded(known, bytes, size);
   const width = bits / 8;
@@ -334,7 +338,7 @@ export function quantizeTensor(tensor: Tensor | StoredTensor, format: StoredForm
       ? toFloats({ name, dtype, shape, bytes: encoded } as StoredTensor, WHERE)
       : expectFloats(WHERE, "tensor.data", floats);
   if (data.length !== size)
-    throw new RangeError(`${WHERE}: tensor.data expected ${size} floats for ${shapeText(shape)}, got ${data.length}`);
+    throw wrongValue(WHERE, "tensor.data", `${size} floats for ${shapeText(shape)}`, data.length);
   if (format === "F16" || format === "BF16") {
     const [bits, halves] = [bitsOf(data), new Uint16Array(size)];
     const narrow = format === "F16" ? narrowF16 : narrowBf16;

@@ -60,7 +60,7 @@ function half(bytes: Uint8Array, at: number): number {
   const exponent = (bits >> 10) & 31;
   const fraction = bits & 1023;
   if (exponent === 0) return sign * fraction * 2 ** -24;
-  if (exponent === 31) return fraction === 0 ? sign * Infinity : Number.NaN;
+  if (exponent === 31) return fraction === 0 ? sign * Infinity : NaN;
   return sign * (1024 + fraction) * 2 ** (exponent - 25);
 }
 

@@ -1,7 +1,7 @@
 // Dense tensors, and those whose dimensions are sequences, heads and tokens.
 
-import { expectFloats, expectInt } from "../util/arguments.ts";
-import { describe, HeadwiseError } from "../util/errors.ts";
+import { expectFloats, expectInt, wrongType, wrongValue } from "../util/arguments.ts";
+import { HeadwiseError } from "../util/errors.ts";
 
 /** A dense, row-major float32 array with its shape. */
 export interface Tensor {
@@ -16,7 +16,7 @@ export const LARGEST_LENGTH: number = Number.MAX_SAFE_INTEGER;
 
 /** A copy of a shape whose length and dimensions are each read once, because reading may run code of the caller's. */
 export function readShape(where: string, name: string, shape: unknown, most?: number): number[] {
-  if (!Array.isArray(shape)) throw new TypeError(`${where}: ${name}.shape expected an array, got ${describe(shape)}`);
+  if (!Array.isArray(shape)) throw wrongType(where, `${name}.shape`, "an array", shape);
   const { length } = shape;
   const copy: number[] = [];
   for (let axis = 0; axis < length; axis++) copy.push(expectInt(where, `${name}.shape[${axis}]`, shape[axis], 0, most));
@@ -38,9 +38,7 @@ export function expectElements(
 ): void {
   const size = elementsIn(shape);
   if (length !== size)
-    throw new RangeError(
-      `${where}: ${name}.data expected ${size} ${unit} for shape [${shape.join(", ")}], got ${length}`,
-    );
+    throw wrongValue(where, `${name}.data`, `${size} ${unit} for shape [${shape.join(", ")}]`, length);
 }
 
 /** A zeroed array for a result. Throws OUT_OF_MEMORY if the engine cannot allocate it. */
@@ -68,7 +66,7 @@ export function orRefuse<T>(where: string, what: string, create: () => T): T {
  */
 export function readTensor(where: string, name: string, value: unknown): Tensor {
   if (value === null || typeof value !== "object" || Array.isArray(value) || ArrayBuffer.isView(value))
-    throw new TypeError(`${where}: ${name} expected { data, shape }, got ${describe(value)}`);
+    throw wrongType(where, name, "{ data, shape }", value);
   const { data, shape: given } = value as Tensor;
   const shape = readShape(where, name, given);
   return { data: expectFloats(where, `${name}.data`, data), shape };

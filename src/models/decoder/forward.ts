@@ -252,7 +252,7 @@ export function* runModel(
   const base = sliced ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
   try {
     const { shape, linear } = plan;
-    const stepFlops = sliced ? stepFlopsOf(kernels) : Number.POSITIVE_INFINITY;
+    const stepFlops = sliced ? stepFlopsOf(kernels) : Infinity;
     const work: RowWork = { kernels, base, shape, linear, mode: weights.mode, stepFlops };
     let outputs = 0;
     const prepared = calls.map((call) => {

@@ -58,7 +58,7 @@ export function readBatch(
     );
   const types = tokenTypes && expectLists(where, "tokenTypes", tokenTypes, texts.length);
   // Encoders of models with two halves have distances instead of positions, which config.json does not limit.
-  const most = model.encoder ? mostTokens(spec) : (model.maxSeqLen ?? Number.POSITIVE_INFINITY);
+  const most = model.encoder ? mostTokens(spec) : (model.maxSeqLen ?? Infinity);
   const sequences = texts.map((text, i): Sequence => {
     const name = nameOf(i);
     if (embed.channels !== undefined) return readFeatures(where, name, text, embed.channels, most);

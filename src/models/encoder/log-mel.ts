@@ -222,7 +222,7 @@ function* melSteps(where: string, sound: Float32Array, bands: number, frames: nu
   const features = createFloats(where, "features", bands * frames);
   const [part, energies] = [new Float64Array(WINDOW), new Float64Array(BINS)];
   const ofTen = ln(10);
-  let most = Number.NEGATIVE_INFINITY;
+  let most = -Infinity;
   for (let frame = 0; frame < frames; frame++) {
     for (let i = 0; i < WINDOW; i++) part[i] = hann[i]! * padded[frame * HOP + i]!;
     readEnergies(part, energies);

@@ -71,7 +71,7 @@ export async function readSource(
     expectModel(where, model, "loadSeq2Seq");
   };
   try {
-    await runSlices(steps, Number.POSITIVE_INFINITY, checkSlices(where, { signal, sliceMs }), expectActive);
+    await runSlices(steps, Infinity, checkSlices(where, { signal, sliceMs }), expectActive);
     expectActive();
     return makeSession(where, model, session, sourceOf(where, model, caches, states.length / model.dModel));
   } catch (error) {

@@ -93,7 +93,7 @@ export async function* generateMany<Job extends GenerationJob>(
 ): AsyncGenerator<GenerationEvent<Job>, void, void> {
   const where = "generateMany";
   const { maxJobs, ...sliced } = readFields(where, "options", options, ["signal", "sliceMs", "maxJobs"]);
-  const most = maxJobs === undefined ? Number.POSITIVE_INFINITY : expectInt(where, "maxJobs", maxJobs);
+  const most = maxJobs === undefined ? Infinity : expectInt(where, "maxJobs", maxJobs);
   const slices = checkSlices(where, sliced);
   const queue = new JobQueue(where, jobs, slices.signal);
   const pace = createPace(slices);

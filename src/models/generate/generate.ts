@@ -101,7 +101,7 @@ export function checkGeneration(where: string, given: GenerateOptions, vocabSize
   return {
     sampling,
     seeded: sampling.temperature > 0 ? { seed: sampling.seed } : {},
-    maxTokens: maxTokens === undefined ? Number.POSITIVE_INFINITY : expectInt(where, "maxTokens", maxTokens, 0),
+    maxTokens: maxTokens === undefined ? Infinity : expectInt(where, "maxTokens", maxTokens, 0),
     stops: new Set(stopIds === undefined ? [] : readStopIds(where, stopIds, vocabSize)),
   };
 }

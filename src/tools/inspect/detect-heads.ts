@@ -1,5 +1,6 @@
 // What every head of a model does, from texts that are read once.
 
+import { expectShape } from "../../base/tensor/dtypes.ts";
 import { createFloats, expectTensor, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectFinite, expectFlag, expectInt, expectRecord, readFields, readList } from "../../base/util/arguments.ts";
 import { underName } from "../../base/util/errors.ts";
@@ -132,8 +133,7 @@ function looksIn(
   const looks = kinds.map(([name, detector]): Look => {
     if (typeof detector !== "function") return lookOf(where, `options.kinds.${name}`, detector, ids);
     const { data, shape } = expectTensor(where, `options.kinds.${name}(…)`, detector([...ids]), [2]);
-    if (shape[0] !== n || shape[1] !== n)
-      throw new RangeError(`${where}: options.kinds.${name}(…) expected shape [${n}, ${n}], got [${shape.join(", ")}]`);
+    expectShape(where, `options.kinds.${name}(…)`, shape, [n, n]);
     return (i, row) => row.set(data.subarray(i * n, i * n + i + 1));
   });
   const keysOf = new Map<number, number[]>(pairs.map(({ query }) => [query, []]));
@@ -439,7 +439,7 @@ function kindOf({ scores }: FoundHead, kinds: Kinds, least: number, leastTokens:
   const narrow = near.filter(({ name }) => !isBroad(detectors.get(name)));
   // Of equal ones the first: "previous" rather than "offset".
   const most = (best: (typeof near)[number], each: (typeof near)[number]) => (each.margin > best.margin ? each : best);
-  return (narrow.length > 0 ? narrow : near).reduce(most, { name: "mixed", margin: Number.NEGATIVE_INFINITY }).name;
+  return (narrow.length > 0 ? narrow : near).reduce(most, { name: "mixed", margin: -Infinity }).name;
 }
 
 /** `DetectedHead.copies` of some heads. */

@@ -1,5 +1,6 @@
 // By what kinds of heads are detected: where they look, and what they write for the token that they read.
 
+import { expectShape } from "../../base/tensor/dtypes.ts";
 import { createFloats, expectTensor, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectFlag, expectInt, expectOneOf, readFields, readList, wrongValue } from "../../base/util/arguments.ts";
 import { describe, underName } from "../../base/util/errors.ts";
@@ -167,13 +168,12 @@ export function headScores(pattern: Tensor, detection: Tensor, options: HeadScor
   const where = "headScores";
   const rules = readOptions(where, options);
   const { data, shape } = expectTensor(where, "pattern", pattern, [3]);
-  const { data: wanted, shape: wantedShape } = expectTensor(where, "detection", detection, [2]);
+  const wanted = expectTensor(where, "detection", detection, [2]);
   const [heads, n, keys] = shape as [number, number, number];
   if (n !== keys || n === 0)
     throw new RangeError(`${where}: pattern expected shape [heads, tokens, tokens], got ${describe(shape)}`);
-  if (wantedShape[0] !== n || wantedShape[1] !== n)
-    throw new RangeError(`${where}: detection expected shape [${n}, ${n}], got [${wantedShape.join(", ")}]`);
-  return Array.from({ length: heads }, (_, head) => scoreHead(data, head * n * n, wanted, n, rules));
+  expectShape(where, "detection", wanted.shape, [n, n]);
+  return Array.from({ length: heads }, (_, head) => scoreHead(data, head * n * n, wanted.data, n, rules));
 }
 
 /**

@@ -268,7 +268,7 @@ export async function inspect<Name extends InspectionName>(
   expectModel(where, model);
   expectOneOf(where, "name", name, INSPECTIONS);
   expectRecord(where, "request", request);
-  return run(where, model, name, request, Number.POSITIVE_INFINITY);
+  return run(where, model, name, request, Infinity);
 }
 
 /**
