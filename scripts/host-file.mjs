@@ -4,6 +4,9 @@
 import { basename, relative, resolve } from "node:path";
 import { build } from "esbuild";
 
+/** First in the file: its digits have nothing in common with the others, which lie closer together then: gzip takes 0.1 % less. */
+const FIRST = "src/base/util/math.ts";
+
 /**
  * The modules that `entry` is made of, besides itself, `listed` (which only export what others do, under other names too), `.wasm` and
  * `lazy` with what that imports: their paths, and a source that exports all they export.
@@ -12,7 +15,8 @@ export async function readHost(entry, lazy, ...listed) {
   const options = { format: "esm", write: false, metafile: true };
   const external = ["*.wasm", `./${basename(lazy)}`];
   const graph = await build({ ...options, entryPoints: [entry], bundle: true, external });
-  const entryPoints = Object.keys(graph.metafile.inputs).filter((file) => ![entry, ...listed].includes(file));
+  const inputs = Object.keys(graph.metafile.inputs).filter((file) => ![entry, ...listed, FIRST].includes(file));
+  const entryPoints = [FIRST, ...inputs];
   // Not bundled, so that every export of a file is listed.
   const { metafile } = await build({ ...options, entryPoints, outdir: "." });
   const owners = new Map();

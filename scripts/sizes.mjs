@@ -76,14 +76,14 @@ async function bundledLazily() {
 const [whole, ...others] = ENTRIES.filter(({ worker }) => !worker);
 const imports = [
   { what: "headwise, all of it with both builds", entries: ["headwise"], budget: whole.budget },
-  { what: "scaledDotProductAttention alone", entries: ["headwise"], names: ["scaledDotProductAttention"], budget: 13 },
+  { what: "scaledDotProductAttention alone", entries: ["headwise"], names: ["scaledDotProductAttention"], budget: 12 },
   {
     what: "loadKernels, scaledDotProductAttention",
     entries: ["headwise"],
     names: ["loadKernels, scaledDotProductAttention"],
   },
-  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 153.5 },
-  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 130 },
+  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 153 },
+  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 129.5 },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
   {
     what: "headwise + models, without gguf",
@@ -92,32 +92,32 @@ const imports = [
       undefined,
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 160,
+    budget: 159.5,
   },
   {
     what: "headwise + models, decoders alone",
     entries: ["headwise", "headwise/models"],
     names: [undefined, DECODERS],
-    budget: 181.5,
+    budget: 180.5,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 199.5 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 199 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 237,
+    budget: 236.5,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 180.5,
+    budget: 180,
   },
   {
     what: "an encoder app",
     entries: ["headwise", "headwise/models"],
     names: ["loadKernels", "models, loadEncoder, embed"],
-    budget: 147.5,
+    budget: 147,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));
@@ -126,8 +126,8 @@ const rows = [];
 for (const { what, entries, names, budget } of imports)
   rows.push({ what, bytes: await bundled(entries, names), budget });
 rows.push(
-  { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 50.5 },
-  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 273 },
+  { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 50 },
+  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 272.5 },
 );
 /** The kernels of cache formats have tiles for each of the four, those of statistics have all of attention's, and sums besides. */
 const BUDGETS = { caches: 19, statistics: 17, weights: 23 };
@@ -147,7 +147,7 @@ for (const { what, bytes, budget } of rows) {
 }
 
 /** What all of src/ may have. The goal is 1,500 exports. */
-const READER = { files: 312, lines: 67_900, exports: 2_080 };
+const READER = { files: 298, lines: 67_460, exports: 2_068 };
 const rooms = roomsOf();
 const counts = Object.keys(READER);
 const total = {

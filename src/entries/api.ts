@@ -1,9 +1,8 @@
 // The exports of every entry with kernels, wherever its modules come from.
 
 export type { Dtype, StoredTensor } from "../base/tensor/dtypes.ts";
-export type { HeadLayout } from "../base/tensor/head-layout.ts";
 export type { MatrixLayout, WeightTensor } from "../base/tensor/matrix.ts";
-export type { Tensor } from "../base/tensor/tensor.ts";
+export type { HeadLayout, Tensor } from "../base/tensor/tensor.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
 export type { Handle, Releasable } from "../base/util/lifetime.ts";
 export {
@@ -54,7 +53,7 @@ export type {
 } from "../layers/attention/weights.ts";
 export type { PackedFormat, WeightFormat } from "../layers/linear/formats.ts";
 export type { AttendOptions } from "../layers/pass/call.ts";
-export type { SliceOptions } from "../layers/pass/slices.ts";
+export type { SliceOptions } from "../layers/pass/forward.ts";
 export { type CacheOptions, createKvCache, type KvCache, type KvCacheOptions } from "../layers/state/kv-cache.ts";
 export type { CacheFormat, CacheFormats, CacheStage } from "../layers/state/pages.ts";
 export type { SelfTest } from "../tools/diagnostics/self-test.ts";

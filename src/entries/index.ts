@@ -17,8 +17,8 @@ export type { ModelSource } from "../files/model-files.ts";
 export type { ModelStore } from "../files/store.ts";
 export type { Model } from "../models/blocks/model.ts";
 export type { Session } from "../models/decoder/session.ts";
+export type { Pooling } from "../models/encoder/encode.ts";
 export type { Encoder, Seq2Seq } from "../models/encoder/load.ts";
-export type { Pooling } from "../models/encoder/pooling.ts";
 export type { Answer, AnswerEnd } from "../open/answer.ts";
 export type { Choice, Choices } from "../open/choose.ts";
 export type { LoadingOptions, OpenProgress } from "../open/load.ts";
@@ -34,7 +34,6 @@ export type {
 } from "../open/model.ts";
 export type { OpenLibraries, OpenModelOptions } from "../open/open-model.ts";
 export type { OpenSource } from "../open/source.ts";
-export type { Aggregation, Entity } from "../retrieval/entities.ts";
 export type { TextTask } from "../retrieval/recipe.ts";
 export type { Ranked, SparseVector } from "../retrieval/scores.ts";
 export type {
@@ -53,6 +52,7 @@ export type {
   Texts,
   TextTasks,
 } from "../retrieval/tasks.ts";
+export type { Aggregation, Entity } from "../retrieval/texts.ts";
 export type { ChatMessage } from "../text/chat.ts";
 export type { Tokenizer } from "../text/tokenizer.ts";
 export * from "./api.ts";

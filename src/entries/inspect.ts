@@ -14,10 +14,9 @@ export type { CheckedConfig } from "../layers/attention/config.ts";
 export type { HeadSite } from "../layers/mixer/mixer.ts";
 export type { IntTensor } from "../layers/pass/statistics.ts";
 export type { LayerSite } from "../models/blocks/rows.ts";
-export type { ForwardOptions, ForwardResult, TokenIds } from "../models/decoder/forward.ts";
-export type { Session } from "../models/decoder/session.ts";
+export type { ForwardOptions, ForwardResult } from "../models/decoder/forward.ts";
+export type { Session, TokenIds } from "../models/decoder/session.ts";
 export { digestFloats } from "../tools/diagnostics/self-test.ts";
-export { copyingScores } from "../tools/inspect/circuits.ts";
 export { type Colour, rampColour } from "../tools/inspect/colours.ts";
 export {
   type DecomposedResid,
@@ -42,6 +41,7 @@ export {
 } from "../tools/inspect/detect-heads.ts";
 export {
   baselineScore,
+  copyingScores,
   detectionPattern,
   type HeadKind,
   type HeadMeasure,

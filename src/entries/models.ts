@@ -33,11 +33,16 @@ export {
   type ForwardResult,
   forward,
   forwardAsync,
-  type TokenIds,
 } from "../models/decoder/forward.ts";
-export { createSession, type Session, type SessionOptions } from "../models/decoder/session.ts";
-export { exportSession, importSession } from "../models/decoder/session-pages.ts";
-export type { Batch, BatchOptions, TextTokenizer } from "../models/encoder/encode.ts";
+export {
+  createSession,
+  exportSession,
+  importSession,
+  type Session,
+  type SessionOptions,
+  type TokenIds,
+} from "../models/decoder/session.ts";
+export type { Batch, BatchOptions, Pooling, TextTokenizer } from "../models/encoder/encode.ts";
 export {
   type EmbedOptions,
   embed,
@@ -60,7 +65,6 @@ export {
   type Seq2Seq,
 } from "../models/encoder/load.ts";
 export { type LogMelOptions, logMel, logMelAsync } from "../models/encoder/log-mel.ts";
-export type { Pooling } from "../models/encoder/pooling.ts";
 export { type ReadSourceOptions, readSource } from "../models/encoder/read-source.ts";
 export {
   type DraftOptions,

@@ -8,8 +8,7 @@ export type { GgufFile } from "../files/gguf.ts";
 export type { ModelSource } from "../files/model-files.ts";
 export type { ModelStore } from "../files/store.ts";
 export type { Model } from "../models/blocks/model.ts";
-export type { TokenIds } from "../models/decoder/forward.ts";
-export type { Session } from "../models/decoder/session.ts";
+export type { Session, TokenIds } from "../models/decoder/session.ts";
 export type { DraftOptions, GenerateOptions, GenerationEnd } from "../models/generate/generate.ts";
 export type { LogitsProcessor, LogitsTensor, SamplingOptions } from "../models/generate/sampling.ts";
 export {

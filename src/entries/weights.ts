@@ -3,9 +3,8 @@
  * @packageDocumentation
  */
 
-export { type Dtype, type StoredTensor, toFloats } from "../base/tensor/dtypes.ts";
+export { type Dtype, quantizeTensor, type StoredFormat, type StoredTensor, toFloats } from "../base/tensor/dtypes.ts";
 export type { WeightTensor } from "../base/tensor/matrix.ts";
-export { quantizeTensor, type StoredFormat } from "../base/tensor/quantize.ts";
 export type { Tensor } from "../base/tensor/tensor.ts";
 export { HeadwiseError, type HeadwiseErrorCode } from "../base/util/errors.ts";
 export {

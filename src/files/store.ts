@@ -1,12 +1,10 @@
 // Files of servers, kept in pieces where they were read once.
 
-import { hostSha256, resolvePlace, warnOnce } from "../base/platform/host.ts";
-import { cacheFolder } from "../base/platform/machine.ts";
+import { cacheFolder, hostSha256, resolvePlace, warnOnce } from "../base/platform/host.ts";
 import { browserPieces, folderPieces, type ListedPieces, type PieceStore } from "../base/platform/piece-stores.ts";
 import { expectFlag, expectFunction, expectUint8Array, type Global, readFields } from "../base/util/arguments.ts";
-import { joinBytes, toHex } from "../base/util/bytes.ts";
+import { joinBytes, sha256, toHex } from "../base/util/bytes.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
-import { sha256 } from "../base/util/sha256.ts";
 import { reasonOf } from "../base/util/strings.ts";
 import { type ByteSource, createArray } from "./byte-source.ts";
 import { connectUrl, type HttpSource, type UrlSourceOptions } from "./http-source.ts";

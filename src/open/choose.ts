@@ -1,6 +1,6 @@
 // Formats, threads and lengths that suit a model, its host, and the memory that there is; each with its reason.
 
-import type { MachineMemory } from "../base/platform/machine.ts";
+import type { MachineMemory } from "../base/platform/host.ts";
 import { memorySharing } from "../base/platform/workers.ts";
 import type { Global } from "../base/util/arguments.ts";
 import { HeadwiseError } from "../base/util/errors.ts";
@@ -41,7 +41,7 @@ export interface Choices {
 }
 
 /** What a caller wants of a decoder's formats. */
-export interface Wanted {
+interface Wanted {
   readonly weights: WeightFormat | ModelFormats | undefined;
   readonly cache: CacheFormat | undefined;
   readonly maxSeqLen: number | undefined;
@@ -93,7 +93,7 @@ interface Candidate extends Omit<Wanted, "cache"> {
 const SHORTER = [2048, 1024, 512] as const;
 
 /** Ways to load a decoder, from the one that is best to the one that is smallest. */
-function candidatesOf(wanted: Wanted, { isFloat, longest = Number.POSITIVE_INFINITY }: Description): Candidate[] {
+function candidatesOf(wanted: Wanted, { isFloat, longest = Infinity }: Description): Candidate[] {
   const isQuantised = !isFloat || ["q8", "q8-row", "q4"].includes(String(wanted.weights));
   const best: Candidate = {
     weights: wanted.weights,

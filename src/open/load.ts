@@ -99,7 +99,7 @@ export interface KernelHost {
 }
 
 /** What is loaded, and how. */
-export interface Loading {
+interface Loading {
   /** The public function, for messages. */
   readonly where: string;
   readonly host: KernelHost;
@@ -238,7 +238,7 @@ async function loadHalves(loading: Loading): Promise<Loaded> {
   const { options, place, memory } = loading;
   const { weights, maxSeqLen, cache = "f16" } = options;
   const asked = { weights, maxSeqLen, maxBytes: memory.value, ...commonOf(loading) };
-  const { kernels, model, started } = await withKernels(loading, Number.POSITIVE_INFINITY, (kernels) =>
+  const { kernels, model, started } = await withKernels(loading, Infinity, (kernels) =>
     loadSeq2Seq(kernels, place.source, asked),
   );
   const choices = {
@@ -258,7 +258,7 @@ async function loadReader(loading: Loading): Promise<Loaded> {
   const source = folderOf(place.source, recipe.base ?? "");
   const { weights } = options;
   const asked = { weights, gguf, maxBytes: memory.value, ...commonOf(loading) };
-  const { kernels, model, started } = await withKernels(loading, Number.POSITIVE_INFINITY, (kernels) =>
+  const { kernels, model, started } = await withKernels(loading, Infinity, (kernels) =>
     loadEncoder(kernels, source, asked),
   );
   let runner: TextRunner;

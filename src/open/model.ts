@@ -2,8 +2,7 @@
 
 import type { Releasable } from "../base/util/lifetime.ts";
 import type { Model } from "../models/blocks/model.ts";
-import type { TokenIds } from "../models/decoder/forward.ts";
-import type { Session } from "../models/decoder/session.ts";
+import type { Session, TokenIds } from "../models/decoder/session.ts";
 import type { Encoder, Seq2Seq } from "../models/encoder/load.ts";
 import type { TextTask } from "../retrieval/recipe.ts";
 import type { TextTasks } from "../retrieval/tasks.ts";

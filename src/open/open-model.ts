@@ -1,6 +1,6 @@
 // Opens a model: finds its files, loads what they need, and gives what it can do.
 
-import { machineMemory } from "../base/platform/machine.ts";
+import { machineMemory } from "../base/platform/host.ts";
 import type { ThreadHost, ThreadWorker } from "../base/platform/workers.ts";
 import {
   expectFlag,
@@ -15,7 +15,7 @@ import {
 } from "../base/util/arguments.ts";
 import { describe, HeadwiseError, throwUnder } from "../base/util/errors.ts";
 import { makeHandle, type Releasable } from "../base/util/lifetime.ts";
-import { followSignal } from "../base/util/signals.ts";
+import { followSignal } from "../base/util/steps.ts";
 import { folderOf } from "../files/model-files.ts";
 import type { ModelStore } from "../files/store.ts";
 import { CACHE_FORMATS } from "../layers/state/pages.ts";
@@ -30,12 +30,19 @@ import { expectTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { expectKernels } from "../wasm/kernels.ts";
 import { type Choices, chooseMemory } from "./choose.ts";
 import type { Engine } from "./engine.ts";
-import { type Fetch, readHub } from "./hub.ts";
 import { isReading, type KernelHost, type Loaded, type LoadingOptions, loadParts, type Reading } from "./load.ts";
 import type { ModelMethods, ModelParts, ModelTask, OpenedModel } from "./model.ts";
 import { type Description, recognise } from "./recognise.ts";
 import { openRemotely, type Remote } from "./remote.ts";
-import { createUrlOpener, defaultStore, findPlace, type OpenSource, type Place } from "./source.ts";
+import {
+  createUrlOpener,
+  defaultStore,
+  type Fetch,
+  findPlace,
+  type OpenSource,
+  type Place,
+  readHub,
+} from "./source.ts";
 import { createWriting } from "./write.ts";
 
 /** The optional packages, where they cannot be imported by their names, such as in a page without a bundler. */
@@ -379,7 +386,7 @@ function methodsOf(
 ): { readonly can: readonly ModelTask[]; readonly methods: Partial<ModelMethods> } {
   if (reading) {
     const { createTasks, ...tables } = reading;
-    const maxTokens = choices.maxSeqLen.value ?? Number.POSITIVE_INFINITY;
+    const maxTokens = choices.maxSeqLen.value ?? Infinity;
     const { template, libraries } = options;
     const own = { recipe, tokenizer, template, run, ...tables, maxTokens, jinja: libraries?.jinja };
     const tasks = createTasks({ ...own, model });

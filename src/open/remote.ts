@@ -19,9 +19,8 @@ import type { Recipe } from "../retrieval/recipe.ts";
 import type { RunOptions, RunTexts, TextTokens } from "../retrieval/run.ts";
 import type { Choices } from "./choose.ts";
 import type { Engine, EngineEvents, EngineJob } from "./engine.ts";
-import type { Hub } from "./hub.ts";
 import type { LoadingOptions, OpenProgress } from "./load.ts";
-import type { Place } from "./source.ts";
+import type { Hub, Place } from "./source.ts";
 
 /** The name of the script of these workers. */
 export const REMOTE_SCRIPT: string = scriptName("headwise/open-worker");

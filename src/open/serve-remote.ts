@@ -1,15 +1,14 @@
 // What a worker does with the messages of `remote.ts`: loads a model, and computes what it is asked for.
 
-import { machineMemory } from "../base/platform/machine.ts";
+import { machineMemory } from "../base/platform/host.ts";
 import { otherScript } from "../base/platform/workers.ts";
 import { HeadwiseError } from "../base/util/errors.ts";
 import type { ModelSource } from "../files/model-files.ts";
 import { chooseMemory } from "./choose.ts";
-import { type Fetch, readHub } from "./hub.ts";
 import { type KernelHost, type Loaded, loadParts } from "./load.ts";
 import { recognise } from "./recognise.ts";
 import { type FromWorker, REMOTE_SCRIPT, type SentFile, sendError, type ToWorker } from "./remote.ts";
-import { createUrlOpener, defaultStore } from "./source.ts";
+import { createUrlOpener, defaultStore, type Fetch, readHub } from "./source.ts";
 
 const WHERE = "openModel";
 

@@ -38,7 +38,7 @@ export const gather_f32: Reference["gather_f32"] = gather_pages;
 
 // Scores, softmax and weighted sums, one after the other.
 
-const EXCLUDED = Number.NEGATIVE_INFINITY;
+const EXCLUDED = -Infinity;
 
 /** out[t, j] = exp(scores[t, j]) / (exp(sink) + Σ_i exp(scores[t, i])) for rows t in begin..end; 0 for a score of -Infinity. */
 export const masked_softmax_f32: Reference["masked_softmax_f32"] = (out, scores, shape, head, begin, end) => {
@@ -94,7 +94,7 @@ export const scores_pages: Reference["scores_pages"] = (out, q, pages, shape, he
       if (stage > 1 && isReal) {
         if (shape.slopes) score -= shape.slopes[head]! * Math.abs(shape.qStart + t - j);
         if (shape.bias) score += shape.bias[head * shape.biasHeadStride + t * shape.biasRowStride + j]!;
-        if (!mayAttend(shape, head, t, j)) score = Number.NEGATIVE_INFINITY;
+        if (!mayAttend(shape, head, t, j)) score = -Infinity;
       }
       out[t * columns + j] = score;
     }
@@ -143,12 +143,12 @@ function* attendingRows(shape: Shape, q: Float32Array, pages: readonly Page[], b
     const token = Math.floor((row % (qLen * group)) / group);
     const head = kvHead * group + (row % group);
     const attended = attendedBy(shape, q, pages, token, head, kvHead);
-    let top = Number.NEGATIVE_INFINITY;
+    let top = -Infinity;
     for (const { score } of attended) top = Math.max(top, score);
-    const shift = top === Number.NEGATIVE_INFINITY ? 0 : top;
+    const shift = top === -Infinity ? 0 : top;
     let sum = 0;
     for (const { score } of attended) sum += Math.exp(score - shift);
-    const lse = sum === 0 ? Number.NEGATIVE_INFINITY : shift + Math.log(sum);
+    const lse = sum === 0 ? -Infinity : shift + Math.log(sum);
     yield { token, head, attended, shift, sum, lse };
   }
 }
@@ -195,7 +195,7 @@ function attendedBy(
   for (let j = low; j < high; j++) {
     if (keep && keep[head * shape.keepHeadStride + token * shape.keepRowStride + j] === 0) continue;
     const added = bias ? bias[head * shape.biasHeadStride + token * shape.biasRowStride + j]! : 0;
-    if (added === Number.NEGATIVE_INFINITY) continue;
+    if (added === -Infinity) continue;
     const page = pages[Math.floor(j / PAGE)]!;
     const integers = "bytes" in page && (page.formats & 3) > FORMAT_F16;
     const dot = score((d) => keyAt(pages, shape, kvHead, j, d), integers ? rounded : query);

@@ -154,7 +154,7 @@ function numbersOf(data: Uint8Array, r: number, mode: number, rowBytes: number, 
 /** scores[q, r] = score(queries[q], rows[r]) · factors[r], for rows begin..end: products, or minus distances. */
 export const score_rows: Reference["score_rows"] = (scores, queries, rows, factors, shape, begin, end) => {
   const { mode, rowBytes, dimensions, stride } = shape;
-  const length = mode === SCORE_BINARY ? dimensions : Number.POSITIVE_INFINITY;
+  const length = mode === SCORE_BINARY ? dimensions : Infinity;
   for (let q = 0; q < shape.queries; q++) {
     const query = numbersOf(queries, q, mode, rowBytes, mode === SCORE_INT8).slice(0, length);
     for (let r = begin; r < end; r++) {

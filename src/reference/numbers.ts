@@ -8,7 +8,7 @@ export function widenF16(half: number): number {
   const sign = half & 0x8000 ? -1 : 1;
   const exponent = (half >> 10) & 0x1f;
   const fraction = half & 0x3ff;
-  if (exponent === 31) return fraction === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
+  if (exponent === 31) return fraction === 0 ? sign * Infinity : NaN;
   if (exponent === 0) return (sign * fraction) / 2 ** 24;
   return (sign * (1024 + fraction) * 2 ** exponent) / 2 ** 25;
 }
@@ -57,7 +57,7 @@ const LEAST = 2 ** -110;
 export function quantized(row: ArrayLike<number>, most: number): { integers: number[]; scale: number } {
   let largest = 0;
   for (let i = 0; i < row.length; i++) largest = Math.max(largest, Math.abs(row[i]!));
-  if (!Number.isFinite(largest)) return { integers: Array.from(row, () => 0), scale: Number.NaN };
+  if (!Number.isFinite(largest)) return { integers: Array.from(row, () => 0), scale: NaN };
   if (largest < LEAST) return { integers: Array.from(row, () => 0), scale: 0 };
   const factor = Math.fround(most / largest);
   return { integers: Array.from(row, (x) => roundEven(Math.fround(x * factor))), scale: Math.fround(largest / most) };
@@ -252,7 +252,7 @@ export function normalCdf(x: number): number {
 /** (1 - erf(x / √2)) / 2 for x >= 0. */
 function upperTail(x: number): number {
   const density = Math.exp((-x * x) / 2) / Math.sqrt(2 * Math.PI);
-  if (x === Number.POSITIVE_INFINITY) return 0;
+  if (x === Infinity) return 0;
   if (x > 3) {
     // Laplace's continued fraction.
     let fraction = x;

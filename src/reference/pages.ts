@@ -144,7 +144,7 @@ export function mayAttend(shape: Plain<AttentionShape>, head: number, t: number,
   const p = shape.qStart + t;
   if (j < p - shape.left || j > p + shape.right || j >= shape.kvLen) return false;
   if (shape.keep?.[head * shape.keepHeadStride + t * shape.keepRowStride + j] === 0) return false;
-  return shape.bias?.[head * shape.biasHeadStride + t * shape.biasRowStride + j] !== Number.NEGATIVE_INFINITY;
+  return shape.bias?.[head * shape.biasHeadStride + t * shape.biasRowStride + j] !== -Infinity;
 }
 
 /** Columns of a row of scores or weights: the keys, the extra key, the zero key. */

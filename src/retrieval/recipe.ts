@@ -4,7 +4,7 @@
 import { describe, HeadwiseError } from "../base/util/errors.ts";
 import { parseJson } from "../base/util/strings.ts";
 import type { GgufFile } from "../files/gguf.ts";
-import type { Pooling } from "../models/encoder/pooling.ts";
+import type { Pooling } from "../models/encoder/encode.ts";
 import { DECODERS } from "../models/families/index.ts";
 import type { Activation, ScoreFunction, ScoreRule } from "./scores.ts";
 
@@ -16,7 +16,7 @@ export const TEXT_TASKS: readonly TextTask[] = [
 ];
 
 /** What texts become: a vector, weights of the vocabulary, a vector of each token, scores of labels, and what is read of these. */
-export type Gives = "vector" | "sparse" | "tokens" | "labels" | "score" | "entities" | "answer" | "fill";
+type Gives = "vector" | "sparse" | "tokens" | "labels" | "score" | "entities" | "answer" | "fill";
 
 /** A step on rows. Tensors are those of model.safetensors in `folder`, of which "" is the model's own. */
 export type Stage =

@@ -9,12 +9,20 @@ import { parseJson } from "../base/util/strings.ts";
 import { folderOf, type ModelSource, openModelFiles } from "../files/model-files.ts";
 import type { ModelStore } from "../files/store.ts";
 import { createLinear, type Linear, linearAsync } from "../layers/api/linear.ts";
-import type { SliceOptions } from "../layers/pass/slices.ts";
+import type { SliceOptions } from "../layers/pass/forward.ts";
 import { activateRows, ROW_SHAPE_BYTES } from "../models/blocks/rows.ts";
-import { collectRows, logitsTo, poolStates, readBatch, runSliced } from "../models/encoder/encode.ts";
+import {
+  collectRows,
+  logitsTo,
+  Pool,
+  type Pooling,
+  poolStates,
+  readBatch,
+  runSliced,
+  toUnit,
+} from "../models/encoder/encode.ts";
 import type { Encoder } from "../models/encoder/load.ts";
 import type { Sequence } from "../models/encoder/pass.ts";
-import { Pool, type Pooling, toUnit } from "../models/encoder/pooling.ts";
 import type { GgufReader } from "../models/spec/read-gguf.ts";
 import type { ActivationSpec } from "../models/spec/spec.ts";
 import { NULL } from "../wasm/abi.ts";
@@ -274,7 +282,7 @@ const KERNELS: Partial<Record<Activation, ActivationSpec>> = {
 const KERNEL_FLOATS = 2 ** 16;
 
 /** Applies an activation to numbers in place. */
-export function activate(where: string, kernels: Kernels, activation: Activation, values: Float32Array): void {
+function activate(where: string, kernels: Kernels, activation: Activation, values: Float32Array): void {
   const own = activation in FUNCTIONS ? FUNCTIONS[activation as keyof typeof FUNCTIONS] : undefined;
   const spec = KERNELS[activation];
   if (own) for (let i = 0; i < values.length; i++) values[i] = own(values[i] as number);

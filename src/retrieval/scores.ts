@@ -23,7 +23,7 @@ export type Activation = "identity" | "tanh" | "relu" | "gelu" | "gelu_new" | "s
 
 /** Shares of numbers, in float64. */
 export function softmax(logits: ArrayLike<number>): number[] {
-  let largest = Number.NEGATIVE_INFINITY;
+  let largest = -Infinity;
   for (let i = 0; i < logits.length; i++) largest = Math.max(largest, logits[i] as number);
   const powers = Array.from(logits, (x) => exp(x - largest));
   const sum = powers.reduce((all, x) => all + x, 0);
@@ -59,8 +59,7 @@ export function bestOf(scores: readonly number[], count?: number): Ranked[] {
 /** The sum over a query's vectors of the largest product with one of a document's. */
 export const maxSim = (query: readonly Float32Array[], document: readonly Float32Array[]): number =>
   query.reduce(
-    (sum, own) =>
-      sum + document.reduce((most, other) => Math.max(most, SCORES.dot(own, other)), Number.NEGATIVE_INFINITY),
+    (sum, own) => sum + document.reduce((most, other) => Math.max(most, SCORES.dot(own, other)), -Infinity),
     0,
   );
 

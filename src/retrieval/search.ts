@@ -61,7 +61,7 @@ function readVector(where: string, name: string, value: unknown, dimensions?: nu
 
 function expectFiniteFloats(where: string, nameOf: (i: number) => string, vector: Float32Array): void {
   for (let i = 0; i < vector.length; i++)
-    if (!(Math.abs(vector[i] as number) < Number.POSITIVE_INFINITY))
+    if (!(Math.abs(vector[i] as number) < Infinity))
       throw new RangeError(`${where}: ${nameOf(i)} expected a finite float32 number, got ${vector[i]}`);
 }
 
@@ -195,7 +195,7 @@ function readPacked(where: string, packed: PackedVectors, like?: Pick<PackedVect
     const row = bytes.subarray(r * width, (r + 1) * width);
     if (format === "f32") expectFiniteFloats(where, (i) => `number ${i} of row ${r} of packed.bytes`, floatsOf(row));
     const scale = format === "int8" ? scaleOf(row, dimensions) : 0;
-    if (!(scale >= 0 && scale < Number.POSITIVE_INFINITY))
+    if (!(scale >= 0 && scale < Infinity))
       throw new RangeError(
         `${where}: the scale of row ${r} of packed.bytes expected a finite number >= 0, got ${scale}`,
       );

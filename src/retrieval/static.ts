@@ -6,7 +6,7 @@ import { describe, HeadwiseError } from "../base/util/errors.ts";
 import { folderOf, type ModelSource, openFile } from "../files/model-files.ts";
 import { openSafetensors } from "../files/safetensors/safetensors.ts";
 import type { ModelStore } from "../files/store.ts";
-import { Pool, toUnit } from "../models/encoder/pooling.ts";
+import { Pool, toUnit } from "../models/encoder/encode.ts";
 import { unknownOf } from "../text/token-places.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { StaticRules } from "./recipe.ts";
@@ -72,7 +72,7 @@ const MOST_TOKENS = 512;
 export function createLookup({ rules, rows, width, mapping, weights }: Lookup, tokenizer: Tokenizer) {
   const { made } = tokenizer;
   const unknown = made && rules.kind === "model2vec" ? made.library.token_to_id(unknownOf(made) ?? "") : undefined;
-  const longest = rules.kind === "model2vec" && made ? MOST_TOKENS * medianLength(made.json) : Number.POSITIVE_INFINITY;
+  const longest = rules.kind === "model2vec" && made ? MOST_TOKENS * medianLength(made.json) : Infinity;
   const idsOf = (text: string): readonly number[] => {
     const cut = text.length > longest ? Array.from(text).slice(0, longest).join("") : text;
     const ids = tokenizer.encode(cut, { addSpecial: false });

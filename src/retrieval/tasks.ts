@@ -5,12 +5,11 @@ import { expectFlag, expectInt, expectOneOf, readFields } from "../base/util/arg
 import { describe } from "../base/util/errors.ts";
 import { expectAlive } from "../base/util/lifetime.ts";
 import { chunksOf } from "../base/util/rows.ts";
-import { checkSlices, SLICE_OPTIONS, type SliceOptions } from "../layers/pass/slices.ts";
-import { POOLINGS, type Pooling } from "../models/encoder/pooling.ts";
+import { checkSlices, SLICE_OPTIONS, type SliceOptions } from "../layers/pass/forward.ts";
+import { POOLINGS, type Pooling } from "../models/encoder/encode.ts";
 import type { JinjaLibrary } from "../text/libraries.ts";
 import { placeIds } from "../text/token-places.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { type Aggregation, type Entity, groupEntities } from "./entities.ts";
 import type { Recipe } from "./recipe.ts";
 import type { RunTexts, TextTokens } from "./run.ts";
 import {
@@ -24,7 +23,18 @@ import {
   sparseDot,
   sparseOf,
 } from "./scores.ts";
-import { askedTokens, type Cut, embedTokens, frame, lateTokens, promptOf, tokensOf } from "./texts.ts";
+import {
+  type Aggregation,
+  askedTokens,
+  type Cut,
+  type Entity,
+  embedTokens,
+  frame,
+  groupEntities,
+  lateTokens,
+  promptOf,
+  tokensOf,
+} from "./texts.ts";
 
 /** A text or several: what is asked of one gives one result, of a list a list. */
 export type Texts = string | readonly string[];
@@ -555,14 +565,12 @@ export async function findSpans(
   const ids = tokensOf(tokenizer, context);
   const places = placeIds(where, tokenizer.made as NonNullable<Tokenizer["made"]>, context, ids);
   const most = Math.min(maxTokens, QUESTION.window);
-  const around = frame(tokenizer, asked, [], Number.POSITIVE_INFINITY).ids.length;
+  const around = frame(tokenizer, asked, [], Infinity).ids.length;
   const room = Math.max(1, most - around);
   const step = Math.max(1, room - Math.min(QUESTION.overlap, most >> 1));
   const starts = [0];
   while ((starts.at(-1) as number) + room < ids.length) starts.push((starts.at(-1) as number) + step);
-  const windows = starts.map((start) =>
-    frame(tokenizer, asked, ids.slice(start, start + room), Number.POSITIVE_INFINITY),
-  );
+  const windows = starts.map((start) => frame(tokenizer, asked, ids.slice(start, start + room), Infinity));
   const rows = await run(where, windows, slices);
   const spans = rows.flatMap((logits, w) => {
     const { texts } = windows[w] as (typeof windows)[number];

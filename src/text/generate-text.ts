@@ -5,8 +5,15 @@ import { describe, HeadwiseError, underName } from "../base/util/errors.ts";
 import { withEnd } from "../base/util/steps.ts";
 import { reasonOf } from "../base/util/strings.ts";
 import { expectModel, type LoadedModel, type Model } from "../models/blocks/model.ts";
-import { readIds, type TokenIds } from "../models/decoder/forward.ts";
-import { createSession, expectSession, expectUnused, nearestLength, type Session } from "../models/decoder/session.ts";
+import {
+  createSession,
+  expectSession,
+  expectUnused,
+  nearestLength,
+  readIds,
+  type Session,
+  type TokenIds,
+} from "../models/decoder/session.ts";
 import {
   type Begun,
   type GeneratedToken,
@@ -263,7 +270,7 @@ export function readPrompt(
     const got = `${describe(tokenizer.decode([beyond], { keepSpecial: true }))} with id ${beyond}`;
     throw new RangeError(`${where}: prompt expected ${rule}, got ${got}`);
   }
-  const prompt = Array.from(readIds(where, "prompt", ids, vocabSize, Number.POSITIVE_INFINITY));
+  const prompt = Array.from(readIds(where, "prompt", ids, vocabSize, Infinity));
   if (prompt[0] !== start[0]) prompt.unshift(...start);
   if (prompt.length === 0) throw new RangeError(`${where}: prompt expected 1 or more tokens, got none`);
   return prompt;

@@ -167,7 +167,7 @@ export function strip(text: string, given: unknown, isLeft: boolean, isRight: bo
 }
 
 function split(limits: Limits, text: string, separator: unknown, most: unknown, isRight: boolean): string[] {
-  const count = (most ?? null) === null || Number(most) < 0 ? Number.POSITIVE_INFINITY : Number(most);
+  const count = (most ?? null) === null || Number(most) < 0 ? Infinity : Number(most);
   const parts: string[] = [];
   const add = (part: string) => {
     parts.push(part);
@@ -221,7 +221,7 @@ function countOf(text: string, part: string): number {
 
 export function replace(limits: Limits, text: string, given: unknown, replacement: unknown, most: unknown): string {
   const [old, by] = [expectText(given), expectText(replacement)];
-  const count = (most ?? null) === null || Number(most) < 0 ? Number.POSITIVE_INFINITY : Number(most);
+  const count = (most ?? null) === null || Number(most) < 0 ? Infinity : Number(most);
   if (old === "") {
     const points = Array.from(text);
     limits.text(text.length + Math.min(count, points.length + 1) * by.length);

@@ -10,7 +10,7 @@ import {
 } from "../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../base/util/errors.ts";
 import { reasonOf } from "../base/util/strings.ts";
-import { readIds } from "../models/decoder/forward.ts";
+import { readIds } from "../models/decoder/session.ts";
 import type { LibraryTokenizer, Tokenizers } from "./libraries.ts";
 
 // U+FEFF in vocabularies with tokens of bytes. The library decodes each run of these by a TextDecoder, which takes U+FEFF at the
@@ -92,7 +92,7 @@ export function expectTokenizer(where: string, tokenizer: Tokenizer): void {
   expectFunction(where, "tokenizer.decode", tokenizer.decode);
   const { vocabSize, endIds, specialTexts } = tokenizer;
   if (vocabSize !== undefined) expectInt(where, "tokenizer.vocabSize", vocabSize, 0);
-  if (endIds !== undefined) readIds(where, "tokenizer.endIds", endIds, LARGEST_INT + 1, Number.POSITIVE_INFINITY);
+  if (endIds !== undefined) readIds(where, "tokenizer.endIds", endIds, LARGEST_INT + 1, Infinity);
   if (specialTexts !== undefined && !(Array.isArray(specialTexts) && specialTexts.every(isText))) {
     const rule = "a list of texts of 1 or more characters";
     throw new TypeError(`${where}: tokenizer.specialTexts expected ${rule}, got ${describe(specialTexts)}`);

@@ -6,8 +6,13 @@ import { RecurrentState } from "../../src/layers/recurrent/state.ts";
 import type { CachePage } from "../../src/layers/state/export.ts";
 import type { Model } from "../../src/models/blocks/model.ts";
 import { forward, forwardAsync } from "../../src/models/decoder/forward.ts";
-import { createSession, nearestLength, type Session } from "../../src/models/decoder/session.ts";
-import { exportSession, importSession } from "../../src/models/decoder/session-pages.ts";
+import {
+  createSession,
+  exportSession,
+  importSession,
+  nearestLength,
+  type Session,
+} from "../../src/models/decoder/session.ts";
 import { type DraftOptions, generate } from "../../src/models/generate/generate.ts";
 import { generateMany } from "../../src/models/generate/generate-many.ts";
 import { loadModel } from "../../src/models/load/load-model.ts";

@@ -12,8 +12,7 @@ import { openSafetensors, writeSafetensors } from "../../src/files/safetensors/s
 import { createStore } from "../../src/files/store.ts";
 import type { Model } from "../../src/models/blocks/model.ts";
 import { forward, forwardAsync } from "../../src/models/decoder/forward.ts";
-import { createSession, type Session } from "../../src/models/decoder/session.ts";
-import { exportSession, importSession } from "../../src/models/decoder/session-pages.ts";
+import { createSession, exportSession, importSession, type Session } from "../../src/models/decoder/session.ts";
 import { encode } from "../../src/models/encoder/encode.ts";
 import { loadEncoder } from "../../src/models/encoder/load.ts";
 import { generate } from "../../src/models/generate/generate.ts";

@@ -4,8 +4,13 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Model } from "../../src/models/blocks/model.ts";
 import { forward, forwardAsync } from "../../src/models/decoder/forward.ts";
-import { createSession, type Session, type SessionOptions } from "../../src/models/decoder/session.ts";
-import { exportSession, importSession } from "../../src/models/decoder/session-pages.ts";
+import {
+  createSession,
+  exportSession,
+  importSession,
+  type Session,
+  type SessionOptions,
+} from "../../src/models/decoder/session.ts";
 import { generate } from "../../src/models/generate/generate.ts";
 import { generateMany } from "../../src/models/generate/generate-many.ts";
 import { loadModel } from "../../src/models/load/load-model.ts";

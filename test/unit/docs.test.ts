@@ -135,7 +135,7 @@ test.each([
   ["LatentConfig", "src/layers/latent/config.ts"],
   ["LatentWeights", "src/layers/latent/config.ts"],
   ["LatentOptions", "src/layers/latent/config.ts"],
-  ["SliceOptions", "src/layers/pass/slices.ts"],
+  ["SliceOptions", "src/layers/pass/forward.ts"],
   ["LinearWeights", "src/layers/api/linear.ts"],
   ["SdpaOptions", "src/layers/api/sdpa.ts"],
   ["MaskOptions", "src/layers/attention/mask.ts"],

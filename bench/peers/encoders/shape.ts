@@ -2,8 +2,7 @@
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import type { StoredTensor } from "../../../src/base/tensor/dtypes.ts";
-import { quantizeTensor } from "../../../src/base/tensor/quantize.ts";
+import { quantizeTensor, type StoredTensor } from "../../../src/base/tensor/dtypes.ts";
 import type { Tensor } from "../../../src/base/tensor/tensor.ts";
 import { writeSafetensors } from "../../../src/files/safetensors/safetensors.ts";
 import { readEncoder } from "../../../src/models/encoder/load.ts";

@@ -2,9 +2,8 @@
 // minimum, for each 16 or 32 elements, and indices into codebooks. Layouts and values are those of ggml (ggml-common.h and the
 // reference dequantisation of gguf-py); a block lies along the last dimension.
 
-import { CODED_BLOCKS, type CodedDtype, codeBits, scalesOf } from "./dtypes.ts";
+import { CODED_BLOCKS, type CodedDtype, codeBits, narrowF16, scalesOf } from "./dtypes.ts";
 import { ELEMENTS } from "./ggml-codebooks.ts";
-import { narrowF16 } from "./quantize.ts";
 
 /** Names of the formats. */
 export type GgmlDtype =
@@ -61,7 +60,7 @@ function half(bytes: Uint8Array, at: number): number {
   const exponent = (bits >> 10) & 31;
   const fraction = bits & 1023;
   if (exponent === 0) return sign * fraction * 2 ** -24;
-  if (exponent === 31) return fraction === 0 ? sign * Infinity : Number.NaN;
+  if (exponent === 31) return fraction === 0 ? sign * Infinity : NaN;
   return sign * (1024 + fraction) * 2 ** (exponent - 25);
 }
 

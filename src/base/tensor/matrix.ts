@@ -1,4 +1,4 @@
-import { expectOneOf, expectUint8Array } from "../util/arguments.ts";
+import { expectOneOf, expectUint8Array, wrongValue } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import {
   type CodedDtype,
@@ -62,16 +62,13 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
   if (shape.length !== 2) throw new RangeError(`${where}: ${name} expected rank 2, got shape ${shapeText(shape)}`);
   const [rows, columns] = shape as [number, number];
   const block = storedBlock(dtype);
-  if (block && layout === "in-out")
-    throw new RangeError(`${where}: ${name} expected layout "out-in" for ${dtype}, got "in-out"`);
+  if (block && layout === "in-out") throw wrongValue(where, name, `layout "out-in" for ${dtype}`, layout, "string");
   const inputs = Math.max(BLOCK_INPUTS, block?.length ?? 0);
   if (block && columns % inputs !== 0)
     throw new RangeError(`${where}: ${name} expected rows of whole blocks of ${inputs}, got shape ${shapeText(shape)}`);
   const size = rows * bytesOf(matrix, columns);
   if (bytes.length !== size)
-    throw new RangeError(
-      `${where}: ${name}.bytes expected ${size} bytes for ${dtype} ${shapeText(shape)}, got ${bytes.length}`,
-    );
+    throw wrongValue(where, `${name}.bytes`, `${size} bytes for ${dtype} ${shapeText(shape)}`, bytes.length);
   return matrix;
 }
 

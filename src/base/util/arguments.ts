@@ -7,8 +7,13 @@ export const LARGEST_INT: number = 2 ** 31 - 1;
 
 /** The error of a value that breaks a rule: RangeError if it has the right type, else TypeError. */
 export function wrongValue(where: string, name: string, rule: string, value: unknown, type = "number"): Error {
-  const text = `${where}: ${name} expected ${rule}, got ${describe(value)}`;
-  return typeof value === type ? new RangeError(text) : new TypeError(text);
+  const Wrong = typeof value === type ? RangeError : TypeError;
+  return new Wrong(`${where}: ${name} expected ${rule}, got ${describe(value)}`);
+}
+
+/** The TypeError of a value of a wrong type. */
+export function wrongType(where: string, name: string, rule: string, value: unknown): Error {
+  return wrongValue(where, name, rule, value, "none");
 }
 
 /**
@@ -17,7 +22,7 @@ export function wrongValue(where: string, name: string, rule: string, value: unk
  */
 export function expectInt(where: string, name: string, value: unknown, min = 1, max: number = LARGEST_INT): number {
   if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return value;
-  const beyond = typeof value === "number" && value > max && value < Number.POSITIVE_INFINITY;
+  const beyond = typeof value === "number" && value > max && value < Infinity;
   const rule = max === LARGEST_INT && !beyond ? `an integer >= ${min}` : `an integer from ${min} to ${max}`;
   throw wrongValue(where, name, rule, value);
 }
@@ -25,7 +30,7 @@ export function expectInt(where: string, name: string, value: unknown, min = 1, 
 /** Throws unless `value` is an even integer >= 2. Returns it. */
 export function expectEven(where: string, name: string, value: unknown): number {
   if (expectInt(where, name, value) % 2 === 0) return value as number;
-  throw new RangeError(`${where}: ${name} expected an even number, got ${describe(value)}`);
+  throw wrongValue(where, name, "an even number", value);
 }
 
 /** Throws unless `value` is a finite number (and > 0 with `positive`). Returns it. */
@@ -36,7 +41,7 @@ export function expectFinite(where: string, name: string, value: unknown, positi
 
 /** Throws unless `value` rounds to a finite float32 other than 0 (> 0 with `positive`). Returns it. */
 export function expectFloat32(where: string, name: string, value: unknown, positive = false): number {
-  const held = typeof value === "number" ? Math.fround(value) : Number.NaN;
+  const held = typeof value === "number" ? Math.fround(value) : NaN;
   if (Number.isFinite(held) && (positive ? held > 0 : held !== 0)) return value as number;
   throw wrongValue(where, name, `a finite float32 number ${positive ? "> 0" : "other than 0"}`, value);
 }
@@ -56,7 +61,7 @@ export function expectOneOf<T extends string | number>(
 /** Throws `TypeError` unless `value` is a boolean or undefined. Returns it, false when undefined. */
 export function expectFlag(where: string, name: string, value: unknown): boolean {
   if (value === undefined || typeof value === "boolean") return value ?? false;
-  throw new TypeError(`${where}: ${name} expected true or false, got ${describe(value)}`);
+  throw wrongType(where, name, "true or false", value);
 }
 
 /**
@@ -130,12 +135,12 @@ export function expectBytes(where: string, name: string, value: unknown): Uint8A
 /** Throws `TypeError` unless `signal` is an AbortSignal (of any realm). */
 export function expectSignal(where: string, signal: Global<"AbortSignal">): void {
   if (typeof signal !== "object" || signal === null || typeof signal.throwIfAborted !== "function")
-    throw new TypeError(`${where}: signal expected an AbortSignal, got ${describe(signal)}`);
+    throw wrongType(where, "signal", "an AbortSignal", signal);
 }
 
 /** Throws `TypeError` unless `value` is a function. */
 export function expectFunction(where: string, name: string, value: unknown): void {
-  if (typeof value !== "function") throw new TypeError(`${where}: ${name} expected a function, got ${describe(value)}`);
+  if (typeof value !== "function") throw wrongType(where, name, "a function", value);
 }
 
 /**
@@ -152,17 +157,27 @@ export function readList<T = unknown>(
 ): ArrayLike<T> {
   const length = value !== null && typeof value === "object" ? (value as ArrayLike<unknown>).length : undefined;
   if (typeof length !== "number" || !Number.isInteger(length) || length < 0)
-    throw new TypeError(`${where}: ${name} expected an array, got ${describe(value)}`);
+    throw wrongType(where, name, "an array", value);
   if (length > most) return { length };
   const elements: T[] = [];
   for (let i = 0; i < length; i++) elements.push(check((value as ArrayLike<unknown>)[i], i));
   return elements;
 }
 
+/** Throws unless a list has `count` elements, which `rule` names: one for each of what is counted. */
+export function expectEach(where: string, name: string, list: ArrayLike<unknown>, count: number, rule: string): void {
+  if (list.length !== count) throw wrongValue(where, name, `${rule} (${count})`, list.length);
+}
+
+/** Throws unless `value` is undefined: it must not be given as `rule` says. */
+export function expectNone(where: string, name: string, value: unknown, rule: string): void {
+  if (value !== undefined) throw wrongValue(where, name, `none ${rule}`, value, typeof value);
+}
+
 /** Throws `TypeError` unless `value` is an object (not null, not an array, typed or not). */
 export function expectRecord(where: string, name: string, value: unknown): void {
   if (value !== null && typeof value === "object" && !Array.isArray(value) && !ArrayBuffer.isView(value)) return;
-  throw new TypeError(`${where}: ${name} expected an object, got ${describe(value)}`);
+  throw wrongType(where, name, "an object", value);
 }
 
 /**

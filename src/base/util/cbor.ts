@@ -59,7 +59,7 @@ export function* encodeParts(
 }
 
 /** Numbers below these are written as 1, 2, 4 and 8 bytes. */
-const LIMITS = [0x100, 0x1_0000, 0x1_0000_0000, Number.POSITIVE_INFINITY];
+const LIMITS = [0x100, 0x1_0000, 0x1_0000_0000, Infinity];
 
 /** The first byte of an item, and its number in as few bytes as hold it. */
 function head(kind: number, value: number): Uint8Array {

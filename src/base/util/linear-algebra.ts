@@ -219,7 +219,7 @@ export function eigenvaluesOf(matrix: ArrayLike<number>, size: number): Eigenval
     const column = Array.from({ length: size - c - 1 }, (_, i) => a[(c + 1 + i) * size + c] as number);
     reflect(a, size, column, c + 1, [c, size], [0, size]);
   }
-  const [real, imaginary] = [new Float64Array(size).fill(Number.NaN), new Float64Array(size).fill(Number.NaN)];
+  const [real, imaginary] = [new Float64Array(size).fill(NaN), new Float64Array(size).fill(NaN)];
   for (let last = size - 1, steps = 0; last >= 0 && steps < MOST_STEPS; steps++) {
     const first = blockBegin(a, size, last);
     if (first < last - 1) {

@@ -66,7 +66,7 @@ function lnNearOne(m: number): number {
 
 /** The natural logarithm, within 1.5 ulp. -Infinity at 0, NaN below. */
 export function ln(x: number): number {
-  if (!(x > 0 && x < Infinity)) return x === 0 ? -Infinity : x < 0 ? Number.NaN : x;
+  if (!(x > 0 && x < Infinity)) return x === 0 ? -Infinity : x < 0 ? NaN : x;
   const { m, n } = split(x);
   return n * LN2_HIGH + (lnNearOne(m) + n * LN2_LOW);
 }
@@ -90,7 +90,7 @@ export function exp(x: number): number {
  * the fraction goes through `exp`.
  */
 export function pow(base: number, exponent: number): number {
-  if (!(base > 0 && base < Infinity)) return Number.NaN;
+  if (!(base > 0 && base < Infinity)) return NaN;
   const { m, n } = split(base);
   const size = exponent * (n * LN2_HIGH + lnNearOne(m));
   if (!(size > -746 && size < 711)) return size > 0 ? Infinity : size < 0 ? 0 : size;
@@ -116,7 +116,7 @@ export function cosine(x: number): number {
  * right.
  */
 function sineOfQuarters(x: number, quarters: number): number {
-  if (!(Math.abs(x) <= LARGEST_ANGLE)) return Number.NaN;
+  if (!(Math.abs(x) <= LARGEST_ANGLE)) return NaN;
   const n = Math.round(x * (2 / Math.PI));
   const r = x - n * HALF_PI_HIGH - n * HALF_PI_MIDDLE - n * HALF_PI_LOW;
   const quadrant = (n + quarters) & 3;

@@ -1,7 +1,16 @@
 // A safetensors file in fewer bits, read and written in pieces, so that it may be larger than memory.
 
-import { BLOCKS, bitsEach, type Dtype, isBlockDtype, type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
-import { quantizeTensor, STORED_FORMATS, type StoredFormat } from "../../base/tensor/quantize.ts";
+import {
+  BLOCKS,
+  bitsEach,
+  type Dtype,
+  isBlockDtype,
+  quantizeTensor,
+  STORED_FORMATS,
+  type StoredFormat,
+  type StoredTensor,
+  toFloats,
+} from "../../base/tensor/dtypes.ts";
 import { expectFunction, expectOneOf, readFields } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError, tagOf } from "../../base/util/errors.ts";
 import { type ByteSource, type BytesOrSource, readRange, toSource } from "../byte-source.ts";

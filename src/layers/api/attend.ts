@@ -1,8 +1,15 @@
 // `attend` and its relatives: in one step, in slices, and for many calls.
 
 import type { Tensor } from "../../base/tensor/tensor.ts";
-import { expectFlag, expectInt, expectRecord, MOST_SEQUENCES, readFields } from "../../base/util/arguments.ts";
-import { describe } from "../../base/util/errors.ts";
+import {
+  expectFlag,
+  expectInt,
+  expectNone,
+  expectRecord,
+  MOST_SEQUENCES,
+  readFields,
+  wrongType,
+} from "../../base/util/arguments.ts";
 import { expectAlive } from "../../base/util/lifetime.ts";
 import { finish } from "../../base/util/steps.ts";
 import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
@@ -27,8 +34,16 @@ import {
   type GivenCall,
   readCall,
 } from "../pass/call.ts";
-import { attendNext, forward, prepareNext } from "../pass/forward.ts";
-import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/slices.ts";
+import {
+  attendNext,
+  checkSlices,
+  forward,
+  prepareNext,
+  runSlices,
+  SLICE_OPTIONS,
+  type SliceOptions,
+  stepFlopsOf,
+} from "../pass/forward.ts";
 import type { CacheOptions } from "../state/kv-cache.ts";
 import { checkCacheFormat, createPageLayout } from "../state/pages.ts";
 import { pagesBytes } from "../state/table.ts";
@@ -202,7 +217,7 @@ export interface AttendManyCall extends AttendOptions {
 export function attendMany(attention: Attention, calls: readonly AttendManyCall[]): Float32Array[] {
   const where = "attendMany";
   expectAttention(where, attention);
-  if (!Array.isArray(calls)) throw new TypeError(`${where}: calls expected an array, got ${describe(calls)}`);
+  if (!Array.isArray(calls)) throw wrongType(where, "calls", "an array", calls);
   // All calls are read before any is checked, because reading may run code of the caller's.
   const { length } = calls;
   const given: GivenCall<AttendOptions>[] = [];
@@ -331,8 +346,7 @@ export function plan(config: AttentionConfig, sizes: PlanSizes = {}): Plan {
   const cached = given.maxSeqLen === undefined ? undefined : expectInt(where, "maxSeqLen", given.maxSeqLen, keyLen);
   const kvLen = cached ?? keyLen;
   for (const name of ["format", "truncatable"] as const)
-    if (given[name] !== undefined && !cached)
-      throw new RangeError(`${where}: ${name} expected none without maxSeqLen, got ${describe(given[name])}`);
+    if (!cached) expectNone(where, name, given[name], "without maxSeqLen");
   const pages = createPageLayout(checked, checkCacheFormat(where, "format", given.format, checked));
   const retention = retentionOf(where, checked, given.truncatable);
   const target = { batch, numHeads: checked.numHeads, qLen, kvLen };

@@ -1,7 +1,24 @@
-import { blockStrides, eachRun, type HeadLayout, type HeadSizes, headSizes } from "../../base/tensor/head-layout.ts";
-import { checkTensor, expectTensor, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
-import { expectHeads, expectInt, expectOneOf, MOST_HEADS, readFields, readList } from "../../base/util/arguments.ts";
-import { describe } from "../../base/util/errors.ts";
+import { expectShape } from "../../base/tensor/dtypes.ts";
+import {
+  blockStrides,
+  checkTensor,
+  eachRun,
+  expectTensor,
+  type HeadLayout,
+  type HeadSizes,
+  headSizes,
+  readTensor,
+  type Tensor,
+} from "../../base/tensor/tensor.ts";
+import {
+  expectHeads,
+  expectInt,
+  expectOneOf,
+  MOST_HEADS,
+  readFields,
+  readList,
+  wrongValue,
+} from "../../base/util/arguments.ts";
 import { type F32Ptr, RopeShape } from "../../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
@@ -116,14 +133,12 @@ export function applyRope(kernels: Kernels, x: Tensor, options: ApplyRopeOptions
   const cos = checkTensor(where, "cos", givenCos, [2]);
   const sin = checkTensor(where, "sin", givenSin, [2]);
   const [rows, half] = cos.shape as [number, number];
-  if (sin.shape[0] !== rows || sin.shape[1] !== half)
-    throw new RangeError(`${where}: sin expected shape [${rows}, ${half}], got [${sin.shape.join(", ")}]`);
+  expectShape(where, "sin", sin.shape, cos.shape);
   if (half === 0 || 2 * half > dim)
-    throw new RangeError(`${where}: cos expected 1 to ${Math.floor(dim / 2)} columns for heads of ${dim}, got ${half}`);
+    throw wrongValue(where, "cos", `1 to ${Math.floor(dim / 2)} columns for heads of ${dim}`, half);
   const positions = expectPositions(where, list as ArrayLike<number> | undefined, batch, len, 0);
   const beyond = positions.find((position) => position >= rows);
-  if (beyond !== undefined)
-    throw new RangeError(`${where}: positions expected rows of cos below ${rows}, got ${describe(beyond)}`);
+  if (beyond !== undefined) throw wrongValue(where, "positions", `rows of cos below ${rows}`, beyond);
 
   const data = rotated.data.slice();
   if (data.length > 0) rotate(where, kernels, data, sizes, order, pairing === "interleaved", { cos, sin, positions });

@@ -1,6 +1,7 @@
 // Linear layers: their weights, y = x·wᵀ + b on rows of JavaScript arrays, in one step or in slices, and their plan.
 
 import { PANEL } from "../../../assembly/layout.ts";
+import { shapeText } from "../../base/tensor/dtypes.ts";
 import { expectLayout, expectMatrix, type MatrixLayout, sizeIn, type WeightTensor } from "../../base/tensor/matrix.ts";
 import { createFloats } from "../../base/tensor/tensor.ts";
 import { expectFloats, expectInt, readFields } from "../../base/util/arguments.ts";
@@ -22,7 +23,6 @@ import {
   type WeightFormat,
   wholePanels,
 } from "../linear/formats.ts";
-
 import {
   cutPanels,
   type LinearPlace,
@@ -37,7 +37,7 @@ import {
   storeLinear,
 } from "../linear/products.ts";
 import { countRows, expectKeptArrays, expectOut } from "../pass/call.ts";
-import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/slices.ts";
+import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/forward.ts";
 
 /** The weights of y = x·wᵀ + b. */
 export interface LinearWeights {
@@ -119,7 +119,7 @@ export function createLinear(kernels: Kernels, weights: LinearWeights, options: 
   const w = expectMatrix(where, "weight", weight, layout);
   const [n, k] = sizeIn(w, layout);
   if (n === 0 || k === 0)
-    throw new RangeError(`${where}: weight expected 1 or more outputs and inputs, got shape [${w.shape.join(", ")}]`);
+    throw new RangeError(`${where}: weight expected 1 or more outputs and inputs, got shape ${shapeText(w.shape)}`);
   const b = expectVector(where, "bias", bias, n);
   // Again, because reading arguments may have run code of the caller's that released them.
   expectKernels(where, kernels);

@@ -1,27 +1,32 @@
 import { PAGE, TILE_ROWS } from "../../../assembly/layout.ts";
+import { expectShape } from "../../base/tensor/dtypes.ts";
 import {
   blockStrides,
+  checkTensor,
+  createFloats,
   eachRun,
   type HeadLayout,
   type HeadSizes,
   headShape,
   headSizes,
-} from "../../base/tensor/head-layout.ts";
-import { checkTensor, createFloats, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
+  readTensor,
+  type Tensor,
+} from "../../base/tensor/tensor.ts";
 import {
   expectFlag,
   expectHeads,
   expectInt,
+  expectNone,
   expectOneOf,
   MOST_SEQUENCES,
   readFields,
   readList,
+  wrongValue,
 } from "../../base/util/arguments.ts";
-import { describe } from "../../base/util/errors.ts";
 import { expectMade } from "../../base/util/lifetime.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import { finish } from "../../base/util/steps.ts";
-import { type F32Ptr, NULL } from "../../wasm/abi.ts";
+import type { F32Ptr } from "../../wasm/abi.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { type AttentionRules, type CheckedRules, checkRules, checkSinks } from "../attention/config.ts";
@@ -49,6 +54,7 @@ import {
   segmentNeeds,
   workFloats,
 } from "../attention/segment.ts";
+import { storeFloats } from "../attention/weights.ts";
 import { expectFreeFor, expectKept, expectRoom, type KvCache } from "../state/kv-cache.ts";
 import { createPageLayout, type PageLayout } from "../state/pages.ts";
 import { agePages, allocatePages, appendRows, type Pages, pageTable, placeRows, storeRows } from "../state/table.ts";
@@ -215,7 +221,7 @@ function checkHeads(
     expectHeads(where, name, heads, dim);
   expectInt(where, "batch of q", queries.batch, 0, MOST_SEQUENCES);
   if (queries.heads % keys.heads !== 0)
-    throw new RangeError(`${where}: q expected a multiple of k's heads (${keys.heads}), got ${queries.heads}`);
+    throw wrongValue(where, "q", `a multiple of k's heads (${keys.heads})`, queries.heads);
   expectSizes(where, "k", keys, layout, { ...keys, batch: queries.batch, dim: queries.dim });
   expectSizes(where, "v", values, layout, { ...keys, dim: values.dim });
   const { past, cache } = options;
@@ -278,20 +284,17 @@ function checkCache(
   const rank = batch > 1 ? 4 : keys.rank;
   expectSizes(where, "k", keys, layout, { rank, batch, heads, len: keys.len, dim: headDim });
   expectSizes(where, "v", values, layout, { ...values, dim: valueDim });
-  if (past || present)
-    throw new RangeError(`${where}: cache expected none with ${past ? "past" : "present"}, got ${describe(cache)}`);
+  if (past || present) expectNone(where, "cache", cache, past ? "with past" : "with present");
   const { left } = pages.retention;
   if (rules.window.left > left)
-    throw new RangeError(`${where}: window.left expected at most ${left}, that of the cache, got ${rules.window.left}`);
+    throw wrongValue(where, "window.left", `at most ${left}, that of the cache`, rules.window.left);
   expectFreeFor(where, cache, keys.len > 0);
   expectRoom(where, cache, "keys", keys.len);
   if (queries.len !== keys.len || seesLater(rules)) expectKept(where, "q", cache, length, length + keys.len);
 }
 
 function expectSizes(where: string, name: string, got: HeadSizes, layout: HeadLayout, want: HeadSizes): void {
-  const [given, expected] = [headShape(got, layout), headShape(want, layout)];
-  if (given.some((length, axis) => length !== expected[axis]))
-    throw new RangeError(`${where}: ${name} expected shape [${expected.join(", ")}], got [${given.join(", ")}]`);
+  expectShape(where, name, headShape(got, layout), headShape(want, layout));
 }
 
 // A checked call: keys and values are copied to pages, and queries attend to them.
@@ -505,15 +508,13 @@ function headsShape({ kernels, call, pages, base, places }: HeadsPass, tokens: n
   const { queries, values } = call.sizes;
   const q = blockStrides(queries, layout, tokens);
   const out = blockStrides({ ...queries, dim: values.dim }, layout, tokens);
-  const vector = (at: number, data: Float32Array | undefined) => {
-    if (!data) return NULL;
-    kernels.memory.f32(base + at, data.length).set(data);
-    return pointer.f32(base + at);
-  };
   return callShape(
     { numHeads: queries.heads, ...pages.layout },
     rules,
-    { slopes: vector(places.slopes, rules.slopes), sinks: vector(places.sinks, sinkLogits) },
+    {
+      slopes: storeFloats(kernels, base + places.slopes, rules.slopes),
+      sinks: storeFloats(kernels, base + places.sinks, sinkLogits),
+    },
     { qStride: q.stride, qHeadStride: q.headStride, outStride: out.stride, outHeadStride: out.headStride },
   );
 }
@@ -539,15 +540,15 @@ function concatTokens(where: string, first: Tensor, second: Tensor, layout: Head
   const b = headSizes(second, layout);
   const sizes = { ...a, len: a.len + b.len };
   const data = createFloats(where, "present", first.data.length + second.data.length);
-  for (let row = 0; row < a.batch; row++) {
-    eachRun(sizes, layout, row, 0, a.len, (to, from, floats) => {
-      const base = row * a.heads * a.len * a.dim;
-      data.set(first.data.subarray(base + from, base + from + floats), to);
-    });
-    eachRun(sizes, layout, row, a.len, sizes.len, (to, from, floats) => {
-      const base = row * b.heads * b.len * b.dim;
-      data.set(second.data.subarray(base + from, base + from + floats), to);
-    });
-  }
+  const copy = (part: Float32Array, { batch, heads, len, dim }: HeadSizes, begin: number) => {
+    for (let row = 0; row < batch; row++) {
+      const base = row * heads * len * dim;
+      eachRun(sizes, layout, row, begin, begin + len, (to, from, floats) =>
+        data.set(part.subarray(base + from, base + from + floats), to),
+      );
+    }
+  };
+  copy(first.data, a, 0);
+  copy(second.data, b, a.len);
   return { data, shape: headShape(sizes, layout) };
 }

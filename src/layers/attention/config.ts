@@ -1,6 +1,7 @@
 // The configuration of a layer of attention, and its checks.
 
 import {
+  expectEach,
   expectFlag,
   expectFloat32,
   expectFloats,
@@ -8,8 +9,8 @@ import {
   expectOneOf,
   MOST_HEADS,
   readFields,
+  wrongValue,
 } from "../../base/util/arguments.ts";
-import { describe } from "../../base/util/errors.ts";
 import { freezeDeep } from "../../base/util/lifetime.ts";
 import { pow } from "../../base/util/math.ts";
 import { checkRope, type RopeConfig, type RopeWithDim } from "./rope.ts";
@@ -146,7 +147,7 @@ export interface CheckedConfig {
   readonly addZeroAttn: boolean;
 }
 
-const UNBOUNDED = Number.POSITIVE_INFINITY;
+const UNBOUNDED = Infinity;
 
 /** Fills in the defaults and checks every rule. The result is frozen, and holds no array of the caller's. */
 export function checkConfig(where: string, given: AttentionConfig & { readonly fused?: unknown }): CheckedConfig {
@@ -154,23 +155,24 @@ export function checkConfig(where: string, given: AttentionConfig & { readonly f
   if (config.fused !== undefined) expectOneOf(where, "fused", config.fused, FUSED_ORDERS);
   const dModel = expectInt(where, "dModel", config.dModel);
   const numHeads = expectInt(where, "numHeads", config.numHeads, 1, MOST_HEADS);
-  const or = (value: number | undefined, otherwise: number) => (value === undefined ? otherwise : value);
-  const numKvHeads = expectInt(where, "numKvHeads", or(config.numKvHeads, numHeads));
+  const sizeOr = (name: "numKvHeads" | "headDim" | "valueDim" | "kdim" | "vdim", otherwise: number) =>
+    expectInt(where, name, config[name] === undefined ? otherwise : config[name]);
+  const numKvHeads = sizeOr("numKvHeads", numHeads);
   if (numHeads % numKvHeads !== 0)
-    throw new RangeError(`${where}: numHeads expected a multiple of numKvHeads (${numKvHeads}), got ${numHeads}`);
+    throw wrongValue(where, "numHeads", `a multiple of numKvHeads (${numKvHeads})`, numHeads);
   if (config.headDim === undefined && dModel % numHeads !== 0)
     throw new RangeError(
       `${where}: d_model (${dModel}) must be divisible by n_heads (${numHeads}) unless headDim is given`,
     );
-  const headDim = expectInt(where, "headDim", or(config.headDim, dModel / numHeads));
+  const headDim = sizeOr("headDim", dModel / numHeads);
   return freezeDeep({
     dModel,
     numHeads,
     numKvHeads,
     headDim,
-    valueDim: expectInt(where, "valueDim", or(config.valueDim, headDim)),
-    kdim: expectInt(where, "kdim", or(config.kdim, dModel)),
-    vdim: expectInt(where, "vdim", or(config.vdim, dModel)),
+    valueDim: sizeOr("valueDim", headDim),
+    kdim: sizeOr("kdim", dModel),
+    vdim: sizeOr("vdim", dModel),
     rope: config.rope === undefined ? undefined : checkRope(where, config.rope, headDim),
     qkNorm: config.qkNorm === undefined ? undefined : checkQkNorm(where, config.qkNorm),
     addZeroAttn: expectFlag(where, "addZeroAttn", config.addZeroAttn),
@@ -207,9 +209,7 @@ export function checkRules(
 function expectScoreFactor(where: string, name: string, value: unknown, positive = false): number {
   const factor = expectFloat32(where, name, value, positive);
   if (isScore(factor)) return factor;
-  throw new RangeError(
-    `${where}: ${name} expected ${positive ? "at most" : "a number from -1e38 to"} 1e38, got ${factor}`,
-  );
+  throw wrongValue(where, name, `${positive ? "at most" : "a number from -1e38 to"} 1e38`, factor);
 }
 
 function checkWindow(where: string, window: Window | undefined): CheckedConfig["window"] {
@@ -236,11 +236,9 @@ function checkQkNorm(where: string, norm: QkNormConfig): Required<QkNormConfig> 
  */
 export function checkSinks(where: string, name: string, value: unknown, numHeads: number): Float32Array {
   const sinks = expectFloats(where, name, value);
-  if (sinks.length !== numHeads)
-    throw new RangeError(`${where}: ${name} expected one per head (${numHeads}), got ${sinks.length}`);
-  const odd = sinks.find((sink) => !isScore(sink) && sink !== Number.NEGATIVE_INFINITY);
-  if (odd !== undefined)
-    throw new RangeError(`${where}: ${name} expected logits from -1e38 to 1e38 or -Infinity, got ${describe(odd)}`);
+  expectEach(where, name, sinks, numHeads, "one per head");
+  const odd = sinks.find((sink) => !isScore(sink) && sink !== -Infinity);
+  if (odd !== undefined) throw wrongValue(where, name, "logits from -1e38 to 1e38 or -Infinity", odd);
   return sinks;
 }
 
@@ -269,11 +267,9 @@ function checkSlopes(where: string, alibi: "geometric" | Float32Array, numHeads:
     return alibiSlopes(numHeads);
   }
   const slopes = expectFloats(where, "alibi", alibi);
-  if (slopes.length !== numHeads)
-    throw new RangeError(`${where}: alibi expected one slope per head (${numHeads}), got ${slopes.length}`);
+  expectEach(where, "alibi", slopes, numHeads, "one slope per head");
   const odd = slopes.find((slope) => !isScore(slope));
-  if (odd !== undefined)
-    throw new RangeError(`${where}: alibi expected slopes from -1e38 to 1e38, got ${describe(odd)}`);
+  if (odd !== undefined) throw wrongValue(where, "alibi", "slopes from -1e38 to 1e38", odd);
   return slopes.slice();
 }
 

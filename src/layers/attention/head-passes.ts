@@ -1,7 +1,7 @@
 // Passes of layers of softmax heads over rows of arrays, one chunk at a time: rows of all calls are copied into
 // scratch, run through the layer, and copied out.
 
-import { describe } from "../../base/util/errors.ts";
+import { expectNone } from "../../base/util/arguments.ts";
 import { chunksOf, copyRows, listRows, type RowList, type RowRun, rowsIn } from "../../base/util/rows.ts";
 import { finish, type Steps } from "../../base/util/steps.ts";
 import { NULL } from "../../wasm/abi.ts";
@@ -242,7 +242,7 @@ function planNext(attention: HeadsLayer, pages: Pages): NextToken | undefined {
   const { places, bytes } = placePass(config, layer.formats, 1, [needs]);
   const shape = layerShape(attention, places.layer.stride);
   const width = widthOf(attention);
-  const stepFlops = Number.POSITIVE_INFINITY;
+  const stepFlops = Infinity;
   return {
     ...{ bytes, width },
     run(base, of, x, y) {
@@ -262,8 +262,7 @@ function planNext(attention: HeadsLayer, pages: Pages): NextToken | undefined {
 /** How `attend` runs layers of softmax heads. */
 export const HEAD_PASSES: Passes<HeadsLayer> = {
   check(where, { path }) {
-    if (path !== undefined)
-      throw new RangeError(`${where}: path expected none but for latent attention, got ${describe(path)}`);
+    expectNone(where, "path", path, "but for latent attention");
   },
   prepare: prepareHeads,
   flops: headFlops,

@@ -477,7 +477,7 @@ const pageOf = (position: number) => Math.floor(position / PAGE);
 
 /** The first key that the query at `position` of a layer may attend. */
 export function firstKeyOf(layer: MixerLayer, position: number): number {
-  const { size = Number.POSITIVE_INFINITY } = asHeads(layer).rules?.chunks ?? {};
+  const { size = Infinity } = asHeads(layer).rules?.chunks ?? {};
   return Math.max(0, position - layer.config.window.left, position - (position % size));
 }
 

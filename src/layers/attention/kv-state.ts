@@ -19,7 +19,7 @@ import { seesLater } from "./mask.ts";
 /** What the cache of a layer keeps, by the option `truncatable`. */
 export function retentionOf(where: string, config: CheckedConfig, truncatable: number | undefined): Retention {
   return {
-    left: seesLater(config) ? Number.POSITIVE_INFINITY : config.window.left,
+    left: seesLater(config) ? Infinity : config.window.left,
     truncatable: checkTruncatable(where, truncatable),
   };
 }

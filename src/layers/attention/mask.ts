@@ -2,8 +2,16 @@
 
 import { shapeText } from "../../base/tensor/dtypes.ts";
 import { expectElements, readShape, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
-import { expectInt, expectOneOf, expectRecord, expectUint8Array, readList } from "../../base/util/arguments.ts";
-import { describe } from "../../base/util/errors.ts";
+import {
+  expectEach,
+  expectInt,
+  expectOneOf,
+  expectRecord,
+  expectUint8Array,
+  readList,
+  wrongType,
+  wrongValue,
+} from "../../base/util/arguments.ts";
 import type { CheckedRules } from "./config.ts";
 
 /** The positions of queries relative to the keys, where neither a cache nor a past determines them. */
@@ -50,7 +58,7 @@ export function placeQueries(
   const lengths = kvLengths === undefined ? undefined : expectLengths(where, kvLengths, batch, kvLen);
   if (align !== undefined) expectOneOf(where, "align", align, ["start", "end"]);
   if (past !== undefined && align !== undefined)
-    throw new RangeError(`${where}: align expected none after a past of ${past} keys, got "${align}"`);
+    throw wrongValue(where, "align", `none after a past of ${past} keys`, align, "string");
   if (past === undefined && positional && align === undefined && qLen !== kvLen)
     throw new RangeError(
       `${where}: align expected "start" or "end" because qLen (${qLen}) and kvLen (${kvLen}) differ, got undefined`,
@@ -69,8 +77,7 @@ export function refuseRagged(where: string, kvLengths: ArrayLike<number>, batch:
 
 function expectLengths(where: string, kvLengths: ArrayLike<number>, batch: number, kvLen: number): number[] {
   const lengths = readList(where, "kvLengths", kvLengths, batch);
-  if (lengths.length !== batch)
-    throw new RangeError(`${where}: kvLengths expected one length per sequence (${batch}), got ${lengths.length}`);
+  expectEach(where, "kvLengths", lengths, batch, "one length per sequence");
   return Array.from(lengths, (length, b) => expectInt(where, `kvLengths[${b}]`, length, 0, kvLen));
 }
 
@@ -89,9 +96,7 @@ export function expectPositions(
   const list = readList(where, "positions", positions, all.length);
   const { length } = list;
   if (length !== len && length !== batch * len)
-    throw new RangeError(
-      `${where}: positions expected ${batch === 1 ? len : `${len} or ${batch * len}`} integers, got ${length}`,
-    );
+    throw wrongValue(where, "positions", `${batch === 1 ? len : `${len} or ${batch * len}`} integers`, length);
   for (let i = 0; i < all.length; i++) {
     const from = length === len ? i % len : i;
     all[i] = expectInt(where, `positions[${from}]`, list[from], 0);
@@ -202,8 +207,7 @@ function readBooleans(where: string, name: string, mask: Mask): BooleanMask {
   const copy = new Uint8Array(length);
   for (let i = 0; i < length; i++) {
     const allowed = data[i];
-    if (typeof allowed !== "boolean")
-      throw new TypeError(`${where}: ${name}.data[${i}] expected true or false, got ${describe(allowed)}`);
+    if (typeof allowed !== "boolean") throw wrongType(where, `${name}.data[${i}]`, "true or false", allowed);
     copy[i] = allowed ? 1 : 0;
   }
   return { data: copy, shape };

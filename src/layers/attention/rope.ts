@@ -3,6 +3,7 @@
 import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
 import {
   copyFields,
+  expectEach,
   expectFields,
   expectFinite,
   expectFlag,
@@ -123,8 +124,8 @@ export function ropeTables(
     expectInt(where, `positions[${t}]`, position, 0),
   );
   const shape = [all.length, checked.dim / 2] as const;
-  const cos = { data: createFloats(where, "cos", shape[0] * shape[1]), shape };
-  const sin = { data: createFloats(where, "sin", shape[0] * shape[1]), shape };
+  const table = (name: string) => ({ data: createFloats(where, name, shape[0] * shape[1]), shape });
+  const [cos, sin] = [table("cos"), table("sin")];
   createRotary(checked).fill(all, cos.data, sin.data);
   return { cos, sin };
 }
@@ -167,34 +168,29 @@ function checkScaling(where: string, given: RopeScaling, theta: number, dim: num
   if (attentionFactor !== undefined) expectFinite(where, `${name}.attentionFactor`, attentionFactor, true);
   if (scaling.kind === "factors") {
     const factors = expectFloats(where, `${name}.factors`, scaling.factors).slice();
-    if (factors.length !== dim / 2)
-      throw new RangeError(`${where}: ${name}.factors expected one per pair (${dim / 2}), got ${factors.length}`);
+    expectEach(where, `${name}.factors`, factors, dim / 2, "one per pair");
     for (const [i, factor] of factors.entries()) expectAtLeast(where, `${name}.factors[${i}]`, factor, 1);
     return { ...scaling, factors };
   }
   expectAtLeast(where, `${name}.factor`, scaling.factor, 1);
-  if (kind === "ntk" && dim < 4)
-    throw new RangeError(`${where}: rope.dim expected an even integer >= 4 for ntk scaling, got ${dim}`);
+  if (kind === "ntk" && dim < 4) throw wrongValue(where, "rope.dim", "an even integer >= 4 for ntk scaling", dim);
   if (scaling.kind === "llama3") {
     const { lowFreqFactor, highFreqFactor, originalMaxSeqLen } = scaling;
     expectFinite(where, `${name}.lowFreqFactor`, lowFreqFactor, true);
-    if (!(expectFinite(where, `${name}.highFreqFactor`, highFreqFactor) > lowFreqFactor))
-      throw new RangeError(
-        `${where}: ${name}.highFreqFactor expected a finite number > lowFreqFactor (${lowFreqFactor}), got ${highFreqFactor}`,
-      );
+    const high = `${name}.highFreqFactor`;
+    if (!(expectFinite(where, high, highFreqFactor) > lowFreqFactor))
+      throw wrongValue(where, high, `a finite number > lowFreqFactor (${lowFreqFactor})`, highFreqFactor);
     expectInt(where, `${name}.originalMaxSeqLen`, originalMaxSeqLen);
   }
   if (scaling.kind === "yarn") {
     const { betaFast = 32, betaSlow = 1, mscale = 0, mscaleAllDim = 0 } = scaling;
-    if (theta <= 1)
-      throw new RangeError(`${where}: rope.theta expected a finite number > 1 for yarn scaling, got ${theta}`);
+    if (theta <= 1) throw wrongValue(where, "rope.theta", "a finite number > 1 for yarn scaling", theta);
     expectInt(where, `${name}.originalMaxSeqLen`, scaling.originalMaxSeqLen);
     expectFinite(where, `${name}.betaSlow`, betaSlow, true);
     // Equal in Kimi K2: one step between the trained frequencies and the stretched ones.
-    if (expectFinite(where, `${name}.betaFast`, betaFast) < betaSlow)
-      throw new RangeError(
-        `${where}: ${name}.betaFast expected a finite number >= betaSlow (${betaSlow}), got ${betaFast}`,
-      );
+    const fast = `${name}.betaFast`;
+    if (expectFinite(where, fast, betaFast) < betaSlow)
+      throw wrongValue(where, fast, `a finite number >= betaSlow (${betaSlow})`, betaFast);
     expectAtLeast(where, `${name}.mscale`, mscale, 0);
     expectAtLeast(where, `${name}.mscaleAllDim`, mscaleAllDim, 0);
     expectFlag(where, `${name}.truncate`, scaling.truncate);

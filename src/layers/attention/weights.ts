@@ -1,6 +1,6 @@
 // The weights of a layer of attention: their forms, sizes, options and checks.
 
-import type { StoredTensor } from "../../base/tensor/dtypes.ts";
+import { expectShape } from "../../base/tensor/dtypes.ts";
 import {
   cutOutputs,
   expectLayout,
@@ -10,8 +10,7 @@ import {
   toTensor,
   type WeightTensor,
 } from "../../base/tensor/matrix.ts";
-import { expectFloats, readFields } from "../../base/util/arguments.ts";
-import { describe } from "../../base/util/errors.ts";
+import { expectNone, readFields } from "../../base/util/arguments.ts";
 import { type F32Ptr, NULL, type NullPtr } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
@@ -28,7 +27,6 @@ import {
   type PackedLinear,
   type WeightFormat,
 } from "../linear/formats.ts";
-
 import { joinLinears, type LinearPlace, modeOf, packBlock, placeLinears, storeLinear } from "../linear/products.ts";
 import { type CheckedConfig, checkSinks } from "./config.ts";
 
@@ -239,25 +237,18 @@ export function separateWeights(
 ): SeparateWeights {
   const { wqkv, bqkv, ...rest } = weights;
   if (wqkv === undefined) {
-    if (bqkv === undefined) return weights as SeparateWeights;
-    throw new RangeError(`${where}: ${prefix}bqkv expected none without wqkv, got ${describe(bqkv)}`);
+    expectNone(where, `${prefix}bqkv`, bqkv, "without wqkv");
+    return weights as SeparateWeights;
   }
   for (const name of ["wq", "wk", "wv", "bq", "bk", "bv"] as const)
-    if (rest[name] !== undefined)
-      throw new RangeError(`${where}: ${prefix}${name} expected none beside wqkv, got ${describe(rest[name])}`);
+    expectNone(where, prefix + name, rest[name], "beside wqkv");
   const matrix = expectMatrix(where, `${prefix}wqkv`, wqkv, layout);
   const [rows, columns] = matrix.shape as [number, number];
   const outIn = layout === "out-in";
   const { q, k, v, inputs } = outIn ? sizesOf(rows, columns) : sizesOf(columns, rows);
   const total = q + k + v;
-  const [wantedRows, wantedColumns] = outIn ? [total, inputs] : [inputs, total];
-  if (rows !== wantedRows || columns !== wantedColumns)
-    throw new RangeError(
-      `${where}: ${prefix}wqkv expected shape [${wantedRows}, ${wantedColumns}], got [${rows}, ${columns}]`,
-    );
-  const bias = bqkv === undefined ? undefined : expectFloats(where, `${prefix}bqkv`, bqkv);
-  if (bias && bias.length !== total)
-    throw new RangeError(`${where}: ${prefix}bqkv expected ${total} floats, got ${bias.length}`);
+  expectShape(where, `${prefix}wqkv`, matrix.shape, outIn ? [total, inputs] : [inputs, total]);
+  const bias = expectVector(where, `${prefix}bqkv`, bqkv, total);
 
   const part = (begin: number, width: number): WeightTensor => {
     const cut = cutOutputs(matrix, layout, begin, begin + width);
@@ -326,13 +317,12 @@ export function checkWeights(
   const linear = (name: ProjectionName): CheckedLinear => {
     const { n, k } = sizes[name];
     const matrix = expectMatrix(where, `w${name}`, weights[`w${name}`], layout);
-    expectShape(where, `w${name}`, matrix, layout === "out-in" ? [n, k] : [k, n]);
+    expectShape(where, `w${name}`, matrix.shape, layout === "out-in" ? [n, k] : [k, n]);
     return { w: matrix, bias: vector(`b${name}`, weights[`b${name}`], n) };
   };
   const lengths = vectorSizes(config);
   const gain = (name: "qNorm" | "kNorm") => {
-    if (!config.qkNorm && weights[name] !== undefined)
-      throw new RangeError(`${where}: ${name} expected none without config.qkNorm, got ${describe(weights[name])}`);
+    if (!config.qkNorm) expectNone(where, name, weights[name], "without config.qkNorm");
     if (!config.qkNorm || (name === "kNorm" && !own.includes("k"))) return undefined;
     const data = vector(name, weights[name], lengths[name]);
     if (!data)
@@ -364,11 +354,6 @@ export function checkWeights(
       extraValue,
     },
   };
-}
-
-function expectShape(where: string, name: string, { shape }: StoredTensor, [rows, columns]: [number, number]): void {
-  if (shape[0] !== rows || shape[1] !== columns)
-    throw new RangeError(`${where}: ${name} expected shape [${rows}, ${columns}], got [${shape.join(", ")}]`);
 }
 
 // The weights of a layer in linear memory.
@@ -456,12 +441,7 @@ function fillLayer(
   places: Places,
   staging: number,
 ): Omit<PackedHeads, "at" | "bytes" | "mode"> {
-  const vector = (name: VectorName) => {
-    const data = weights.vectors[name];
-    if (!data) return NULL;
-    kernels.memory.f32(at + places.vectors[name], data.length).set(data);
-    return pointer.f32(at + places.vectors[name]);
-  };
+  const vector = (name: VectorName) => storeFloats(kernels, at + places.vectors[name], weights.vectors[name]);
   const linears = eachOf(PROJECTIONS, (name) => {
     const [place, own] = [places.linears[name], weights.linears[name]];
     return place && own && storeLinear(kernels, at, place, own.w, weights.layout, own.bias, staging);
@@ -480,13 +460,15 @@ function fillLayer(
       kv: joins ? joinProjections([...k, ...v]) : undefined,
       qkv: joins && kdim === dModel ? joinProjections([...q, ...k, ...v]) : undefined,
     },
-    qNorm: vector("qNorm") as F32Ptr,
-    kNorm: vector("kNorm") as F32Ptr,
-    slopes: vector("slopes"),
-    sinks: vector("sinks"),
-    extraKey: vector("extraKey"),
-    extraValue: vector("extraValue"),
+    ...(eachOf(Object.keys(weights.vectors) as VectorName[], vector) as Pick<PackedHeads, VectorName>),
   };
+}
+
+/** Copies floats to an address; without any, the pointer is NULL. */
+export function storeFloats({ memory }: Kernels, at: number, data: Float32Array | undefined): F32Ptr | NullPtr {
+  if (!data) return NULL;
+  memory.f32(at, data.length).set(data);
+  return pointer.f32(at);
 }
 
 /** Joins neighbours of one format to one product. */

@@ -2,8 +2,15 @@
 // which chunks, and at what cost.
 
 import { LATENT_PAGES } from "../../../assembly/layout.ts";
-import { expectFlag, expectInt, expectOneOf, MOST_SEQUENCES, readFields } from "../../base/util/arguments.ts";
-import { describe, HeadwiseError } from "../../base/util/errors.ts";
+import {
+  expectFlag,
+  expectInt,
+  expectNone,
+  expectOneOf,
+  MOST_SEQUENCES,
+  readFields,
+} from "../../base/util/arguments.ts";
+import { HeadwiseError } from "../../base/util/errors.ts";
 import { makeHandle } from "../../base/util/lifetime.ts";
 import {
   CHUNK_ROWS,
@@ -200,8 +207,7 @@ export function planLatent(config: LatentConfig, sizes: LatentSizes = {}): Laten
   if (path === "expanded" && !expanded)
     throw new RangeError(`${where}: path expected "absorbed" with expanded: false, got "expanded"`);
   const cached = given.maxSeqLen === undefined ? undefined : expectInt(where, "maxSeqLen", given.maxSeqLen, qLen);
-  if (given.format !== undefined && !cached)
-    throw new RangeError(`${where}: format expected none without maxSeqLen, got ${describe(given.format)}`);
+  if (!cached) expectNone(where, "format", given.format, "without maxSeqLen");
   const kvLen = cached ?? qLen;
   const shape = latentPageShape(checked);
   const pages = createPageLayout(shape, checkCacheFormat(where, "format", given.format, shape));
@@ -275,9 +281,7 @@ const LATENTS: Mixer<LatentsLayer, KvState> = {
 /** How `attend` runs layers of latent attention. */
 export const LATENT_PASSES: Passes<LatentsLayer> = {
   check(where, { keys, values, append }) {
-    for (const [name, rows] of Object.entries({ keys, values }))
-      if (rows !== undefined)
-        throw new RangeError(`${where}: ${name} expected none with latent attention, got ${describe(rows)}`);
+    for (const [name, rows] of Object.entries({ keys, values })) expectNone(where, name, rows, "with latent attention");
     if (append === false) throw new RangeError(`${where}: append expected true with latent attention, got false`);
   },
 

@@ -82,7 +82,7 @@ function expandedStrides({ headDim, valueDim }: CheckedLatentConfig, heads: numb
 
 /** About how many bytes the queries and outputs of a chunk take. Keys are expanded once for each chunk, so those are longer. */
 const CHUNK_BYTES: Readonly<Record<LatentPath, number>> = { absorbed: 2 ** 24, expanded: 2 ** 26 };
-const MOST_ROWS: Readonly<Record<LatentPath, number>> = { absorbed: CHUNK_ROWS, expanded: Number.POSITIVE_INFINITY };
+const MOST_ROWS: Readonly<Record<LatentPath, number>> = { absorbed: CHUNK_ROWS, expanded: Infinity };
 const LEAST_ROWS: Readonly<Record<LatentPath, number>> = { absorbed: 16, expanded: CHUNK_ROWS };
 
 /** Rows of a chunk in a pass of `rows` rows. */

@@ -5,11 +5,12 @@ import {
   expectFlag,
   expectFloats,
   expectInt,
+  expectNone,
   MOST_SEQUENCES,
   readFields,
   readList,
+  wrongValue,
 } from "../../base/util/arguments.ts";
-import { describe } from "../../base/util/errors.ts";
 import { expectMade } from "../../base/util/lifetime.ts";
 import type { RowSpan } from "../../base/util/rows.ts";
 import { expectKernels } from "../../wasm/kernels.ts";
@@ -161,8 +162,7 @@ export function checkCall(
 ): CheckedCall {
   const { batch = cache ? cache.batch : 1 } = options;
   expectInt(where, "batch", batch, 1, MOST_SEQUENCES);
-  if (cache && cache.batch !== batch)
-    throw new RangeError(`${where}: batch expected that of the cache (${cache.batch}), got ${batch}`);
+  if (cache && cache.batch !== batch) throw wrongValue(where, "batch", `that of the cache (${cache.batch})`, batch);
   const qLen = countRows(where, "x", x, batch, "dModel", config.dModel);
 
   const append = options.append === undefined ? true : expectFlag(where, "append", options.append);
@@ -178,8 +178,7 @@ export function checkCall(
   if (cache && !cross && options.kvLengths !== undefined) refuseRagged(where, options.kvLengths, batch, kvLen);
   const sizes = { batch, qLen, kvLen, past: cache && !cross ? past : undefined };
   const placements = placeQueries(where, options, sizes, isPositional(config));
-  if (options.positions !== undefined && !config.rope)
-    throw new RangeError(`${where}: positions expected none without config.rope, got ${describe(options.positions)}`);
+  if (!config.rope) expectNone(where, "positions", options.positions, "without config.rope");
   if (!append && config.rope && options.positions === undefined)
     throw new RangeError(`${where}: positions expected with rope and append: false, got undefined`);
   const { numHeads } = config;
@@ -230,10 +229,8 @@ function checkKeys(
   batch: number,
   append: boolean,
 ): Pick<CheckedCall, "keys" | "values" | "newKeys"> {
-  if (options.values !== undefined && options.keys === undefined)
-    throw new RangeError(`${where}: values expected none without keys, got ${describe(options.values)}`);
-  if (!append && options.keys !== undefined)
-    throw new RangeError(`${where}: keys expected none with append: false, got ${describe(options.keys)}`);
+  if (options.keys === undefined) expectNone(where, "values", options.values, "without keys");
+  if (!append) expectNone(where, "keys", options.keys, "with append: false");
   const { keys = x } = options;
   const { values = keys } = options;
   if (!append) return { keys, values, newKeys: 0 };
@@ -243,8 +240,7 @@ function checkKeys(
     throw new RangeError(`${where}: values expected because vdim (${vdim}) is not kdim (${kdim}), got undefined`);
   const newKeys = countRows(where, "keys", keys, batch, "kdim", kdim);
   const newValues = countRows(where, "values", values, batch, "vdim", vdim);
-  if (newValues !== newKeys)
-    throw new RangeError(`${where}: values expected as many rows as keys (${newKeys}), got ${newValues}`);
+  if (newValues !== newKeys) throw wrongValue(where, "values", `as many rows as keys (${newKeys})`, newValues);
   return { keys, values, newKeys };
 }
 
@@ -308,8 +304,8 @@ const readNumbers = readList as typeof readList<number>;
 
 /** The arrays of a call, by name. */
 export function arraysOf({ x, options }: GivenCall<CallArrays>): Record<string, ArrayLike<unknown> | undefined> {
-  const { keys, values, keep, drop, bias, out } = options;
-  return { x, keys, values, keep: keep?.data, drop: drop?.data, bias: bias?.data, out };
+  const { keys, values, out } = options;
+  return { ...readsOf(x, options), keys, values, out };
 }
 
 /**
@@ -345,7 +341,7 @@ export function countRows(
   const rows = length / (batch * width);
   if (Number.isInteger(rows)) return rows;
   const rule = batch === 1 ? `${dim} (${width})` : `batch (${batch}) x ${dim} (${width})`;
-  throw new RangeError(`${where}: ${name} expected a multiple of ${rule} floats, got ${length}`);
+  throw wrongValue(where, name, `a multiple of ${rule} floats`, length);
 }
 
 /** The arrays that a call reads while it writes `out`, by name. */
@@ -364,7 +360,7 @@ export function expectOut(
   reads: Record<string, ArrayLike<unknown> | undefined>,
   inPlace: boolean,
 ): void {
-  if (out.length !== length) throw new RangeError(`${where}: out expected ${length} floats, got ${out.length}`);
+  if (out.length !== length) throw wrongValue(where, "out", `${length} floats`, out.length);
   for (const [name, data] of Object.entries(reads)) {
     const mayBeSame = inPlace && name === "x";
     if (mayBeSame ? isApart(out, data as Float32Array) : !overlaps(out, data)) continue;

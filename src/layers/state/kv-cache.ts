@@ -2,7 +2,7 @@
 
 import { PAGE } from "../../../assembly/layout.ts";
 import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
-import { expectInt, MOST_HEADS, MOST_SEQUENCES, readFields } from "../../base/util/arguments.ts";
+import { expectInt, MOST_HEADS, MOST_SEQUENCES, readFields, wrongValue } from "../../base/util/arguments.ts";
 import { HeadwiseError } from "../../base/util/errors.ts";
 import { expectAlive, type Handle, makeHandle, type Releasable } from "../../base/util/lifetime.ts";
 import { chunksOf } from "../../base/util/rows.ts";
@@ -165,7 +165,7 @@ export function createKvCache(kernels: Kernels, options: KvCacheOptions): KvCach
   const shape = { numKvHeads, headDim, valueDim: expectInt(where, "valueDim", valueDim) };
   const window = given.window === undefined ? undefined : readFields(where, "window", given.window, ["left"]);
   const retention = {
-    left: window ? expectInt(where, "window.left", window.left, 0) : Number.POSITIVE_INFINITY,
+    left: window ? expectInt(where, "window.left", window.left, 0) : Infinity,
     truncatable: checkTruncatable(where, given.truncatable),
   };
   const checked = checkCacheOptions(where, shape, given);
@@ -296,13 +296,12 @@ export function expectTruncatable(pages: Pages, to: number): void {
   const { length } = pages;
   expectInt("truncate", "length", to, 0, length);
   const { least, reason } = leastLength(pages, length);
-  if (to > 0 && to < least)
-    throw new RangeError(`truncate: length expected 0 or at least ${least}, because ${reason}, got ${to}`);
+  if (to > 0 && to < least) throw wrongValue("truncate", "length", `0 or at least ${least}, because ${reason}`, to);
 }
 
 /** Checks the option `truncatable`. */
 export function checkTruncatable(where: string, truncatable: number = PAGE): number {
-  return truncatable === Number.POSITIVE_INFINITY ? truncatable : expectInt(where, "truncatable", truncatable, 0);
+  return truncatable === Infinity ? truncatable : expectInt(where, "truncatable", truncatable, 0);
 }
 
 /** Throws IN_USE unless `holds` is 0: an unfinished operation relies on the cache as it is. */
@@ -335,5 +334,5 @@ export function expectKept(where: string, name: string, { pages }: KvCache, posi
   const least = leastPosition(pages, kvLen);
   if (least === 0 || position >= least) return;
   const rule = `positions of at least ${least}, because truncatable of the cache is ${pages.retention.truncatable}`;
-  throw new RangeError(`${where}: ${name} expected ${rule}, got ${position}`);
+  throw wrongValue(where, name, rule, position);
 }

@@ -11,8 +11,7 @@ import {
   PANEL,
   QUAD,
 } from "../../../assembly/layout.ts";
-import { expectInt, expectOneOf, readFields } from "../../base/util/arguments.ts";
-import { describe } from "../../base/util/errors.ts";
+import { expectInt, expectOneOf, readFields, wrongType, wrongValue } from "../../base/util/arguments.ts";
 import { aligned } from "../../wasm/memory.ts";
 import { expectFormatLoaded, wholePanels } from "../linear/formats.ts";
 
@@ -111,7 +110,7 @@ export interface PageKind {
 const FLOATS = /* @__PURE__ */ encodeFormats({ keys: "f32", values: "f32" });
 
 /** Float32 pages, which keep their format. */
-const FLOAT_STAGES: readonly Stage[] = [{ code: FLOATS, pages: Number.POSITIVE_INFINITY }];
+const FLOAT_STAGES: readonly Stage[] = [{ code: FLOATS, pages: Infinity }];
 
 /** The formats of a page as one bit each, as in `PageLayout.formats`. */
 const formatBits = (code: PageCode) => (1 << keyCode(code)) | (16 << valueCode(code));
@@ -203,9 +202,7 @@ const MOST_INTEGER_DIM = 2048;
 /** Throws for an integer format of keys of `dim` components, which the caller knows as `of`, if these are too many. */
 export function expectIntegerDim(where: string, path: string, of: string, dim: number, format: CacheFormat): void {
   if (dim > MOST_INTEGER_DIM && (format === "q8" || format === "q4"))
-    throw new RangeError(
-      `${where}: ${path} expected "f32" or "f16" for ${of} above ${MOST_INTEGER_DIM}, got "${format}"`,
-    );
+    throw wrongValue(where, path, `"f32" or "f16" for ${of} above ${MOST_INTEGER_DIM}`, format, "string");
 }
 
 /**
@@ -217,10 +214,8 @@ export function checkCacheFormat(where: string, path: string, format: unknown, s
     const name = expectOneOf(where, path, format, CACHE_FORMATS);
     return checkCacheFormat(where, path, { keys: name, values: name }, shape);
   }
-  if (format === null || typeof format !== "object" || ArrayBuffer.isView(format)) {
-    const rule = "a format's name, { keys, values } or an array of stages";
-    throw new TypeError(`${where}: ${path} expected ${rule}, got ${describe(format)}`);
-  }
+  if (format === null || typeof format !== "object" || ArrayBuffer.isView(format))
+    throw wrongType(where, path, "a format's name, { keys, values } or an array of stages", format);
   if (!Array.isArray(format)) return [checkStage(where, path, format as CacheStage, shape, ["keys", "values"])];
   const { length } = format;
   shape.kind?.checkStages(where, path);
@@ -232,14 +227,13 @@ export function checkCacheFormat(where: string, path: string, format: unknown, s
   }
   for (const [i, { code }] of stages.slice(1).entries()) {
     const before = (stages[i] as Stage).code;
+    const at = `${path}[${i + 1}]`;
     if (before === code)
-      throw new RangeError(`${where}: ${path}[${i + 1}] expected other formats than the stage before, got the same`);
+      throw new RangeError(`${where}: ${at} expected other formats than the stage before, got the same`);
     const [was, is] = [decodeFormats(before), decodeFormats(code)];
     for (const name of ["keys", "values"] as const)
       if (CACHE_FORMATS.indexOf(is[name]) < CACHE_FORMATS.indexOf(was[name]))
-        throw new RangeError(
-          `${where}: ${path}[${i + 1}].${name} expected no more bits than before ("${was[name]}"), got "${is[name]}"`,
-        );
+        throw wrongValue(where, `${at}.${name}`, `no more bits than before ("${was[name]}")`, is[name], "string");
   }
   return stages;
 }
@@ -257,10 +251,9 @@ function checkStage(
   if (shape.kind) shape.kind.checkFormats(where, name, { keys, values }, shape);
   else expectIntegerDim(where, `${name}.keys`, "headDim", shape.headDim, keys);
   const code = encodeFormats({ keys, values });
-  if (!fields.includes("tokens")) return { code, pages: Number.POSITIVE_INFINITY };
+  if (!fields.includes("tokens")) return { code, pages: Infinity };
   const tokens = expectInt(where, `${name}.tokens`, stage.tokens, PAGE);
-  if (tokens % PAGE !== 0)
-    throw new RangeError(`${where}: ${name}.tokens expected a multiple of ${PAGE}, got ${describe(tokens)}`);
+  if (tokens % PAGE !== 0) throw wrongValue(where, `${name}.tokens`, `a multiple of ${PAGE}`, tokens);
   return { code, pages: tokens / PAGE };
 }
 
@@ -277,7 +270,7 @@ export function describeStages(stages: readonly Stage[]): readonly CacheStage[] 
     stages.map(({ code, pages }) =>
       Object.freeze({
         ...decodeFormats(code),
-        ...(pages === Number.POSITIVE_INFINITY ? {} : { tokens: pages * PAGE }),
+        ...(pages === Infinity ? {} : { tokens: pages * PAGE }),
       }),
     ),
   );

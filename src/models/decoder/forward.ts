@@ -2,11 +2,9 @@
 
 import { PAGE } from "../../../assembly/layout.ts";
 import { createFloats } from "../../base/tensor/tensor.ts";
-import { expectInt, expectOneOf, readFields, readList } from "../../base/util/arguments.ts";
-import { describe } from "../../base/util/errors.ts";
+import { expectInt, expectOneOf, readFields } from "../../base/util/arguments.ts";
 import { CHUNK_ROWS, chunksOf, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
-import { settledOrAborted } from "../../base/util/signals.ts";
-import { finish, type Steps, type WaitingSteps } from "../../base/util/steps.ts";
+import { finish, type Steps, settledOrAborted, type WaitingSteps } from "../../base/util/steps.ts";
 import { fillTables } from "../../layers/attention/rope.ts";
 import type { Measure } from "../../layers/attention/segment.ts";
 import { linearFlops, type Rows } from "../../layers/linear/products.ts";
@@ -19,7 +17,7 @@ import {
   type SliceOptions,
   type Slices,
   stepFlopsOf,
-} from "../../layers/pass/slices.ts";
+} from "../../layers/pass/forward.ts";
 import { expectRoom } from "../../layers/state/kv-cache.ts";
 import { planToken, repeatCalls, type TokenCalls } from "../../wasm/token-calls.ts";
 import {
@@ -36,7 +34,7 @@ import type { LoadedModel, PackedBlock, ReadRow } from "../blocks/model.ts";
 import type { LayerSite, RowWork } from "../blocks/rows.ts";
 import { joinStreams, spreadStreams } from "../blocks/streams.ts";
 import { type BlockSpec, headsOf, stateLayer } from "../spec/spec.ts";
-import { expectReady, expectSession, expectUnused, type Session } from "./session.ts";
+import { expectReady, expectSession, expectUnused, readIds, type Session, type TokenIds } from "./session.ts";
 
 /** Options of `forward`. */
 export interface ForwardOptions {
@@ -55,19 +53,6 @@ export interface ForwardResult {
   logits: Float32Array;
   /** With `top`: the ids of these logits, of equal ones the lower first. */
   ids?: Int32Array;
-}
-
-/** Token ids: integers from 0 to vocabSize - 1. */
-export type TokenIds = ArrayLike<number>;
-
-/** Reads token ids: a copy, checked. Of a list of more than `most` ids, the result has the length only. */
-export function readIds(where: string, name: string, ids: unknown, vocabSize: number, most: number): ArrayLike<number> {
-  return readList(where, name, ids, most, (id, i) => {
-    if (typeof id === "number" && Number.isInteger(id) && id >= 0 && id < vocabSize) return id;
-    const way = typeof id === "bigint" ? `: convert them with Array.from(${name}, Number)` : "";
-    const text = `${where}: ${name}[${i}] expected an integer from 0 to ${vocabSize - 1}, got ${describe(id)}${way}`;
-    throw typeof id === "number" ? new RangeError(text) : new TypeError(text);
-  });
 }
 
 /** A checked call on a session. */
@@ -267,7 +252,7 @@ export function* runModel(
   const base = sliced ? memory.allocate(where, plan.bytes) : memory.scratch(where, plan.bytes);
   try {
     const { shape, linear } = plan;
-    const stepFlops = sliced ? stepFlopsOf(kernels) : Number.POSITIVE_INFINITY;
+    const stepFlops = sliced ? stepFlopsOf(kernels) : Infinity;
     const work: RowWork = { kernels, base, shape, linear, mode: weights.mode, stepFlops };
     let outputs = 0;
     const prepared = calls.map((call) => {

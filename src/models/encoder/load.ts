@@ -235,7 +235,7 @@ function asEncoder(where: string, { spec, family, ...rest }: Decoder, field: str
   const other = spec.streams ? "several rows of a token" : kinds.find((each) => each !== undefined);
   if (other !== undefined)
     throw new HeadwiseError("BAD_FILE", `${where}: ${field} expected one without ${other}, got ${describe(spec.type)}`);
-  const most = Math.min(spec.maxSeqLen ?? Number.POSITIVE_INFINITY, mostTokens(spec));
+  const most = Math.min(spec.maxSeqLen ?? Infinity, mostTokens(spec));
   // Without a head for masked tokens, none is needed.
   const head = { ...spec.head, tied: spec.head.transform ? spec.head.tied : true };
   // Decoders may have a head for classes or scores.
@@ -391,9 +391,9 @@ function readTokenRules(where: string, name: string, json: string, vocabSize: nu
     return ([ids = []], { data: logits }) => {
       const position = ids.length;
       for (const id of position === begin ? [...always, ...atBegin] : always)
-        if (id < logits.length) logits[id] = Number.NEGATIVE_INFINITY;
+        if (id < logits.length) logits[id] = -Infinity;
       const id = forced.get(position);
-      if (id !== undefined) logits.fill(Number.NEGATIVE_INFINITY)[id] = 0;
+      if (id !== undefined) logits.fill(-Infinity)[id] = 0;
     };
   };
 }

@@ -5,7 +5,7 @@ import { expectFloats, expectInt, readFields } from "../../base/util/arguments.t
 import { describe } from "../../base/util/errors.ts";
 import { cosine, exp, ln, sine } from "../../base/util/math.ts";
 import { finish, type Steps } from "../../base/util/steps.ts";
-import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions } from "../../layers/pass/slices.ts";
+import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions } from "../../layers/pass/forward.ts";
 
 /** cos and sin of 2π i / n, for i < n. */
 function turns(n: number): readonly [cos: Float64Array, sin: Float64Array] {
@@ -222,7 +222,7 @@ function* melSteps(where: string, sound: Float32Array, bands: number, frames: nu
   const features = createFloats(where, "features", bands * frames);
   const [part, energies] = [new Float64Array(WINDOW), new Float64Array(BINS)];
   const ofTen = ln(10);
-  let most = Number.NEGATIVE_INFINITY;
+  let most = -Infinity;
   for (let frame = 0; frame < frames; frame++) {
     for (let i = 0; i < WINDOW; i++) part[i] = hann[i]! * padded[frame * HOP + i]!;
     readEnergies(part, energies);

@@ -98,7 +98,7 @@ export function* runEncoder(
   model: LoadedModel,
   sequences: readonly Sequence[],
   output: Output,
-  stepFlops: number = Number.POSITIVE_INFINITY,
+  stepFlops: number = Infinity,
   ownScratch = false,
 ): Steps {
   const { kernels } = model;

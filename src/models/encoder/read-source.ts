@@ -7,7 +7,7 @@ import { type BothWays, planBothWays } from "../../layers/attention/heads.ts";
 import { type KvState, layerCache, onPages } from "../../layers/attention/kv-state.ts";
 import { checkMasks } from "../../layers/attention/mask.ts";
 import type { BlockLayer, CallTokens, StateRuns } from "../../layers/mixer/mixer.ts";
-import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../../layers/pass/slices.ts";
+import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../../layers/pass/forward.ts";
 import type { KvCache } from "../../layers/state/kv-cache.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
 import { expectModel } from "../blocks/model.ts";
@@ -71,7 +71,7 @@ export async function readSource(
     expectModel(where, model, "loadSeq2Seq");
   };
   try {
-    await runSlices(steps, Number.POSITIVE_INFINITY, checkSlices(where, { signal, sliceMs }), expectActive);
+    await runSlices(steps, Infinity, checkSlices(where, { signal, sliceMs }), expectActive);
     expectActive();
     return makeSession(where, model, session, sourceOf(where, model, caches, states.length / model.dModel));
   } catch (error) {

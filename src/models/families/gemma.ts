@@ -148,10 +148,10 @@ function sparse3n(file: Fields, layer: number): ActivationSpec["sparse"] {
 
 /** GGUF files state the number of deviations, -Infinity for none; as llama.cpp has it, these divide by n - 1. */
 function ggufActivation(keys: Facts): ActivationSpec {
-  const deviations = keys.ofLayer("activation_sparsity_scale") ?? Number.NEGATIVE_INFINITY;
-  if (typeof deviations !== "number" || !(deviations < Number.POSITIVE_INFINITY))
+  const deviations = keys.ofLayer("activation_sparsity_scale") ?? -Infinity;
+  if (typeof deviations !== "number" || !(deviations < Infinity))
     throw keys.refusal("activation_sparsity_scale", "a number or -Infinity for each layer", deviations);
-  const isSparse = deviations > Number.NEGATIVE_INFINITY;
+  const isSparse = deviations > -Infinity;
   return { kind: "gelu-tanh", alpha: 1, ...(isSparse && { sparse: { deviations, sample: true } }) };
 }
 

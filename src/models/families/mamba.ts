@@ -55,7 +55,7 @@ const MAMBA: Omit<ScanConfig, "numHeads" | "numKeyHeads" | "keyDim" | "valueDim"
   order: "vkq",
   delta: false,
   decay: "head",
-  steps: [0, Number.POSITIVE_INFINITY],
+  steps: [0, Infinity],
   write: "step",
   unitEps: undefined,
   scale: 1,
@@ -130,10 +130,10 @@ export function readMamba(
 
 /** What steps lie within. JSON has no infinity: files write it as a word, or as an object with that word. */
 function readLimit(facts: Facts): readonly [low: number, high: number] {
-  const given = facts.list("time_step_limit") ?? [0, Number.POSITIVE_INFINITY];
+  const given = facts.list("time_step_limit") ?? [0, Infinity];
   const [low, high] = given.map((each) => {
     const word = typeof each === "object" && each !== null ? (each as Record<string, unknown>).__float__ : each;
-    return word === "Infinity" || word === "inf" ? Number.POSITIVE_INFINITY : word;
+    return word === "Infinity" || word === "inf" ? Infinity : word;
   });
   if (typeof low === "number" && typeof high === "number" && low >= 0 && low <= high) return [low, high];
   throw facts.refusal("time_step_limit", "two numbers, of which the first is at least 0 and at most the second", given);

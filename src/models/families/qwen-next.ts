@@ -17,7 +17,7 @@ export const DELTA: Omit<ScanConfig, "numHeads" | "numKeyHeads" | "keyDim" | "va
   order: "qkv",
   delta: true,
   decay: "head",
-  steps: [0, Number.POSITIVE_INFINITY],
+  steps: [0, Infinity],
   write: "sigmoid",
   unitEps: UNIT_EPS,
   skip: false,

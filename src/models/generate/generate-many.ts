@@ -3,12 +3,12 @@
 import { expectInt, expectRecord, expectSignal, type Global, readFields } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
-import { settledOrAborted } from "../../base/util/signals.ts";
-import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/slices.ts";
+import { settledOrAborted } from "../../base/util/steps.ts";
+import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/forward.ts";
 import type { OutputSink } from "../blocks/ends.ts";
 import type { LoadedModel } from "../blocks/model.ts";
-import { checkModelCall, type ModelCall, runCalls, type TokenIds } from "../decoder/forward.ts";
-import { expectReady, expectSession, forgetTokens, type Session } from "../decoder/session.ts";
+import { checkModelCall, type ModelCall, runCalls } from "../decoder/forward.ts";
+import { expectReady, expectSession, forgetTokens, type Session, type TokenIds } from "../decoder/session.ts";
 import {
   checkGeneration,
   createPace,
@@ -93,7 +93,7 @@ export async function* generateMany<Job extends GenerationJob>(
 ): AsyncGenerator<GenerationEvent<Job>, void, void> {
   const where = "generateMany";
   const { maxJobs, ...sliced } = readFields(where, "options", options, ["signal", "sliceMs", "maxJobs"]);
-  const most = maxJobs === undefined ? Number.POSITIVE_INFINITY : expectInt(where, "maxJobs", maxJobs);
+  const most = maxJobs === undefined ? Infinity : expectInt(where, "maxJobs", maxJobs);
   const slices = checkSlices(where, sliced);
   const queue = new JobQueue(where, jobs, slices.signal);
   const pace = createPace(slices);

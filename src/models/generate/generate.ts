@@ -4,8 +4,8 @@ import { yieldToEventLoop } from "../../base/platform/host.ts";
 import { expectInt, readFields, readOptions } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
 import { withEnd } from "../../base/util/steps.ts";
-import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/slices.ts";
-import { checkModelCall, type ModelCall, readIds, runCalls, type TokenIds } from "../decoder/forward.ts";
+import { checkSlices, type SliceOptions, type Slices } from "../../layers/pass/forward.ts";
+import { checkModelCall, type ModelCall, runCalls } from "../decoder/forward.ts";
 import {
   expectReady,
   expectSession,
@@ -13,7 +13,9 @@ import {
   forgetTokens,
   holdSession,
   nearestLength,
+  readIds,
   type Session,
+  type TokenIds,
 } from "../decoder/session.ts";
 import {
   type Choice,
@@ -99,7 +101,7 @@ export function checkGeneration(where: string, given: GenerateOptions, vocabSize
   return {
     sampling,
     seeded: sampling.temperature > 0 ? { seed: sampling.seed } : {},
-    maxTokens: maxTokens === undefined ? Number.POSITIVE_INFINITY : expectInt(where, "maxTokens", maxTokens, 0),
+    maxTokens: maxTokens === undefined ? Infinity : expectInt(where, "maxTokens", maxTokens, 0),
     stops: new Set(stopIds === undefined ? [] : readStopIds(where, stopIds, vocabSize)),
   };
 }

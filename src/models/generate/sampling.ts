@@ -152,7 +152,7 @@ function isGreedy(largest: number, temperature: number): boolean {
 }
 
 function noToken({ where, logitsProcessors }: Sampling, position: number, largest: number): RangeError {
-  const rule = largest === Number.NEGATIVE_INFINITY ? "one above -Infinity" : "finite numbers or -Infinity";
+  const rule = largest === -Infinity ? "one above -Infinity" : "finite numbers or -Infinity";
   const cause = logitsProcessors.length > 0 ? " after logitsProcessors" : "";
   return new RangeError(
     `${where}: logits at position ${position} expected ${rule}${cause}, got ${largest} as the largest`,

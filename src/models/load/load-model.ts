@@ -13,7 +13,7 @@ import {
 } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError, throwUnder } from "../../base/util/errors.ts";
 import { makeHandle } from "../../base/util/lifetime.ts";
-import { followSignal } from "../../base/util/signals.ts";
+import { followSignal } from "../../base/util/steps.ts";
 import { type ModelFiles, type ModelSource, openModelFiles } from "../../files/model-files.ts";
 import type { ModelStore } from "../../files/store.ts";
 import { expectActivations, expectFormatLoaded, type WeightFormat } from "../../layers/linear/formats.ts";

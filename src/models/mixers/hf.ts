@@ -217,7 +217,7 @@ function inPairs(
   for (const end of ["weight", "bias"])
     spread(`v_proj.${end}`, 0, groups, (i) => (Math.floor(i / 2) % half) + (i % 2) * half);
   // Beyond the last piece there is nothing.
-  spread("o_proj.weight", 1, dModel, (i) => (i % 2 === 0 ? i / 2 : Number.POSITIVE_INFINITY));
+  spread("o_proj.weight", 1, dModel, (i) => (i % 2 === 0 ? i / 2 : Infinity));
   return tensors;
 }
 

@@ -361,7 +361,7 @@ export const SESSION_LENGTH = 4096;
 
 /** Positions that a model has vectors for. */
 export function positionsOf({ positions }: EmbedSpec): number {
-  return positions ? positions.rows - positions.offset : Number.POSITIVE_INFINITY;
+  return positions ? positions.rows - positions.offset : Infinity;
 }
 
 /** The most tokens of a sequence: the positions of the model, or the distances that its bias is packed for. */

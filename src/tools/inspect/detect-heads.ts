@@ -1,16 +1,15 @@
 // What every head of a model does, from texts that are read once.
 
+import { expectShape } from "../../base/tensor/dtypes.ts";
 import { createFloats, expectTensor, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectFinite, expectFlag, expectInt, expectRecord, readFields, readList } from "../../base/util/arguments.ts";
 import { underName } from "../../base/util/errors.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import { firstKeyOf } from "../../layers/attention/heads.ts";
 import { expectModel, type Model, type PackedBlock } from "../../models/blocks/model.ts";
-import { readIds, type TokenIds } from "../../models/decoder/forward.ts";
-import { makeSession, type Session } from "../../models/decoder/session.ts";
+import { makeSession, readIds, type Session, type TokenIds } from "../../models/decoder/session.ts";
 import { mostTokens } from "../../models/spec/spec.ts";
-import { copyingScores, writtenFor } from "./circuits.ts";
-import { addQuery, type HeadKind, lookOf, MOST_TOKENS, type ScoreSum } from "./detectors.ts";
+import { addQuery, copyingScores, type HeadKind, lookOf, MOST_TOKENS, type ScoreSum, writtenFor } from "./detectors.ts";
 import { forwardWith } from "./forward-with.ts";
 import { unembed } from "./logits.ts";
 import { kvHeadOf } from "./parts.ts";
@@ -134,8 +133,7 @@ function looksIn(
   const looks = kinds.map(([name, detector]): Look => {
     if (typeof detector !== "function") return lookOf(where, `options.kinds.${name}`, detector, ids);
     const { data, shape } = expectTensor(where, `options.kinds.${name}(…)`, detector([...ids]), [2]);
-    if (shape[0] !== n || shape[1] !== n)
-      throw new RangeError(`${where}: options.kinds.${name}(…) expected shape [${n}, ${n}], got [${shape.join(", ")}]`);
+    expectShape(where, `options.kinds.${name}(…)`, shape, [n, n]);
     return (i, row) => row.set(data.subarray(i * n, i * n + i + 1));
   });
   const keysOf = new Map<number, number[]>(pairs.map(({ query }) => [query, []]));
@@ -441,7 +439,7 @@ function kindOf({ scores }: FoundHead, kinds: Kinds, least: number, leastTokens:
   const narrow = near.filter(({ name }) => !isBroad(detectors.get(name)));
   // Of equal ones the first: "previous" rather than "offset".
   const most = (best: (typeof near)[number], each: (typeof near)[number]) => (each.margin > best.margin ? each : best);
-  return (narrow.length > 0 ? narrow : near).reduce(most, { name: "mixed", margin: Number.NEGATIVE_INFINITY }).name;
+  return (narrow.length > 0 ? narrow : near).reduce(most, { name: "mixed", margin: -Infinity }).name;
 }
 
 /** `DetectedHead.copies` of some heads. */

@@ -13,11 +13,9 @@ import {
   type ForwardResult,
   type ModelTap,
   type PassSettings,
-  readIds,
   runModel,
-  type TokenIds,
 } from "../../models/decoder/forward.ts";
-import { expectSession, type Session } from "../../models/decoder/session.ts";
+import { expectSession, readIds, type Session, type TokenIds } from "../../models/decoder/session.ts";
 import { type BlockSpec, stateLayer } from "../../models/spec/spec.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { checkEdit, checkSite, type Edit, MOST_SITES, readLayers, SITE_FIELDS, type Site } from "./sites.ts";

@@ -28,7 +28,7 @@ import { readTokens } from "./sites.ts";
 
 /** The softmax of logits. */
 function probabilitiesOf(logits: Float32Array): Float64Array {
-  const most = logits.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
+  const most = logits.reduce((a, b) => Math.max(a, b), -Infinity);
   const shares = Float64Array.from(logits, (logit) => exp(logit - most));
   const sum = shares.reduce((total, share) => total + share, 0);
   return shares.map((share) => share / sum);

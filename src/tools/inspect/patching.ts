@@ -5,8 +5,7 @@ import type { Tensor } from "../../base/tensor/tensor.ts";
 import { expectFlag, expectOneOf, LARGEST_INT, readFields, readList } from "../../base/util/arguments.ts";
 import { finish, type WaitingSteps } from "../../base/util/steps.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
-import { readIds, type TokenIds } from "../../models/decoder/forward.ts";
-import { createSession, type SessionOptions } from "../../models/decoder/session.ts";
+import { createSession, readIds, type SessionOptions, type TokenIds } from "../../models/decoder/session.ts";
 import { forwardWithSteps, passCost } from "./forward-with.ts";
 import { checkSite, type Edit, listSites, MOST_SITES, readTokens, SITE_FIELDS, type Site } from "./sites.ts";
 

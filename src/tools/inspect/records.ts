@@ -3,18 +3,15 @@
 
 import { STAMP } from "../../../assembly/stamp.ts";
 import { expectFlag, expectInt, expectOneOf, expectRecord, readFields, wrongValue } from "../../base/util/arguments.ts";
-import { decodeBase64, joinBytes, toHex } from "../../base/util/bytes.ts";
+import { decodeBase64, joinBytes, sha256, toHex } from "../../base/util/bytes.ts";
 import { decodeCbor, encodeParts } from "../../base/util/cbor.ts";
 import { describe } from "../../base/util/errors.ts";
 import { chunksOf } from "../../base/util/rows.ts";
-import { sha256 } from "../../base/util/sha256.ts";
 import type { WaitingSteps } from "../../base/util/steps.ts";
 import { expectModel, type Model } from "../../models/blocks/model.ts";
-import type { TokenIds } from "../../models/decoder/forward.ts";
-import { createSession, type Session, type SessionOptions } from "../../models/decoder/session.ts";
+import { createSession, type Session, type SessionOptions, type TokenIds } from "../../models/decoder/session.ts";
 import { createPace } from "../../models/generate/generate.ts";
 import type { Build } from "../../wasm/modules.ts";
-import { copyingScores } from "./circuits.ts";
 import {
   type DecomposedResid,
   decomposeResid,
@@ -24,6 +21,7 @@ import {
   type ScorePlace,
 } from "./decompose.ts";
 import { type DetectedHead, type DetectHeadsOptions, detectHeads, type LabelledText } from "./detect-heads.ts";
+import { copyingScores } from "./detectors.ts";
 import { digestOf, formatsOf, modelDigest, piecesOf } from "./digest.ts";
 import {
   type CapturedRun,
@@ -270,7 +268,7 @@ export async function inspect<Name extends InspectionName>(
   expectModel(where, model);
   expectOneOf(where, "name", name, INSPECTIONS);
   expectRecord(where, "request", request);
-  return run(where, model, name, request, Number.POSITIVE_INFINITY);
+  return run(where, model, name, request, Infinity);
 }
 
 /**

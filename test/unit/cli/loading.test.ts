@@ -5,7 +5,7 @@ import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { storeFolder } from "../../../src/base/platform/machine.ts";
+import { storeFolder } from "../../../src/base/platform/host.ts";
 import { showOpening } from "../../../src/cli/load.ts";
 import { cli } from "../../support/cli.ts";
 import { serveFolder } from "../../support/range-server.ts";

@@ -7,8 +7,7 @@ import type { BlockLayer, LayerState, Mixer, StateRuns } from "../../../src/laye
 import { createPageLayout } from "../../../src/layers/state/pages.ts";
 import type { Model, PackedBlock } from "../../../src/models/blocks/model.ts";
 import { forward, forwardAsync } from "../../../src/models/decoder/forward.ts";
-import { createSession, nearestLength } from "../../../src/models/decoder/session.ts";
-import { exportSession } from "../../../src/models/decoder/session-pages.ts";
+import { createSession, exportSession, nearestLength } from "../../../src/models/decoder/session.ts";
 import { generate } from "../../../src/models/generate/generate.ts";
 import { loadModel, loadWith } from "../../../src/models/load/load-model.ts";
 import { planSpec, uniformFormats } from "../../../src/models/load/plan-model.ts";

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { cacheFolder, environmentOf, machineMemory } from "../../../../src/base/platform/machine.ts";
+import { cacheFolder, environmentOf, machineMemory } from "../../../../src/base/platform/host.ts";
 
 const os = { totalmem: () => 8e9, homedir: () => "/home/a" };
 const hostWith = (modules: Readonly<Record<string, object>>, more: object = {}) => ({

@@ -1,7 +1,12 @@
 import { expect, test } from "vitest";
-import { BLOCKS, FLOAT_DTYPES, type StoredTensor, toFloats } from "../../../../src/base/tensor/dtypes.ts";
+import {
+  BLOCKS,
+  FLOAT_DTYPES,
+  quantizeTensor,
+  type StoredTensor,
+  toFloats,
+} from "../../../../src/base/tensor/dtypes.ts";
 import { expectMatrix, rowsOf } from "../../../../src/base/tensor/matrix.ts";
-import { quantizeTensor } from "../../../../src/base/tensor/quantize.ts";
 import { expectTensor } from "../../../../src/base/tensor/tensor.ts";
 import {
   openGguf,

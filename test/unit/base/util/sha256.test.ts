@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
 import { hostHasher, hostSha256 } from "../../../../src/base/platform/host.ts";
+import { createSha256, sha256 } from "../../../../src/base/util/bytes.ts";
 import { hexOf } from "../../../../src/base/util/errors.ts";
-import { createSha256, sha256 } from "../../../../src/base/util/sha256.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
 
 const bytesOf = (text: string) => new TextEncoder().encode(text);

@@ -6,8 +6,13 @@ import { expectPages } from "../../../../src/layers/attention/kv-state.ts";
 import type { CachePage } from "../../../../src/layers/state/export.ts";
 import type { Model } from "../../../../src/models/blocks/model.ts";
 import { forward, forwardAsync } from "../../../../src/models/decoder/forward.ts";
-import { createSession, type Session, type SessionOptions } from "../../../../src/models/decoder/session.ts";
-import { exportSession, importSession } from "../../../../src/models/decoder/session-pages.ts";
+import {
+  createSession,
+  exportSession,
+  importSession,
+  type Session,
+  type SessionOptions,
+} from "../../../../src/models/decoder/session.ts";
 import { loadSeq2Seq, type Seq2Seq } from "../../../../src/models/encoder/load.ts";
 import { readSource } from "../../../../src/models/encoder/read-source.ts";
 import { generate } from "../../../../src/models/generate/generate.ts";

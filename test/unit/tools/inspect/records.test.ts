@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { describe, expect, test, vi } from "vitest";
-import { sha256 } from "../../../../src/base/util/sha256.ts";
+import { sha256 } from "../../../../src/base/util/bytes.ts";
 import { loadKernels, type Tensor } from "../../../../src/entries/index.ts";
 import {
   decodeRecord,
