@@ -212,16 +212,13 @@ export function codeBits(dtype: CodedDtype): number {
 
 /** The scales and minimums of the eight parts of a block of GGUF's Q4_K, of which d and least are the first four bytes: exact. */
 export function scalesOf(bytes: Uint8Array, at: number): readonly (readonly [scale: number, minimum: number])[] {
-  const [d, least] = widenHalves(
-    Uint16Array.of(bytes[at]! | (bytes[at + 1]! << 8), bytes[at + 2]! | (bytes[at + 3]! << 8)),
-    false,
-  );
-  return Array.from({ length: 8 }, (_, i) => {
-    const [low, high, both] = [bytes[at + 4 + (i & 3)]!, bytes[at + 8 + (i & 3)]!, bytes[at + 12 + (i & 3)]!];
-    const [scale, minimum] =
-      i < 4 ? [low & 63, high & 63] : [(both & 15) | ((low >> 6) << 4), (both >> 4) | ((high >> 6) << 4)];
-    return [d! * scale, least! * minimum];
-  });
+  const halves = widenHalves(new Uint16Array(bytes.slice(at, at + 4).buffer), false);
+  // The lower six bits of eight bytes, or four bits of the last four with the upper two of those.
+  const integer = (i: number, first: number) => {
+    const six = bytes[at + first + (i & 3)]!;
+    return i < 4 ? six & 63 : ((bytes[at + 12 + (i & 3)]! >> (first - 4)) & 15) | ((six >> 6) << 4);
+  };
+  return Array.from({ length: 8 }, (_, i) => [halves[0]! * integer(i, 4), halves[1]! * integer(i, 8)] as const);
 }
 
 /** Coded blocks to float32: products and differences are rounded once. */
@@ -229,10 +226,9 @@ function widenCoded(dtype: CodedDtype, bytes: Uint8Array, size: number): Float32
   const floats = new Float32Array(size);
   if (dtype === "I4_K") {
     for (let at = 0, to = 0; to < size; at += 144)
-      for (const [part, [scale, minimum]] of scalesOf(bytes, at).entries()) {
-        const from = at + 16 + 32 * (part >> 1);
-        for (let i = from; i < from + 32; i++) floats[to++] = scale * ((bytes[i]! >> (4 * (part & 1))) & 15) - minimum;
-      }
+      for (const [part, [scale, minimum]] of scalesOf(bytes, at).entries())
+        for (let i = 0; i < 32; i++)
+          floats[to++] = scale * ((bytes[at + 16 + 32 * (part >> 1) + i]! >> (4 * (part & 1))) & 15) - minimum;
     return floats;
   }
   if (codeBits(dtype) < 8) {

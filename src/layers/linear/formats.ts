@@ -303,22 +303,35 @@ const Q8_ROW: Format = /* @__PURE__ */ integers(8, wholeBlocks, []);
 const Q4: Format = /* @__PURE__ */ integers(4, OF_32, ["Q4_0"]);
 const Q4_MIN: Format = /* @__PURE__ */ integers(4, OF_32, ["I4_32_MIN"], true);
 
+/** Blocks that a kernel packs as a file has them, and one multiplies. Their scales and minimums lie in panels. */
+function kept(
+  dtype: CodedDtype,
+  linear: "linear_lookup" | "linear_q4_k",
+  own: Pick<Format, "rows" | "block" | "panelBytes">,
+  pack: (table: KernelTable, w: U8Ptr, blocks: U8Ptr, n: number, k: number) => void,
+): Format {
+  return {
+    ...{ bits: codeBits(dtype), integers: true, mins: false, keeps: [dtype], shape: {}, work: LINEAR_SCRATCH },
+    ...own,
+    sumBytes: () => 0,
+    minBytes: () => 0,
+    pack(kernels, piece, { w }, staging) {
+      const [n, k] = piece.shape as [number, number];
+      pack(kernels.table, pointer.u8(w), pointer.u8(stage(kernels, piece, staging)), n, k);
+    },
+    multiply(table, out, { w, bias }, { integers: x, shape, work }, begin, end) {
+      table[linear](out, x, pointer.u8(w), pointer.u8(work), bias, shape, begin, end);
+    },
+  };
+}
+
 /** GGUF's Q4_K: panels hold for each 256 inputs [8] floats for scales and for minimums, these as bytes, and [8] blocks of nibbles. */
-const Q4_K: Format = {
-  ...{ bits: 4, integers: true, mins: false, keeps: ["I4_K"], rows: WEIGHT_Q4_K, shape: {}, work: LINEAR_SCRATCH },
-  block: () => SUPER_BLOCK,
-  panelBytes: (k) => (k / SUPER_BLOCK) * Q4_K_BYTES,
-  sumBytes: () => 0,
-  minBytes: () => 0,
-  pack(kernels, piece, { w }, staging) {
-    const [n, k] = piece.shape as [number, number];
-    const blocks = pointer.u8(stage(kernels, piece, staging));
-    kernels.table.pack_q4_k(pointer.u8(w), blocks, n, k, 0, panelsOf(n));
-  },
-  multiply(table, out, { w, bias }, { integers: x, shape, work }, begin, end) {
-    table.linear_q4_k(out, x, pointer.u8(w), pointer.u8(work), bias, shape, begin, end);
-  },
-};
+const Q4_K: Format = /* @__PURE__ */ kept(
+  "I4_K",
+  "linear_q4_k",
+  { rows: WEIGHT_Q4_K, block: () => SUPER_BLOCK, panelBytes: (k) => (k / SUPER_BLOCK) * Q4_K_BYTES },
+  (table, w, blocks, n, k) => table.pack_q4_k(w, blocks, n, k, 0, panelsOf(n)),
+);
 
 // Weights as codes of 1 or 2 bits, whose sums are looked up in tables: panels hold for each block 128 bytes of codes, and before each
 // [8] scales of 16 bits, or before all of them [8] of 32.
@@ -328,22 +341,12 @@ function codes(dtype: "I1_128" | "I2_64" | "I2_ROW"): Format {
   const { length, bytes } = CODED_BLOCKS[dtype];
   const isRow = dtype === "I2_ROW";
   const block = isRow ? SUM_INPUTS : length;
-  return {
-    ...{ bits: codeBits(dtype), integers: true, mins: false, keeps: [dtype], rows: WEIGHT_LOOKUP, shape: {} },
-    work: LINEAR_SCRATCH,
-    block: () => block,
-    panelBytes: (k) => PANEL * (isRow ? 4 + k / 4 : (k / length) * bytes),
-    sumBytes: () => 0,
-    minBytes: () => 0,
-    pack(kernels, piece, { w }, staging) {
-      const [n, k] = piece.shape as [number, number];
-      const blocks = pointer.u8(stage(kernels, piece, staging));
-      kernels.table.pack_lookup(pointer.u8(w), blocks, n, k, block, 0, panelsOf(n));
-    },
-    multiply(table, out, { w, bias }, { integers: x, shape, work }, begin, end) {
-      table.linear_lookup(out, x, pointer.u8(w), pointer.u8(work), bias, shape, begin, end);
-    },
-  };
+  return kept(
+    dtype,
+    "linear_lookup",
+    { rows: WEIGHT_LOOKUP, block: () => block, panelBytes: (k) => PANEL * (isRow ? 4 + k / 4 : (k / length) * bytes) },
+    (table, w, blocks, n, k) => table.pack_lookup(w, blocks, n, k, block, 0, panelsOf(n)),
+  );
 }
 
 const Q2: Format = /* @__PURE__ */ codes("I2_64");

@@ -245,15 +245,20 @@ test("scales of GGUF files multiply what their matrices give", async () => {
   };
   const { metadata, tensors } = ggufModel(config, tinyTensors(config), "bitnet");
   const isOwn = (name: string) => /blk\.0\.(attn_(q|k|v|output)|ffn_(gate|up|down))\.weight$/.test(name);
-  // Blocks of TQ2_0, whose scale is 1 as float16, or 0.5; of Q4_1 with the same digits, and minus the scale beside it.
+  // Blocks of TQ2_0, whose scale is 1 as float16, or 0.5; of Q4_1 with the same digits, and minus the scale beside it; of Q4_K, whose
+  // scales and minimums are 1 times it.
   const blocks = (half: number, size: number, type: number) => {
     const random = createRandom(5);
     const digits = Uint8Array.from({ length: size }, () => random.int(0, 2));
-    const own = new Uint8Array(type === 35 ? (size / 256) * 66 : (size / 32) * 20);
+    const own = new Uint8Array({ 3: (size / 32) * 20, 12: (size / 256) * 144, 35: (size / 256) * 66 }[type] as number);
     for (const [i, digit] of digits.entries())
-      if (type === 35) own[Math.floor(i / 256) * 66 + ((i >> 7) & 1) * 32 + (i % 32)]! |= digit << (2 * ((i >> 5) & 3));
+      if (type === 12) own[(i >> 8) * 144 + 16 + 32 * ((i >> 6) & 3) + (i & 31)]! |= digit << (4 * ((i >> 5) & 1));
+      else if (type === 35)
+        own[Math.floor(i / 256) * 66 + ((i >> 7) & 1) * 32 + (i % 32)]! |= digit << (2 * ((i >> 5) & 3));
       else own[(i >> 5) * 20 + 4 + (i % 16)]! |= digit << (i % 32 < 16 ? 0 : 4);
-    if (type === 35) for (let at = 65; at < own.length; at += 66) own[at] = half;
+    const scales = [1, 1, 1, 1, 1, 1, 1, 1, 0x11, 0x11, 0x11, 0x11];
+    if (type === 12) for (let at = 0; at < own.length; at += 144) own.set([0, half, 0, half, ...scales], at);
+    else if (type === 35) for (let at = 65; at < own.length; at += 66) own[at] = half;
     else for (let at = 0; at < own.length; at += 20) own.set([0, half, 0, half | 0x80], at);
     return own;
   };
@@ -272,6 +277,7 @@ test("scales of GGUF files multiply what their matrices give", async () => {
   const want = await logitsOf(file(0x38, undefined, 3), undefined, { gguf });
   expect(await logitsOf(file(0x3c, 0.5), undefined, { gguf })).toEqual(want);
   expect(await logitsOf(file(0x3c, 0.5, 3), undefined, { gguf })).toEqual(want);
+  expect(await logitsOf(file(0x3c, 0.5, 12), undefined, { gguf })).toEqual(want);
   const floats = await logitsOf(file(0x38, undefined, 0), undefined, { gguf });
   expect(await logitsOf(file(0x3c, 0.5, 0), undefined, { gguf })).toEqual(floats);
 });
