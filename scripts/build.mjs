@@ -1,7 +1,8 @@
 // Builds everything the package ships: assembly/ -> build/*.wasm and src/wasm/abi.ts, then src/ -> dist/.
 // `--wasm` stops after the first half; `--if-stale` does nothing when dist/ is newer than everything it is made from.
 
-import { execFileSync, spawn } from "node:child_process";
+import { execFileSync } from "node:child_process";
+import { once } from "node:events";
 import {
   chmodSync,
   copyFileSync,
@@ -16,6 +17,7 @@ import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { Worker } from "node:worker_threads";
 import { ENTRIES, HOSTS, importName, jsrManifest, LAZY, LIBRARIES, OLD, PEERS } from "./entries.mjs";
 import { writeStamp } from "./stamp.mjs";
 import { flattenTypes } from "./types.mjs";
@@ -50,17 +52,9 @@ function isFresh() {
 }
 if (process.argv.includes("--if-stale") && isFresh()) process.exit();
 
-const asc = installed("assemblyscript", "bin/asc.js");
+installed("assemblyscript", "");
 const tsc = installed("typescript", "bin/tsc");
 installed("esbuild", "");
-
-const run = (script, ...args) => execFileSync(process.execPath, [script, ...args], { stdio: "inherit" });
-const start = (script, ...args) =>
-  new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [script, ...args], { stdio: "inherit" });
-    child.on("error", reject);
-    child.on("exit", (code) => (code === 0 ? resolve() : reject(new Error(`${args.join(" ")} ended with ${code}`))));
-  });
 
 writeStamp();
 /** The modules, by their entries in assembly/: floats are what every instance has, the others join them. */
@@ -69,22 +63,35 @@ const modules = [
   { target: "relaxed", entries: ["index"] },
   ...others.map((part) => ({ target: `${part}-relaxed`, entries: [part] })),
 ];
-const compile = ({ target, entries, flags = [] }) =>
-  start(asc, ...entries.map((entry) => `assembly/${entry}.ts`), "--target", target, ...flags);
 const debug = {
   target: "debug",
   entries: ["index", ...others],
   flags: ["--transform", "./scripts/abi.mjs"],
 };
+/** What bundles contain of each relaxed module, by its path. */
+const inlined = new Map();
 const waiting = [debug, ...modules];
-const compileWaiting = async () => {
-  for (let module = waiting.shift(); module; module = waiting.shift()) await compile(module);
-};
+/** Compiles in a thread until nothing waits. */
+async function compileWaiting() {
+  const thread = new Worker(new URL("compile-modules.mjs", import.meta.url));
+  for (let module = waiting.shift(); module; module = waiting.shift()) {
+    const { target, entries, flags = [] } = module;
+    const file = module === debug ? undefined : resolve(`build/${target}.wasm`);
+    const args = [...entries.map((entry) => `assembly/${entry}.ts`), "--target", target, ...flags];
+    thread.postMessage({ args, inlined: file });
+    const [{ failed, printed, text }] = await once(thread, "message");
+    process.stderr.write(printed);
+    if (failed) throw new Error(`asc ${args.join(" ")} failed`);
+    if (file) inlined.set(file, text);
+  }
+  await thread.terminate();
+}
 await Promise.all(Array.from({ length: Math.min(4, availableParallelism()) }, compileWaiting));
 
 const { build } = await import("esbuild");
 const { importHost, readHost } = await import("./host-file.mjs");
 const { inlineWasmPlugin } = await import("./inline-wasm.mjs");
+const inlineWasm = inlineWasmPlugin(inlined);
 
 const common = {
   bundle: true,
@@ -105,7 +112,7 @@ for (const { name, source } of workers)
     minify: true,
     lineLimit: 500,
     loader: { ".txt": "text" },
-    plugins: [inlineWasmPlugin],
+    plugins: [inlineWasm],
     entryPoints: [source],
     outfile: `build/${name}.txt`,
   });
@@ -208,7 +215,7 @@ const parts = await Promise.all([
     entryPoints: entryPoints(sourcesOf),
     splitting: true,
     chunkNames: "shared/[hash]",
-    plugins: [hostLoadsWasm(HOSTS), importLibraries, importHost(host.files, HOST), inlineWasmPlugin],
+    plugins: [hostLoadsWasm(HOSTS), importLibraries, importHost(host.files, HOST), inlineWasm],
   }),
   build({ ...inDist, stdin: { contents: host.source, resolveDir: root }, outfile: `dist/${HOST}`, outdir: undefined }),
   ...bundles
@@ -257,7 +264,7 @@ writeFileSync("dist/doctor.html", page.replaceAll("{version}", manifest.version)
 copyFileSync("src/entries/style.css", "dist/doctor.css");
 chmodSync("dist/cli.js", 0o755);
 
-run(tsc, "-p", "scripts/tsconfig.build.json");
+execFileSync(process.execPath, [tsc, "-p", "scripts/tsconfig.build.json"], { stdio: "inherit" });
 flattenTypes("build/types", "dist", Object.fromEntries(ENTRIES.map(({ name, source }) => [name, source])));
 for (const { subpath, name, now } of OLD) {
   const [before, today] = [subpath, now].map(importName);

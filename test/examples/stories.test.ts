@@ -39,22 +39,31 @@ async function withModel(build: (typeof shippedBuilds)[number], use: (model: Mod
   await use(model);
 }
 
-/** [probe, hits] in the held-out stories: words of the probe that have the largest logit. */
-function hitsOf(session: Session): [probe: string, hits: number][] {
-  const hits = heldOut.probes.map(() => 0);
-  for (const story of heldOut.stories) {
+type Hits = readonly { readonly name: string; readonly hits: number; readonly targets: number }[];
+
+/** Of each probe, its words in some held-out stories, and how many of them have the largest logit. */
+function hitsOf(session: Session, stories = heldOut.stories): Hits {
+  const found = heldOut.probes.map(({ name }) => ({ name, hits: 0, targets: 0 }));
+  for (const story of stories) {
     session.truncate(0);
     const tokens = words.encode(story.text);
     const { ids } = forward(session, tokens, { rows: "all", top: 1 });
-    for (const [at, probe] of story.probes) if (ids?.[at - 1] === tokens[at]) hits[probe]!++;
+    for (const [at, probe] of story.probes) {
+      found[probe]!.targets++;
+      if (ids?.[at - 1] === tokens[at]) found[probe]!.hits++;
+    }
   }
-  return heldOut.probes.map(({ name }, probe) => [name, hits[probe]!]);
+  return found;
 }
+
+const SOME = sampled(heldOut.stories, 75);
+/** In a part of the stories a probe has so few words that one miss is more than 5 %. */
+const SLACK = SOME === heldOut.stories ? 0 : 1;
 
 /** Mean nats a token of held-out stories. */
 function natsOf(session: Session): number {
   let [nats, count] = [0, 0];
-  for (const story of sampled(heldOut.stories, 24)) {
+  for (const story of sampled(heldOut.stories, 12)) {
     session.truncate(0);
     const tokens = words.encode(story.text);
     const { logits } = forward(session, tokens, { rows: "all" });
@@ -69,11 +78,9 @@ function natsOf(session: Session): number {
   return nats / count;
 }
 
-/** The probes of which less than 95 % were hit. */
-function missed(hits: readonly (readonly [string, number])[]): string[] {
-  return hits.flatMap(([name, count], probe) =>
-    count / heldOut.probes[probe]!.targets < 0.95 ? [`${name} ${count}`] : [],
-  );
+/** The probes of which less than 95 % were hit, not counting `slack` misses. */
+function missed(found: Hits, slack = 0): string[] {
+  return found.flatMap(({ name, hits, targets }) => (hits + slack < 0.95 * targets ? [`${name} ${hits}`] : []));
 }
 
 describe.each(shippedBuilds)("in the %s build", (build) => {
@@ -100,11 +107,11 @@ describe.each(shippedBuilds)("in the %s build", (build) => {
   test("each probe is predicted in 95 % of held-out combinations", () =>
     withModel(build, (model) => {
       using session = createSession(model);
-      const hits = hitsOf(session);
-      expect(missed(hits)).toEqual([]);
+      const found = hitsOf(session);
+      expect(missed(found)).toEqual([]);
       // PyTorch's hits; an even choice may fall the other way.
-      for (const [probe, [, count]] of hits.entries())
-        expect(Math.abs(count - heldOut.probes[probe]!.hits)).toBeLessThanOrEqual(1);
+      for (const [probe, { hits }] of found.entries())
+        expect(Math.abs(hits - heldOut.probes[probe]!.hits)).toBeLessThanOrEqual(1);
     }));
 
   test("the likeliest story about the cat goes on with soft, and ends", () =>
@@ -150,10 +157,12 @@ test("the files of the model take less than 4 MB, and every file is named by its
   expect(files.filter((file) => file !== "README.md" && !text("README.md").includes(`\`${file}\``))).toEqual([]);
 });
 
-describe.each([
+const GGUF = [
   ["stories.gguf", "q8", 0.001],
   ["stories-q4.gguf", "q4", 0.01],
-] as const)("%s", (file, kind, most) => {
+] as const;
+
+describe.each(GGUF)("%s", (file, kind) => {
   test("is what the script makes of the safetensors file", () => {
     expect(Buffer.compare(createGguf(folder, kind), readFileSync(new URL(file, folder)))).toBe(0);
   });
@@ -171,8 +180,12 @@ describe.each([
     expect(tokens.map((token) => token.replace("\u2581", ""))).toEqual(Object.keys(vocabulary));
     expect(metadata.get("tokenizer.huggingface.json")).toBe(text("tokenizer.json"));
   });
+});
 
-  test(`its weights solve the same probes, for less than ${most} nats a token more`, async () => {
+test.each(sampled(GGUF, 1))(
+  "the weights of %s (%s) solve the same probes, for less than %f nats a token more",
+  async (...of) => {
+    const [file, , most] = of;
     using kernels = await kernelsOf("simd");
     using whole = await loadModel(kernels, folder);
     using exact = createSession(whole);
@@ -182,12 +195,12 @@ describe.each([
     ]);
     using model = await loadModel(kernels, (name) => files.get(name));
     using session = createSession(model);
-    expect(missed(hitsOf(session))).toEqual([]);
+    expect(missed(hitsOf(session, SOME), SLACK)).toEqual([]);
     const more = natsOf(session) - natsOf(exact);
     expect(more).not.toBe(0);
     expect(Math.abs(more)).toBeLessThan(most);
-  });
-});
+  },
+);
 
 /** The tensors of a GGUF file in float32, under their names in safetensors files, and turned back. */
 async function widened(file: string): Promise<Uint8Array> {

@@ -133,7 +133,7 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
   }
 
   test("is as near to float64 as its roundings allow, for any size and any rules", () => {
-    for (const seed of sampledSeeds(1, 150, 14)) compareWithTwin(createTrial(createRandom(seed)), `seed ${seed}`);
+    for (const seed of sampledSeeds(1, 150, 10)) compareWithTwin(createTrial(createRandom(seed)), `seed ${seed}`);
   });
 
   test("is as near to its twin on pages of any formats", () => {
@@ -155,17 +155,20 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
     [192, 128],
     [256, 7],
   ])("takes headDim %i with valueDim %i", (headDim, valueDim) => {
-    for (const numHeads of [1, 2, 3, 4, 5, 6, 7, 8, 9, 11])
+    // A strip has eight rows.
+    const groupOf = (each: number) => ([1, 8, 9].includes(each) ? each : 0);
+    for (const numHeads of sampled([1, 2, 3, 4, 5, 6, 7, 8, 9, 11], 1, groupOf, headDim + build.length))
       compareWithTwin(plain(numHeads, 3, headDim, valueDim, { numHeads, kvLen: 150 }), `group ${numHeads}`);
   });
 
-  test.each([
+  const dims: [headDim: number, valueDim: number][] = [
     [5, 3],
     [40, 24],
     [64, 64],
     [128, 72],
     [200, 136],
-  ])(
+  ];
+  test.each(sampled(dims, 1, ([headDim]) => Number(headDim > 100), build.length))(
     "one token of nine heads with keys of their own, four at a time, has the bits of each alone: %i with %i",
     (headDim, valueDim) => {
       const heads = { numHeads: 9, numKvHeads: 9, kvLen: 300 };
@@ -207,11 +210,11 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
   });
 
   test("no call boundary, no order, no tile and nothing masked can be seen in the bits, and each is the contract's", () => {
-    expect(checkAttention(instance, 1000, calls(75, 12), build === "relaxed")).toBeUndefined();
+    expect(checkAttention(instance, 1000, calls(75, 8), build === "relaxed")).toBeUndefined();
   });
 
   test("the same holds for pages of any formats and mixtures of them", () => {
-    expect(checkAttention(instance, 5000, calls(75, 12), build === "relaxed", "coded")).toBeUndefined();
+    expect(checkAttention(instance, 5000, calls(75, 8), build === "relaxed", "coded")).toBeUndefined();
   });
 
   test("attention_pages has the bits of attention_f32 on pages of float32", () => {
@@ -232,7 +235,7 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
     );
     const isEdge = ({ kind, numHeads }: (typeof cases)[number]) => kind === "normal" && [1, 8, 9].includes(numHeads);
     const groupOf = (each: (typeof cases)[number]) => `${isEdge(each) ? each.numHeads : each.kind} ${each.masked}`;
-    for (const { kind, numHeads, masked, name } of sampled(cases, 2, groupOf)) {
+    for (const { kind, numHeads, masked, name } of sampled(cases, 1, groupOf, build.length)) {
       const sizes = { numHeads, kvLen: calls(300, 170) };
       const trial = asHalves(plain(numHeads, masked ? 3 : 1, 68, 44, sizes), kind, masked);
       const halves = { ...trial, ...HALVES, shape: { ...trial.shape, ...HALVES.shape } };
@@ -244,7 +247,12 @@ describe.each(builds)("attention_f32 in the %s build", (build) => {
     const cases = KINDS.flatMap((kind) =>
       [68, 200].flatMap((headDim) => [4, 9].map((numHeads) => ({ kind, headDim, numHeads }))),
     );
-    for (const { kind, headDim, numHeads } of sampled(cases, 1, (each) => each.kind)) {
+    for (const { kind, headDim, numHeads } of sampled(
+      cases,
+      2,
+      (each) => Number(each.kind === "normal"),
+      build.length,
+    )) {
       const sizes = { numHeads, numKvHeads: numHeads, kvLen: calls(300, 170) };
       const trial = asHalves(plain(headDim, 1, headDim, 44, sizes), kind, false);
       const halves = { ...trial, ...HALVES, shape: { ...trial.shape, ...HALVES.shape } };

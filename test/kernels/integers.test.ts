@@ -76,30 +76,31 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
 
   test.each([1, 2, 3, 4, 9])("linear_q8 has the bits of its twin over several groups of a row, %i rows", (rows) => {
     const random = createRandom(50 + rows);
-    for (const [n, k] of [
+    const shapes = [
       [44, 1024],
       [9, 1056],
       [70, 2080],
-    ] as const)
-      for (const block of [BLOCK, wholeBlocks(k)]) {
-        const panels = panelsOf(n);
-        const { w, sums } = weights(random, "pack_q8", n, k, block);
-        for (const mode of sampled(MODES[build], 1, (each) => each >> 1, rows + n + block)) {
-          const x = integerRows(random, rows, k, mode);
-          const out = new Float32Array(rows * 8 * panels).fill(7);
-          const shape = linearShape(FORMATS[block === BLOCK ? "q8" : "q8-row"], {
-            panels,
-            k,
-            outStride: 8 * panels,
-            mode,
-          });
-          const args: Arguments<"linear_q8"> = [out, x, w, sums, null, shape, 0, rows];
-          const want = copyArguments<"linear_q8">(args);
-          reference.linear_q8(...want);
-          runKernel(instance, "linear_q8", args);
-          expect(bitsOf(args[0]), `mode ${mode} n ${n} k ${k} block ${block}`).toEqual(bitsOf(want[0]));
-        }
+    ] as const;
+    const cases = shapes.flatMap(([n, k]) => [BLOCK, wholeBlocks(k)].map((block) => ({ n, k, block })));
+    for (const { n, k, block } of sampled(cases, 1, (each) => each.n, rows + build.length)) {
+      const panels = panelsOf(n);
+      const { w, sums } = weights(random, "pack_q8", n, k, block);
+      for (const mode of sampled(MODES[build], 1, (each) => each >> 1, rows + n + block)) {
+        const x = integerRows(random, rows, k, mode);
+        const out = new Float32Array(rows * 8 * panels).fill(7);
+        const shape = linearShape(FORMATS[block === BLOCK ? "q8" : "q8-row"], {
+          panels,
+          k,
+          outStride: 8 * panels,
+          mode,
+        });
+        const args: Arguments<"linear_q8"> = [out, x, w, sums, null, shape, 0, rows];
+        const want = copyArguments<"linear_q8">(args);
+        reference.linear_q8(...want);
+        runKernel(instance, "linear_q8", args);
+        expect(bitsOf(args[0]), `mode ${mode} n ${n} k ${k} block ${block}`).toEqual(bitsOf(want[0]));
       }
+    }
   });
 
   test("products of 7 bits are within 9e-3 of those of evenly distributed floats and the stored weights", () => {

@@ -242,7 +242,8 @@ describe.each(builds)("attention_latents in the %s build", (build) => {
       FORMATS.slice(0, headDim > 100 && numHeads > 13 ? 1 : 3).map(([name, format]) => ({ numHeads, name, format })),
     );
     // The largest tile is of 12 rows.
-    const groupOf = ({ numHeads }: (typeof cases)[number]) => ([1, 12, 13, 96].includes(numHeads) ? numHeads : 0);
+    const edges = headDim > 500 ? [96] : [1, 12, 13, 96];
+    const groupOf = ({ numHeads }: (typeof cases)[number]) => (edges.includes(numHeads) ? numHeads : 0);
     for (const { numHeads, name, format } of sampled(cases, 1, groupOf, headDim + valueDim)) {
       const trial = inLatentFormat(plain(numHeads, 1, headDim, valueDim, { numHeads, kvLen: 150 }), format);
       compareWithTwin(trial, `${numHeads} heads, ${name}`);
@@ -259,7 +260,7 @@ describe.each(builds)("attention_latents in the %s build", (build) => {
   });
 
   test("no call boundary, no order, no tile and nothing masked can be seen in the bits, and each is the contract's", () => {
-    expect(checkAttention(instance, 9000, calls(75, 12), build === "relaxed", "latents")).toBeUndefined();
+    expect(checkAttention(instance, 9000, calls(75, 8), build === "relaxed", "latents")).toBeUndefined();
   });
 
   test.each(FORMATS)("rows have the same bits however the heads of a token are cut, on pages of %s", (_, format) => {

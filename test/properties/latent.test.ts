@@ -39,7 +39,8 @@ import {
 import { firstDifference, kernelsOf, randomWeights, shippedBuilds, threadedKernels } from "../support/layers.ts";
 import { sampled } from "../support/sampled.ts";
 
-const SEEDS = sampled([...Array(24).keys()], 1, (seed) => seed % 12);
+// Six in a row have every format, twice each.
+const SEEDS = sampled([...Array(24).keys()], 1, (seed) => seed % 6);
 
 const largest = (data: ArrayLike<number>) => Array.from(data).reduce((most, one) => Math.max(most, Math.abs(one)), 0);
 
@@ -177,7 +178,7 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
   test("both paths are as far from float64 as moving every input by 16 ulp, and from each other as docs/numerics.md says", async () => {
     using kernels = await kernelsOf(build);
     // One in ten is long, one in twenty is of the sizes of a model.
-    for (const seed of sampled([...Array(60).keys()], 3, (each) => Math.min(2, each % 10))) {
+    for (const seed of sampled([...Array(60).keys()], 2, (each) => Math.min(2, each % 10), build.length)) {
       const random = createRandom(seed);
       const drawn = { ...randomLatentConfig(random), causal: random.next() < 0.8 };
       const config = seed % 20 === 1 ? { ...small, kvLoraRank: 512, nopeDim: 128, ropeDim: 64, valueDim: 128 } : drawn;
@@ -383,7 +384,7 @@ describe.each(shippedBuilds)("latent attention in the %s build", (build) => {
       });
     using alone = await kernelsOf(build);
     const want = run(alone);
-    for (const threads of [1, 2, 4]) {
+    for (const threads of sampled([1, 2, 4], 1, (each) => (each === 4 ? each : 0))) {
       using kernels = await threadedKernels(build, threads);
       expect([kernels.latent, kernels.threads.used]).toEqual([true, threads]);
       expect(run(kernels).map((data, i) => firstDifference(data, want[i]!))).toEqual(want.map(() => -1));

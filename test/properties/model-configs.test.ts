@@ -9,6 +9,7 @@ import { fromHfConfig } from "../../src/models/weights/hf-config.ts";
 import { fromHfLatentConfig } from "../../src/models/weights/hf-latent.ts";
 import { describeModel } from "../../src/tools/configure/describe-model.ts";
 import { createRandom } from "../../src/tools/diagnostics/random.ts";
+import { calls, sampled } from "../support/sampled.ts";
 import { HYBRIDS } from "../support/tiny-models.ts";
 
 const FIELDS = [
@@ -60,7 +61,8 @@ test("over 10 000 random files, fromHfConfig gives what createAttention accepts,
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random.next() * list.length)]!;
   const types = [...LAYERS.keys()] as string[];
   let accepted = 0;
-  for (let i = 0; i < 10_000; i++) {
+  const files = calls(10_000, 3000);
+  for (let i = 0; i < files; i++) {
     const json = fileOf(types[i % types.length]!);
     for (let changes = Math.floor(random.next() * 4); changes > 0; changes--) {
       const field = pick(FIELDS);
@@ -90,7 +92,7 @@ test("over 10 000 random files, fromHfConfig gives what createAttention accepts,
     accepted++;
     expect(() => checkConfig("createAttention", config), JSON.stringify([json, config])).not.toThrow();
   }
-  expect(accepted).toBeGreaterThan(1000);
+  expect(accepted).toBeGreaterThan(files / 10);
 });
 
 const LATENT_FIELDS = [
@@ -105,7 +107,8 @@ test("over 5 000 random files, fromHfLatentConfig gives what createLatentAttenti
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random.next() * list.length)]!;
   const types = [...LATENTS.keys()] as string[];
   let accepted = 0;
-  for (let i = 0; i < 5000; i++) {
+  const files = calls(5000, 1500);
+  for (let i = 0; i < files; i++) {
     const json: Record<string, unknown> = {
       ...{ model_type: types[i % types.length], hidden_size: 64, num_attention_heads: 4, rope_theta: 10_000 },
       ...{ q_lora_rank: 12, kv_lora_rank: 16, qk_nope_head_dim: 8, qk_rope_head_dim: 8, v_head_dim: 8 },
@@ -133,17 +136,18 @@ test("over 5 000 random files, fromHfLatentConfig gives what createLatentAttenti
     accepted++;
     expect(() => checkLatentConfig("f", config), JSON.stringify([json, config])).not.toThrow();
   }
-  expect(accepted).toBeGreaterThan(1000);
+  expect(accepted).toBeGreaterThan(files / 5);
 });
 
 test("whatever a field of a model with recurrent layers is, its memory is planned, or an error names a field", () => {
-  let planned = 0;
+  let [planned, tried] = [0, 0];
   // Those of many layers and experts take long.
   const valuesOf = (field: string) =>
     HOSTILE.filter((value) => !/layers|experts/.test(field) || !(typeof value === "number" && value > 1000));
-  for (const config of Object.values(HYBRIDS))
+  for (const config of sampled(Object.values(HYBRIDS), 5))
     for (const field of Object.keys(config))
       for (const value of valuesOf(field)) {
+        tried++;
         try {
           expect(planModel({ ...config, [field]: value }, { maxSeqLen: 320 }).total).toBeGreaterThan(0);
           planned++;
@@ -153,7 +157,7 @@ test("whatever a field of a model with recurrent layers is, its memory is planne
           expect((error as Error).message, about).toMatch(/^planModel: \S.* expected .+, got /s);
         }
       }
-  expect(planned).toBeGreaterThan(500);
+  expect(planned).toBeGreaterThan(tried / 20);
 });
 
 const KIMI = HYBRIDS.kimi_linear;

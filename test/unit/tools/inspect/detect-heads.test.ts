@@ -15,6 +15,7 @@ import {
 import { latent } from "../../../../src/entries/latent.ts";
 import { createSession, forward, loadModel, models } from "../../../../src/entries/models.ts";
 import { createRandom } from "../../../../src/tools/diagnostics/random.ts";
+import { sampled } from "../../../support/sampled.ts";
 import { TINY, type TinyName, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
 
 const kernels = await loadKernels({ models, latent });
@@ -81,7 +82,7 @@ describe("the induction circuit by hand", async () => {
   });
 });
 
-describe.each(["llama", "gemma2", "gpt_oss", "deepseek_v3"] as const)("%s", async (name) => {
+describe.each(sampled(["llama", "gemma2", "gpt_oss", "deepseek_v3"] as const, 2))("%s", async (name) => {
   const model = await load(name);
   const text = textOf(60);
 
@@ -120,7 +121,7 @@ test("baselines are those of a head without preference; a layer's window is all 
   expect(local(1)).toBeCloseTo(even(60), 6);
 });
 
-test.each(["llama", "gemma2"] as const)(
+test.each(sampled(["llama", "gemma2"] as const, 1))(
   "%s: several texts have the scores of all of their tokens together; a long one is read in pieces",
   async (name) => {
     const model = await loadModel(kernels, tinyFolder({ ...TINY[name], max_position_embeddings: 2048 }));

@@ -5,6 +5,7 @@ import { latent } from "../../../../src/entries/latent.ts";
 import { loadModel, type Model, models } from "../../../../src/entries/models.ts";
 import { quantized } from "../../../../src/entries/quantized.ts";
 import { digestOf, piecesOf } from "../../../../src/tools/inspect/digest.ts";
+import { sampled } from "../../../support/sampled.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
 
 const simd = await loadKernels({ models, quantized, latent, deterministic: true });
@@ -24,7 +25,7 @@ const CONFIGS: Readonly<Record<string, object>> = {
   },
 };
 
-describe.each(Object.keys(CONFIGS))("%s", (name) => {
+describe.each(sampled(Object.keys(CONFIGS), 5))("%s", (name) => {
   const config = CONFIGS[name] as object;
   const tensors = tinyTensors(config);
 

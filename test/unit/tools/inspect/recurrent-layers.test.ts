@@ -47,7 +47,7 @@ const MIXERS: Readonly<Record<keyof typeof HYBRIDS, readonly string[]>> = {
 const sum = (values: Iterable<number>) => [...values].reduce((total, value) => total + value, 0);
 const size = (values: Iterable<number>) => sum([...values].map(Math.abs));
 
-describe.each(sampled(Object.keys(HYBRIDS) as (keyof typeof HYBRIDS)[], 5))("%s", async (name) => {
+describe.each(sampled(Object.keys(HYBRIDS) as (keyof typeof HYBRIDS)[], 3))("%s", async (name) => {
   const model = await loadModel(kernels, tinyFolder(HYBRIDS[name]));
   const mixers = layerMixers(model);
   const headed = [...mixers.keys()].filter(
