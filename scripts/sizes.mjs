@@ -147,7 +147,7 @@ for (const { what, bytes, budget } of rows) {
 }
 
 /** What all of src/ may have. The goal is 1,500 exports. */
-const READER = { files: 298, lines: 67_460, exports: 2_068 };
+const READER = { files: 298, lines: 67_440, exports: 2_059 };
 const rooms = roomsOf();
 const counts = Object.keys(READER);
 const total = {

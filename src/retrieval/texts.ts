@@ -21,7 +21,7 @@ import { softmax } from "./scores.ts";
 export type Cut = "longest" | "first" | "second";
 
 /** Tokens of a text or a pair, and which of them belong to which text. */
-export interface FramedTokens extends TextTokens {
+interface FramedTokens extends TextTokens {
   readonly ids: number[];
   readonly types: number[];
   /** Which text a token belongs to; undefined for special tokens around them. */

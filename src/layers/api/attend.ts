@@ -1,6 +1,6 @@
 // `attend` and its relatives: in one step, in slices, and for many calls.
 
-import type { Tensor } from "../../base/tensor/tensor.ts";
+import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
 import {
   expectFlag,
   expectInt,
@@ -13,15 +13,16 @@ import {
 import { expectAlive } from "../../base/util/lifetime.ts";
 import { finish } from "../../base/util/steps.ts";
 import { aligned, type MemoryPlan } from "../../wasm/memory.ts";
-import type { Attention } from "../attention/attention.ts";
+import type { Attention, Cache } from "../attention/attention.ts";
 import { type AttentionConfig, checkConfig } from "../attention/config.ts";
-import { placePass } from "../attention/head-passes.ts";
+import { isSelf, placePass } from "../attention/head-passes.ts";
 import { chunkRows } from "../attention/heads.ts";
 import { retentionOf } from "../attention/kv-state.ts";
 import { checkMasks, type MaskOptions, readMasks } from "../attention/mask.ts";
 import { scoreColumns, segmentNeeds, workFloats } from "../attention/segment.ts";
 import { checkWeightOptions, layerLayout, PROJECTIONS, type WeightOptions } from "../attention/weights.ts";
 import { eachOf } from "../linear/formats.ts";
+import type { CallTokens, NextToken } from "../mixer/mixer.ts";
 import {
   ATTEND_OPTIONS,
   type AttendCall,
@@ -32,18 +33,11 @@ import {
   expectAttention,
   expectKeptArrays,
   type GivenCall,
+  isApart,
   readCall,
+  tokensBehind,
 } from "../pass/call.ts";
-import {
-  attendNext,
-  checkSlices,
-  forward,
-  prepareNext,
-  runSlices,
-  SLICE_OPTIONS,
-  type SliceOptions,
-  stepFlopsOf,
-} from "../pass/forward.ts";
+import { checkSlices, forward, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../pass/forward.ts";
 import type { CacheOptions } from "../state/kv-cache.ts";
 import { checkCacheFormat, createPageLayout } from "../state/pages.ts";
 import { pagesBytes } from "../state/table.ts";
@@ -290,6 +284,61 @@ function clashOf(ranges: Range[]): readonly [out: Range, other: Range] | undefin
     open.push(range);
   }
   return undefined;
+}
+
+// The next token of a cache: what does not change between tokens is checked and planned once.
+
+/** A planned token, and those facts of tokens that are the same for the first one of a sequence. */
+interface PlannedToken {
+  readonly plan: NextToken;
+  readonly tokens: CallTokens;
+}
+
+const NEXT = new WeakMap<Cache, PlannedToken>();
+
+/** Prepares the tokens that follow a call, if it was one: of one sequence, whose keys come from x. */
+function prepareNext(attention: Attention, call: AttendCall): void {
+  const { cache, where } = call;
+  if (!cache || call.batch * call.qLen !== 1 || !isSelf(call)) return;
+  const plan = attention.passes.next?.(attention, cache.pages);
+  if (plan) NEXT.set(cache, { plan, tokens: tokensBehind(where, attention.config, 0, 1) });
+}
+
+/**
+ * The next token of a cache for which it is prepared. Returns undefined if the call is another one or breaks a rule, and then
+ * nothing has changed.
+ */
+function attendNext(
+  where: string,
+  attention: Attention,
+  { x, options, out: given }: GivenCall<AttendOptions>,
+): Float32Array | undefined {
+  const { cache, out } = options;
+  const next = cache && NEXT.get(cache);
+  if (!next || cache?.attention !== attention) return undefined;
+  const { kernels, config } = attention;
+  const { length: past, pages } = cache;
+  const { plan, tokens } = next;
+  if (
+    // `options` is a copy, in which only fields that are not undefined exist.
+    Object.keys(options).length > (out ? 2 : 1) ||
+    kernels.released ||
+    attention.released ||
+    cache.released ||
+    cache.holds.appending > 0 ||
+    x.length !== config.dModel ||
+    past >= cache.maxSeqLen ||
+    (out && (out.length !== plan.width || !isApart(out, x)))
+  )
+    return undefined;
+
+  const y = out ?? createFloats(where, "y", plan.width);
+  const base = kernels.memory.scratch(where, plan.bytes);
+  const placements = [{ position: past, kvLen: past + 1 }];
+  const of = { tokens: { ...tokens, past, placements, positions: Int32Array.of(past) }, pages, inStep: false };
+  plan.run(base, of, x, y);
+  cache.commit(1);
+  return given ?? y;
 }
 
 // The memory of a layer, before it is made.

@@ -32,7 +32,6 @@ import {
   projectRows,
   runAttention,
   stridesOf,
-  widthOf,
 } from "./heads.ts";
 import { seesLater } from "./mask.ts";
 import { fillTables } from "./rope.ts";
@@ -268,3 +267,8 @@ export const HEAD_PASSES: Passes<HeadsLayer> = {
   flops: headFlops,
   next: planNext,
 };
+
+/** Floats of a row of y: dModel, or numHeads·valueDim if the layer has no wo. */
+function widthOf({ config, layer }: HeadsLayer): number {
+  return layer.linears.o ? config.dModel : config.numHeads * config.valueDim;
+}

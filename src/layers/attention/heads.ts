@@ -185,11 +185,6 @@ export function withoutOutputs(of: HeadsLayer): HeadsLayer {
   return { kind, kernels, config, pageShape, rotary, headNorm, rules, layer: { ...layer, linears } };
 }
 
-/** Floats of a row of y: dModel, or numHeads·valueDim if the layer has no wo. */
-export function widthOf({ config, layer }: HeadsLayer): number {
-  return layer.linears.o ? config.dModel : config.numHeads * config.valueDim;
-}
-
 // The scratch of a layer.
 
 /**

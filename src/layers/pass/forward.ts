@@ -1,4 +1,4 @@
-// The forward pass of a layer: over any number of calls, and of the next token of a cache; and how asynchronous calls run theirs.
+// The forward pass of a layer over any number of calls, and how asynchronous calls run theirs.
 
 import { yieldToEventLoop } from "../../base/platform/host.ts";
 import { createFloats } from "../../base/tensor/tensor.ts";
@@ -7,12 +7,11 @@ import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import type { Steps, WaitingSteps } from "../../base/util/steps.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { aligned } from "../../wasm/memory.ts";
-import type { Attention, Cache } from "../attention/attention.ts";
-import { isInStep, isSelf, mostRows } from "../attention/head-passes.ts";
-import type { CallTokens, MixerCall, MixerLayer, NextToken, PassCall, Passes, PassOptions } from "../mixer/mixer.ts";
+import { isInStep, mostRows } from "../attention/head-passes.ts";
+import type { MixerCall, MixerLayer, PassCall, Passes, PassOptions } from "../mixer/mixer.ts";
 import { createPageLayout } from "../state/pages.ts";
 import { pagesAt, pagesBytes } from "../state/table.ts";
-import { type AttendCall, type AttendOptions, clearPadding, type GivenCall, isApart, tokensBehind } from "./call.ts";
+import { clearPadding } from "./call.ts";
 
 /**
  * Appends the keys of all calls, attends, and projects: returns `ys`, one for each call, and `maps`, empty unless
@@ -82,61 +81,6 @@ function groupsOf(calls: readonly MixerCall[]): readonly MixerCall[][] {
     rows += mostRows(call);
   }
   return groups;
-}
-
-// The next token of a cache: what does not change between tokens is checked and planned once.
-
-/** A planned token, and those facts of tokens that are the same for the first one of a sequence. */
-interface PlannedToken {
-  readonly plan: NextToken;
-  readonly tokens: CallTokens;
-}
-
-const NEXT = new WeakMap<Cache, PlannedToken>();
-
-/** Prepares the tokens that follow a call, if it was one: of one sequence, whose keys come from x. */
-export function prepareNext(attention: Attention, call: AttendCall): void {
-  const { cache, where } = call;
-  if (!cache || call.batch * call.qLen !== 1 || !isSelf(call)) return;
-  const plan = attention.passes.next?.(attention, cache.pages);
-  if (plan) NEXT.set(cache, { plan, tokens: tokensBehind(where, attention.config, 0, 1) });
-}
-
-/**
- * The next token of a cache for which it is prepared. Returns undefined if the call is another one or breaks a rule, and then
- * nothing has changed.
- */
-export function attendNext(
-  where: string,
-  attention: Attention,
-  { x, options, out: given }: GivenCall<AttendOptions>,
-): Float32Array | undefined {
-  const { cache, out } = options;
-  const next = cache && NEXT.get(cache);
-  if (!next || cache?.attention !== attention) return undefined;
-  const { kernels, config } = attention;
-  const { length: past, pages } = cache;
-  const { plan, tokens } = next;
-  if (
-    // `options` is a copy, in which only fields that are not undefined exist.
-    Object.keys(options).length > (out ? 2 : 1) ||
-    kernels.released ||
-    attention.released ||
-    cache.released ||
-    cache.holds.appending > 0 ||
-    x.length !== config.dModel ||
-    past >= cache.maxSeqLen ||
-    (out && (out.length !== plan.width || !isApart(out, x)))
-  )
-    return undefined;
-
-  const y = out ?? createFloats(where, "y", plan.width);
-  const base = kernels.memory.scratch(where, plan.bytes);
-  const placements = [{ position: past, kvLen: past + 1 }];
-  const of = { tokens: { ...tokens, past, placements, positions: Int32Array.of(past) }, pages, inStep: false };
-  plan.run(base, of, x, y);
-  cache.commit(1);
-  return given ?? y;
 }
 
 // Asynchronous calls: steps that run in time slices, with yields to the event loop between them.

@@ -397,22 +397,3 @@ export function bucketOf({ buckets, maxDistance, bothWays }: RelativeBias, dista
   const share = Math.fround(Math.fround(ln(Math.fround(away / exact))) / Math.fround(ln(maxDistance / exact)));
   return first + Math.min(exact + Math.floor(Math.fround(share * (count - exact))), count - 1);
 }
-
-type Distances = NonNullable<ModelSpec["distances"]>;
-
-/**
- * The row of the table for a query `distance` positions behind its key: groups of distances that grow from half of the span on, in
- * float32, as in PyTorch, because their bounds are not far from integers.
- */
-export function distanceRow({ span, longest }: Distances, distance: number): number {
-  const [away, half] = [Math.abs(distance), Math.floor(span / 2)];
-  let group = away;
-  if (longest !== undefined && away > half) {
-    const [own, last] = [away, longest - 1].map((each) => Math.fround(ln(Math.fround(each / half)))) as [
-      number,
-      number,
-    ];
-    group = half + Math.ceil(Math.fround(Math.fround(own / last) * (half - 1)));
-  }
-  return Math.min(2 * span - 1, Math.max(0, span + Math.sign(distance) * group));
-}

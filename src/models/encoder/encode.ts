@@ -4,19 +4,22 @@ import { shapeText } from "../../base/tensor/dtypes.ts";
 import { createFloats, LARGEST_LENGTH, readTensor, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectFlag, expectInt, expectOneOf, readFields, readOptions } from "../../base/util/arguments.ts";
 import { describe } from "../../base/util/errors.ts";
+import { expectMade } from "../../base/util/lifetime.ts";
 import { copyRows } from "../../base/util/rows.ts";
 import { finish } from "../../base/util/steps.ts";
+import { wholePanels } from "../../layers/linear/formats.ts";
 import type { Rows } from "../../layers/linear/products.ts";
 import { checkSlices, runSlices, SLICE_OPTIONS, type SliceOptions, stepFlopsOf } from "../../layers/pass/forward.ts";
 import { NULL } from "../../wasm/abi.ts";
+import { expectKernels } from "../../wasm/kernels.ts";
 import { MOST_TOP } from "../blocks/block.ts";
 import { type OutputRow, type OutputSink, runHead } from "../blocks/ends.ts";
 import type { LoadedModel } from "../blocks/model.ts";
 import { activateRows, normRows, projectRows, type RowWork } from "../blocks/rows.ts";
 import { readIds, type TokenIds } from "../decoder/session.ts";
 import { mostTokens } from "../spec/spec.ts";
-import { type Encoder, expectEncoder, type Seq2Seq } from "./load.ts";
-import { type Output, runEncoder, type Sequence, statesTo, stemRows } from "./pass.ts";
+import type { Encoder, Seq2Seq } from "./load.ts";
+import { type Output, runEncoder, type Sequence, stemRows } from "./pass.ts";
 
 // The sequences of a call on an encoder: token ids, or texts that a tokenizer turns into ids.
 
@@ -401,6 +404,35 @@ function readPlaces(
     return Array.from(readIds(where, `positions[${i}]`, given, length, LARGEST_LENGTH));
   });
 }
+
+/** Throws unless `model` came from loadEncoder or loadSeq2Seq and neither it nor its kernels were released. */
+function expectEncoder(where: string, model: LoadedModel): void {
+  expectMade(where, "model", model, "loadEncoder", "loadSeq2Seq");
+  expectKernels(where, model.kernels, "model.kernels");
+}
+
+/** Takes rows of states, `stride` floats apart, from row `begin` of a sequence on: a view. */
+type RowSink = (sequence: number, begin: number, count: number, rows: Float32Array, stride: number) => void;
+
+/** Gives the states of all rows to `sink`, after the last norm and the last projection where there are any. */
+const statesTo = (model: LoadedModel, sink: RowSink): Output => ({
+  logits: 0,
+  *take(work, _plan, { runs, rows: { residual, normed }, count }) {
+    const { spec, weights } = model.encoder ?? model;
+    if (weights.finalNorm) normRows(work, weights.finalNorm, residual, residual, spec.dModel, count);
+    const vectors = { at: normed.at, stride: wholePanels(spec.vectorDim ?? 0) };
+    if (weights.lastProjection) yield* projectRows(work, [weights.lastProjection], vectors, residual, count);
+    const { at: from, stride } = weights.lastProjection ? vectors : residual;
+    for (const { of, begin, end, at } of runs)
+      sink(
+        of.sequence,
+        begin,
+        end - begin,
+        model.kernels.memory.f32(from + 4 * at * stride, (end - begin) * stride),
+        stride,
+      );
+  },
+});
 
 // How rows become one: the states of a text's tokens, or their logits.
 

@@ -3,7 +3,6 @@
 import { type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
 import { expectInt, readFields, readOptions } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
-import { expectMade } from "../../base/util/lifetime.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
 import { parseJson } from "../../base/util/strings.ts";
 import {
@@ -242,12 +241,6 @@ function asEncoder(where: string, { spec, family, ...rest }: Decoder, field: str
   const ignoredTensors = new RegExp([family.ignoredTensors?.source, SCORES].filter(Boolean).join("|"));
   const own = { ...spec, head, maxSeqLen: Number.isFinite(most) ? most : undefined };
   return { ...rest, spec: own, family: { ...family, ignoredTensors } };
-}
-
-/** Throws unless `model` came from loadEncoder or loadSeq2Seq and neither it nor its kernels were released. */
-export function expectEncoder(where: string, model: LoadedModel): void {
-  expectMade(where, "model", model, "loadEncoder", "loadSeq2Seq");
-  expectKernels(where, model.kernels, "model.kernels");
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { PAGE } from "../../../assembly/layout.ts";
 import type { Tensor } from "../../base/tensor/tensor.ts";
+import { ln } from "../../base/util/math.ts";
 import { CHUNK_ROWS, chunksOf, copyRows, listRows, type RowRun, rowsIn } from "../../base/util/rows.ts";
 import type { Steps } from "../../base/util/steps.ts";
 import { attendByContent, attendByDistance, distanceBytes } from "../../layers/attention/distances.ts";
@@ -16,14 +17,7 @@ import { NULL } from "../../wasm/abi.ts";
 import { aligned, Layout, pointer } from "../../wasm/memory.ts";
 import { type BlockRows, blockRows, type PassPlan, planPass, runBlock } from "../blocks/block.ts";
 import { type EmbeddedTokens, embedTokens } from "../blocks/ends.ts";
-import {
-  distanceRow,
-  type LoadedModel,
-  type ModelHalf,
-  type ModelWeights,
-  type PackedBlock,
-  type PackedTable,
-} from "../blocks/model.ts";
+import type { LoadedModel, ModelHalf, ModelWeights, PackedBlock, PackedTable } from "../blocks/model.ts";
 import { activateRows, embedRows, normRows, projectRows, ROW_SHAPE_BYTES, type RowWork } from "../blocks/rows.ts";
 import { checkHeads } from "../mixers/heads.ts";
 import type { BlockSpec, HeadsSpec, ModelSpec } from "../spec/spec.ts";
@@ -167,7 +161,7 @@ export function* runEncoder(
 }
 
 /** Places the rows of distances that texts of up to `longest` tokens have; what attends by them lies behind. */
-function planDistances({ dModel }: ModelSpec, own: NonNullable<ModelSpec["distances"]>, longest: number) {
+function planDistances({ dModel }: ModelSpec, own: Distances, longest: number) {
   const layout = new Layout();
   const first = distanceRow(own, 1 - longest);
   const count = distanceRow(own, longest - 1) - first + 1;
@@ -192,7 +186,7 @@ function openDistances(
   chunk: number,
   at: number,
 ): ReturnType<typeof attendByContent> {
-  const own = spec.distances as NonNullable<ModelSpec["distances"]>;
+  const own = spec.distances as Distances;
   const { ids, rows: place, first, count, scratch } = planDistances(spec, own, longest);
   const rows = { at: pointer.f32(at + place), stride: wholePanels(spec.dModel) };
   const numbers = work.kernels.memory.u32(at + ids, count);
@@ -202,6 +196,25 @@ function openDistances(
   const { ofQueries, ofKeys } = own;
   const rowOf = (distance: number) => distanceRow(own, distance);
   return attendByContent({ longest, chunk, first, count, rows, rowOf, ofQueries, ofKeys }, at + scratch);
+}
+
+type Distances = NonNullable<ModelSpec["distances"]>;
+
+/**
+ * The row of the table for a query `distance` positions behind its key: groups of distances that grow from half of the span on, in
+ * float32, as in PyTorch, because their bounds are not far from integers.
+ */
+function distanceRow({ span, longest }: Distances, distance: number): number {
+  const [away, half] = [Math.abs(distance), Math.floor(span / 2)];
+  let group = away;
+  if (longest !== undefined && away > half) {
+    const [own, last] = [away, longest - 1].map((each) => Math.fround(ln(Math.fround(each / half)))) as [
+      number,
+      number,
+    ];
+    group = half + Math.ceil(Math.fround(Math.fround(own / last) * (half - 1)));
+  }
+  return Math.min(2 * span - 1, Math.max(0, span + Math.sign(distance) * group));
 }
 
 /** Bytes behind the scratch of a pass, for texts of up to `tokens` tokens, of which at most `texts` run together. */
@@ -342,28 +355,3 @@ function* runStem(
     if (!kernels.released) memory.free(base);
   }
 }
-
-// The outputs of an encoder as rows.
-
-/** Takes rows of states, `stride` floats apart, from row `begin` of a sequence on: a view. */
-type RowSink = (sequence: number, begin: number, count: number, rows: Float32Array, stride: number) => void;
-
-/** Gives the states of all rows to `sink`, after the last norm and the last projection where there are any. */
-export const statesTo = (model: LoadedModel, sink: RowSink): Output => ({
-  logits: 0,
-  *take(work, _plan, { runs, rows: { residual, normed }, count }) {
-    const { spec, weights } = model.encoder ?? model;
-    if (weights.finalNorm) normRows(work, weights.finalNorm, residual, residual, spec.dModel, count);
-    const vectors = { at: normed.at, stride: wholePanels(spec.vectorDim ?? 0) };
-    if (weights.lastProjection) yield* projectRows(work, [weights.lastProjection], vectors, residual, count);
-    const { at: from, stride } = weights.lastProjection ? vectors : residual;
-    for (const { of, begin, end, at } of runs)
-      sink(
-        of.sequence,
-        begin,
-        end - begin,
-        model.kernels.memory.f32(from + 4 * at * stride, (end - begin) * stride),
-        stride,
-      );
-  },
-});

@@ -5,7 +5,6 @@ import { createFloats } from "../../base/tensor/tensor.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import { createLinear, linear } from "../../layers/api/linear.ts";
 import type { CheckedConfig } from "../../layers/attention/config.ts";
-import type { Rotary } from "../../layers/attention/rope.ts";
 import type { PackedLinear } from "../../layers/linear/formats.ts";
 import type { BlockLayer } from "../../layers/mixer/mixer.ts";
 import type { PackedNorm } from "../../models/blocks/model.ts";
@@ -226,45 +225,4 @@ function meanOf(row: ArrayLike<number>): number {
 export function normParts(norm: Norm, parts: readonly Part[], component: Component): Part[] {
   const normed = mapParts(parts, freezeNorm(norm, sumOf(parts)));
   return norm.bias ? addPart(normed, component, Float64Array.from(norm.bias)) : normed;
-}
-
-/** Outputs begin..end of a projection of each part; its bias is a part of `component`. */
-export function projectParts(
-  where: string,
-  kernels: Kernels,
-  linear: PackedLinear,
-  parts: readonly Part[],
-  begin: number,
-  end: number,
-  component: Component,
-): Part[] {
-  const rows = parts.map(({ row }) => row);
-  const ys = multiplyRows(where, kernels, linear, rows, begin, end);
-  const projected = parts.map(({ component }, i): Part => ({ component, row: ys[i] as Float64Array }));
-  const bias = Float64Array.from(kernels.memory.f32(linear.bias + 4 * begin, end - begin));
-  return bias.some((value) => value !== 0) ? addPart(projected, component, bias) : projected;
-}
-
-/** Parts rotated as at a position, from component `start` on. */
-export function rotateParts(
-  parts: readonly Part[],
-  rotary: Rotary | undefined,
-  start: number,
-  position: number,
-): Part[] {
-  if (!rotary) return [...parts];
-  const { dim, pairing, fill } = rotary;
-  const half = dim / 2;
-  const [cos, sin] = [new Float32Array(half), new Float32Array(half)];
-  fill([position], cos, sin);
-  return mapParts(parts, (row) => {
-    const rotated = row.slice();
-    for (let i = 0; i < half; i++) {
-      const [a, b] = pairing === "half" ? [start + i, start + i + half] : [start + 2 * i, start + 2 * i + 1];
-      const [x, y, c, s] = [row[a] as number, row[b] as number, cos[i] as number, sin[i] as number];
-      rotated[a] = x * c - y * s;
-      rotated[b] = y * c + x * s;
-    }
-    return rotated;
-  });
 }

@@ -3,6 +3,7 @@
 import type { CheckedConfig } from "../../layers/attention/config.ts";
 import { HEAD_PASSES } from "../../layers/attention/head-passes.ts";
 import type { HeadNorm, HeadsLayer } from "../../layers/attention/heads.ts";
+import type { Rotary } from "../../layers/attention/rope.ts";
 import { type PackedHeads, type VectorName, vectorSizes } from "../../layers/attention/weights.ts";
 import { LATENT_PASSES } from "../../layers/latent/latents.ts";
 import { floatKeySizes, type LatentsLayer } from "../../layers/latent/paths.ts";
@@ -16,6 +17,7 @@ import { NULL } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { pointer } from "../../wasm/memory.ts";
 import {
+  addPart,
   addRounding,
   type Component,
   freezeNorm,
@@ -25,9 +27,7 @@ import {
   multiplyRows,
   normParts,
   type Part,
-  projectParts,
   readMatrix,
-  rotateParts,
   scaleRows,
   sumOf,
 } from "./parts.ts";
@@ -298,4 +298,40 @@ export function expectHeads(where: string, name: string, layer: BlockLayer, inde
   throw new RangeError(
     `${where}: ${name} expected a layer with heads of attention, got ${index}: ${mixerOf(layer).name(layer)}`,
   );
+}
+
+/** Outputs begin..end of a projection of each part; its bias is a part of `component`. */
+function projectParts(
+  where: string,
+  kernels: Kernels,
+  linear: PackedLinear,
+  parts: readonly Part[],
+  begin: number,
+  end: number,
+  component: Component,
+): Part[] {
+  const rows = parts.map(({ row }) => row);
+  const ys = multiplyRows(where, kernels, linear, rows, begin, end);
+  const projected = parts.map(({ component }, i): Part => ({ component, row: ys[i] as Float64Array }));
+  const bias = Float64Array.from(kernels.memory.f32(linear.bias + 4 * begin, end - begin));
+  return bias.some((value) => value !== 0) ? addPart(projected, component, bias) : projected;
+}
+
+/** Parts rotated as at a position, from component `start` on. */
+function rotateParts(parts: readonly Part[], rotary: Rotary | undefined, start: number, position: number): Part[] {
+  if (!rotary) return [...parts];
+  const { dim, pairing, fill } = rotary;
+  const half = dim / 2;
+  const [cos, sin] = [new Float32Array(half), new Float32Array(half)];
+  fill([position], cos, sin);
+  return mapParts(parts, (row) => {
+    const rotated = row.slice();
+    for (let i = 0; i < half; i++) {
+      const [a, b] = pairing === "half" ? [start + i, start + i + half] : [start + 2 * i, start + 2 * i + 1];
+      const [x, y, c, s] = [row[a] as number, row[b] as number, cos[i] as number, sin[i] as number];
+      rotated[a] = x * c - y * s;
+      rotated[b] = y * c + x * s;
+    }
+    return rotated;
+  });
 }
