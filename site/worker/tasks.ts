@@ -10,7 +10,7 @@ import { stagesTask } from "./inspect-stages.ts";
 import { measureTask } from "./inspect-statistics.ts";
 import { whyTask } from "./inspect-why.ts";
 import { loadTask } from "./load.ts";
-import { lookTask } from "./look.ts";
+import { storyTask } from "./story.ts";
 import { tutorialTask } from "./tutorial.ts";
 import { variantBytesTask, variantTimesTask } from "./variants.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
@@ -27,8 +27,8 @@ export const TASKS = {
   embedOne: embedOneTask,
   /** Examines this engine. */
   diagnose: diagnoseTask,
-  /** Goes on with a text, and says where a head looks. */
-  look: lookTask,
+  /** Where the heads that answer look, what comes next with and without heads, and what each carries alone. */
+  story: storyTask,
   /** The bytes of the caches of all variants, and their times. */
   variantBytes: variantBytesTask,
   variantTimes: variantTimesTask,
