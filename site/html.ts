@@ -5,7 +5,7 @@ import { escapeHtml } from "../src/base/util/strings.ts";
 import { GROUPS, type Group, PAGES, type Page } from "./pages.ts";
 
 /** Seven arcs over two dots. */
-const MARK = `<svg class="mark" viewBox="0 0 34 23" aria-hidden="true">${Array.from(
+const MARK = `<svg class="logo" viewBox="0 0 34 23" aria-hidden="true">${Array.from(
   { length: 7 },
   (_, head) => `<path class="head-${head}" d="M4 19A13 ${2.2 + 2.3 * head} 0 0 1 30 19" />`,
 ).join("")}<circle cx="4" cy="19.5" r="2.6" /><circle class="answer" cx="30" cy="19.5" r="2.6" /></svg>`;

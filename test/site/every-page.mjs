@@ -35,6 +35,13 @@ async function look(page, errors, { kind, name, title, shots }) {
     }
     await expectAccessible(page, scheme);
   }
+  const primary = await page.$$eval(".primary", (all) => all.filter((each) => each.checkVisibility()).length);
+  expect(`primary buttons, ${primary}, at most one`, primary <= 1, true);
+  const menus = await page.$$eval(
+    ".bar a",
+    (all) => new Set(all.map((each) => each.offsetTop + each.offsetHeight / 2)).size,
+  );
+  expect("lines of the menu", menus <= 2, true);
   expect("errors of the page", errors.join("; "), "");
   return `three widths, ${SCHEMES[kind].join(" and ")}, axe`;
 }

@@ -8,6 +8,7 @@ import { loadTokenizer } from "../../../dist/text.js";
 import { expect } from "../../examples/given.mjs";
 import { textOf } from "../../examples/pages.mjs";
 import { expectAccessible, expectNoOverflow } from "../every-page.mjs";
+import { ONLY_CHROME } from "../tasks.mjs";
 import { cell, expected, FILE, open, press, TEXT, textIs, VIEW } from "./given.mjs";
 
 const shownTexts = (all) => all.map((each) => each.textContent).join();
@@ -80,6 +81,34 @@ export const scenarios = {
         return named.join(", ");
       },
       `${VIEW}&layer=1&head=6&query=16&key=6`,
+    ),
+  "what a token cannot see is ground, and no colour": (given) =>
+    open(
+      given,
+      async (page) => {
+        /** Red, green, blue and alpha of a cell of the large map, and the sum of its colours. */
+        const pixel = (query, key) =>
+          page.$eval(
+            ".heatmap canvas",
+            (canvas, query, key) => Array.from(canvas.getContext("2d").getImageData(key, query, 1, 1).data),
+            query,
+            key,
+          );
+        const [masked, one] = [await pixel(0, 5), await pixel(0, 0)];
+        expect("a later token", masked.join(), "0,0,0,0");
+        expect("the first token's look at itself is opaque", one[3], 255);
+        if (given.kind !== "chrome") return ONLY_CHROME;
+        const light = async (scheme) => {
+          await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+          await page.waitForFunction((wanted) => matchMedia(`(prefers-color-scheme: ${wanted})`).matches, {}, scheme);
+          const sum = async (...at) => (await pixel(...at)).slice(0, 3).reduce((a, b) => a + b);
+          return [await sum(0, 0), await sum(1, 0)];
+        };
+        const [paper, dark] = [await light("light"), await light("dark")];
+        expect(`all weight on paper is dark, ${paper[0]}`, paper[0] < 200, true);
+        expect(`all weight in the dark is light, ${dark[0]}`, dark[0] > 550, true);
+      },
+      `${VIEW}&layer=1&head=6`,
     ),
   "lines have the cursor of the map": (given) =>
     open(
