@@ -2,7 +2,7 @@
 // `-- --serve [PORT]` serves it too.
 
 import { createHash } from "node:crypto";
-import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -40,8 +40,9 @@ const MODELS = [
   },
 ];
 
-/** What the first page alone has of style: all others would read it for nothing. */
-const OWN_STYLE = "styles/index.css";
+/** The style of a page alone, if it has some: all others would read it for nothing. */
+const styleOf = (name: string): string[] =>
+  existsSync(join(SITE, "styles", `${name}.css`)) ? [`styles/${name}.css`] : [];
 
 /** Options of both bundles: what the oldest browsers of the package run, of Firefox the first with modules in workers. */
 const BUNDLE = {
@@ -255,7 +256,13 @@ export async function buildSite(): Promise<void> {
   const workers = await bundle(["worker/main.ts", ...sources.values()]);
   const engine = basename(workers.get("worker/main.ts") as string);
   const assets = await bundle(
-    [...PAGES.map(({ name }) => `src/${name}.ts`), "site.css", OWN_STYLE, "service-worker/main.ts", "icon.svg"],
+    [
+      ...PAGES.map(({ name }) => `src/${name}.ts`),
+      "site.css",
+      ...PAGES.flatMap(({ name }) => styleOf(name)),
+      "service-worker/main.ts",
+      "icon.svg",
+    ],
     { ENGINE: JSON.stringify(engine) },
   );
   const asset = (source: string): string => assets.get(source) as string;
@@ -263,7 +270,7 @@ export async function buildSite(): Promise<void> {
   const write = (path: string, page: Pick<PageParts, "title" | "about" | "menu" | "script" | "content">) => {
     const root = "../".repeat(path.split("/").length - 1) || "./";
     mkdirSync(dirname(join(OUT, path)), { recursive: true });
-    const styles = path === "index" ? [asset("site.css"), asset(OWN_STYLE)] : [asset("site.css")];
+    const styles = ["site.css", ...styleOf(page.menu)].map(asset);
     writeFileSync(join(OUT, `${path}.html`), pageHtml({ ...page, root, styles, icon, version }));
   };
   const scripts = new Map([...sources].map(([id, file]) => [id, workers.get(relative(SITE, file)) as string]));

@@ -65,8 +65,9 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
   plot.setAttribute("aria-roledescription", "map");
   const axes = { queries: make("div", { className: "queries" }), keys: make("div", { className: "keys" }) };
   const cell = make("output", { className: "cell" });
+  const note = make("p", { className: "quiet small note", hidden: true });
   for (const axis of Object.values(axes)) axis.setAttribute("aria-hidden", "true");
-  const element = make("div", { className: "heatmap" }, axes.keys, axes.queries, plot, cell);
+  const element = make("div", { className: "heatmap" }, axes.keys, axes.queries, plot, cell, note);
   let data: MapData | undefined;
   /** Pixels of the plot. */
   let sizes = { queries: 0, keys: 0 };
@@ -91,10 +92,15 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
   /** As many labels as there is room for; those of the cursor always. Long texts have only these, as each costs time. */
   const placeLabels = (): void => {
     if (!data) return;
+    const stepOf = (name: "queries" | "keys") =>
+      Math.max(1, Math.ceil((LABEL[name] * (data as MapData)[name].length) / Math.max(1, sizes[name])));
+    const most = Math.max(stepOf("queries"), stepOf("keys"));
+    note.hidden = most === 1 || sizes.keys === 0;
+    note.textContent = `There is room for one label in ${most}; the line above names every cell.`;
     for (const name of ["queries", "keys"] as const) {
       const words = data[name];
       const here = name === "keys" ? at.key : at.query;
-      const step = Math.max(1, Math.ceil((LABEL[name] * words.length) / Math.max(1, sizes[name])));
+      const step = stepOf(name);
       const shown = words.flatMap((word, i) => (i % step === 0 || i === here ? [{ word, i }] : []));
       const { children } = axes[name];
       while (children.length > shown.length) axes[name].lastChild?.remove();

@@ -8,6 +8,7 @@ import { attendTask, studyTask } from "./inspect.ts";
 import { figureTask } from "./inspect-figure.ts";
 import { stagesTask } from "./inspect-stages.ts";
 import { measureTask } from "./inspect-statistics.ts";
+import { unknownTask } from "./inspect-text.ts";
 import { whyTask } from "./inspect-why.ts";
 import { loadTask } from "./load.ts";
 import { storyTask } from "./story.ts";
@@ -22,6 +23,8 @@ export const TASKS = {
   write: writeTask,
   chat: chatTask,
   restore: restoreTask,
+  /** The words of a text that the model does not know. */
+  unknown: unknownTask,
   /** Vectors of lines, their cosines, and how they join to clusters; the vector of one text. */
   embed: embedTask,
   embedOne: embedOneTask,

@@ -1,7 +1,6 @@
 // What a view says about the head that is large.
 
 import type { Attended } from "../../worker/inspect.ts";
-import type { Unknown } from "../../worker/inspect-text.ts";
 import type { Cell } from "../heatmap.ts";
 import type { Place } from "./heads-grid.ts";
 
@@ -27,18 +26,6 @@ export function sayDifference({ weights, before }: Attended): string {
   if (weights.some((weight, i) => weight !== before[i])) return "";
   return "The changes leave the weights of this head as they are: they show in the next token, and in the heads of later layers.";
 }
-
-/** Which words the model does not know, and what it reads instead. */
-export function sayUnknown(unknown: Unknown | undefined): string {
-  if (!unknown) return "";
-  const { words, token } = unknown;
-  const shown = words.slice(0, MOST_WORDS).map((word) => `“${word}”`);
-  const more = words.length > MOST_WORDS ? ` and ${words.length - MOST_WORDS} more` : "";
-  return ` The vocabulary lacks ${shown.join(", ")}${more}: the model reads ${token} instead.`;
-}
-
-/** Unknown words that are named. */
-const MOST_WORDS = 4;
 
 /** The cell of the address; -1 is the last token, and the key that it looks at most. */
 export function cellOf({ words, weights }: Pick<Attended, "words" | "weights">, { query: q, key: k }: Cell): Cell {
