@@ -3,10 +3,10 @@
 import type { Configuration, LayerMeasurement, ModelCost, Target } from "headwise/configure";
 import { copyText } from "../../src/entries/copy.ts";
 import { choice, createState, integer, number, text } from "./address.ts";
-import { createTable } from "./chart.ts";
 import { byId, fact, make, showMessage } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { markReady, startPage } from "./page.ts";
+import { createTable } from "./table.ts";
 import { bytesText, msText } from "./variant-text.ts";
 
 /** Budget and context are powers, of 10 and of 2: what the sliders hold. */

@@ -8,7 +8,7 @@ import { type Cell, createHeatmap } from "./heatmap.ts";
 import { guessRows } from "./inspector/bars.ts";
 import { createEditControls, readEdits } from "./inspector/edits.ts";
 import { exportControls } from "./inspector/exports.ts";
-import { cellOf, headAt, sayDifference, sayGroup, UNCHANGED } from "./inspector/head.ts";
+import { cellOf, headAt, sayDifference, sayGroup, saySum, UNCHANGED } from "./inspector/head.ts";
 import { createHeadsGrid, type Place, sayHead } from "./inspector/heads-grid.ts";
 import { createLines } from "./inspector/lines.ts";
 import { createStages } from "./inspector/stages.ts";
@@ -42,6 +42,7 @@ const results = byId("results", HTMLElement);
 const grid = createHeadsGrid((place) => state.set(place));
 const edits = createEditControls((changed, from) => state.set({ edits: changed, from }));
 const switches = createSwitches((change) => state.set(change));
+const sum = byId("sum", HTMLElement);
 let isLoaded = false;
 /** Models that were unloaded. */
 let models = 0;
@@ -186,6 +187,7 @@ const moveTo = (cell: Cell): void => {
   cursor = cell;
   const of = shown && cellOf(shown, state.values);
   setStale(of?.query !== cell.query || of?.key !== cell.key);
+  if (shown && state.values.view !== "difference") sum.textContent = saySum(shown, cell);
   keepCursor();
 };
 
@@ -194,9 +196,11 @@ function showHead(view: Attended): void {
   const { words, weights, before, layer, head } = view;
   const { view: kind } = state.values;
   statistics.show(view, view.heads, notesOf(view));
+  sum.textContent = "";
   if (kind === "stages" || kind === "statistics") return;
   const open = kind === "lines" ? lines : map;
-  const data = { name: `Layer ${layer}, head ${head}`, queries: words, keys: words, weights };
+  const sides = { queries: "looks", keys: "is looked at" };
+  const data = { name: `Layer ${layer}, head ${head}`, queries: words, keys: words, weights, sides, hasNumbers: true };
   const difference = () => ({
     ...{ ...data, name: `${data.name}, difference`, signed: true },
     weights: weights.map((weight, i) => weight - (before?.[i] ?? weight)),
@@ -204,6 +208,7 @@ function showHead(view: Attended): void {
   const ends = kind === "difference" ? ["−1", "+1"] : ["0", "1"];
   const scale = make("span", { className: kind === "difference" ? "scale signed" : "scale" });
   legend.replaceChildren(ends[0] as string, scale, ends[1] as string);
+  sum.textContent = kind === "difference" ? "" : saySum(view, cellOf(view, state.values));
   isShowing = true;
   open.show(kind === "difference" ? difference() : data);
   open.point(cellOf(view, state.values));

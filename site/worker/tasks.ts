@@ -11,8 +11,8 @@ import { measureTask } from "./inspect-statistics.ts";
 import { unknownTask } from "./inspect-text.ts";
 import { whyTask } from "./inspect-why.ts";
 import { loadTask } from "./load.ts";
-import { storyTask } from "./story.ts";
-import { tutorialTask } from "./tutorial.ts";
+import type { StoryGiven } from "./story.ts";
+import type { tutorialTask } from "./tutorial.ts";
 import { variantBytesTask, variantTimesTask } from "./variants.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
 
@@ -31,7 +31,7 @@ export const TASKS = {
   /** Examines this engine. */
   diagnose: diagnoseTask,
   /** Where the heads that answer look, what comes next with and without heads, and what each carries alone. */
-  story: storyTask,
+  story: async (given: StoryGiven) => (await import("./story.ts")).storyTask(given), // of the first page alone
   /** The bytes of the caches of all variants, and their times. */
   variantBytes: variantBytesTask,
   variantTimes: variantTimesTask,
@@ -51,5 +51,5 @@ export const TASKS = {
   /** What every head of a model of the site does; the maps of all its heads for a text; the figures of the tutorials. */
   detect: detectTask,
   patterns: patternsTask,
-  tutorial: tutorialTask,
+  tutorial: async (given: Parameters<typeof tutorialTask>[0]) => (await import("./tutorial.ts")).tutorialTask(given),
 };
