@@ -199,10 +199,10 @@ function doors(): string {
 /** The code of the first page, which runs there. */
 const CODE = `import { openModel } from "headwise";
 
-const model = await openModel("model/stories/stories.gguf");
-const answer = model.text("the cat sat on the mat", { maxTokens: 40 });
-console.log(await answer.text);
-model.release();`;
+const file = "model/stories/stories.gguf";
+using model = await openModel(file);
+const answer = model.text("the cat sat on the mat");
+console.log(await answer.text);`;
 
 /** What fills the first page: a recorded run of the model, in words too, and what the repository has measured. */
 async function firstPage(title: string, about: string, example: string): Promise<Record<string, string>> {

@@ -7,7 +7,7 @@ import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
 import { expect } from "../../examples/given.mjs";
 import { textOf } from "../../examples/pages.mjs";
-import { expectAccessible, expectNoOverflow, ready } from "../every-page.mjs";
+import { drawn, expectAccessible, expectNoOverflow, ready } from "../every-page.mjs";
 import { ONLY_CHROME } from "../tasks.mjs";
 import { cell, expected, FILE, open, press, setText, TEXT, textIs, VIEW } from "./given.mjs";
 
@@ -154,6 +154,7 @@ export const scenarios = {
         const light = async (scheme) => {
           await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
           await page.waitForFunction((wanted) => matchMedia(`(prefers-color-scheme: ${wanted})`).matches, {}, scheme);
+          await drawn(page); // the page hears of it before its next frame
           const sum = async (...at) => (await pixel(...at)).slice(0, 3).reduce((a, b) => a + b);
           return [await sum(0, 0), await sum(1, 0)];
         };

@@ -258,7 +258,8 @@ export const scenarios = {
           pieces.push(piece);
         return pieces.join("");
       });
-      expect("what it printed", (await textOf(page, "[data-example] output")).trim(), written.trim());
+      const printed = (await textOf(page, "[data-example] output")).trim();
+      expect(`what it printed, “${printed.slice(0, 60)}…”, begins as Node's`, printed.startsWith(written.trim()), true);
       expect("the command", await textOf(page, "#install"), "npm install headwise");
     }),
   "nothing moves without its cause": (given) =>
