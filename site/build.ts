@@ -2,7 +2,7 @@
 // `-- --serve [PORT]` serves it too.
 
 import { createHash } from "node:crypto";
-import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -12,8 +12,11 @@ import { escapeHtml } from "../src/base/util/strings.ts";
 import { collectExamples } from "./docs/examples.ts";
 import { type DocumentPage, renderDocuments } from "./docs/pages.ts";
 import { fill, type PageParts, pageHtml } from "./html.ts";
+import { readFigures } from "./numbers.ts";
 import { PAGES } from "./pages.ts";
 import { ISOLATION, POLICY, serveSite } from "./serve.ts";
+import { answerOf, sayStory } from "./src/story/say.ts";
+import { recordStory } from "./story.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const SITE = join(ROOT, "site");
@@ -36,6 +39,10 @@ const MODELS = [
     files: ["config.json", "model.safetensors", "tokenizer.json", "heldout.json"],
   },
 ];
+
+/** The style of a page alone, if it has some: all others would read it for nothing. */
+const styleOf = (name: string): string[] =>
+  existsSync(join(SITE, "styles", `${name}.css`)) ? [`styles/${name}.css`] : [];
 
 /** Options of both bundles: what the oldest browsers of the package run, of Firefox the first with modules in workers. */
 const BUNDLE = {
@@ -114,8 +121,14 @@ const NOT_FOUND = `<!doctype html>
 /** What a first visit of a page may read, in bytes of gzip. */
 const MOST_FIRST_LOAD = 421_000;
 
-/** Bytes, gzip, of what a first visit of a page reads: the page, its style, all scripts that it imports at once, and the engine. */
-function firstLoad(page: string, engine: string): number {
+/** What is read until the story of the first page shows: all but the engine. */
+const MOST_BEFORE_STORY = 100_000;
+
+/**
+ * Bytes, gzip, of what a first visit of a page reads: the page, its style, all scripts that it imports at once, and the engine, if it
+ * is named.
+ */
+function firstLoad(page: string, engine?: string): number {
   const seen = new Set<string>();
   const read = (file: string): void => {
     if (seen.has(file)) return;
@@ -124,7 +137,7 @@ function firstLoad(page: string, engine: string): number {
     if (file.endsWith(".html"))
       for (const [, link] of text.matchAll(/(?:src|href)="\.?\/?(assets\/[^"]+)"/g)) read(link as string);
     else {
-      if (text.includes(engine)) read(join("assets", engine));
+      if (engine !== undefined && text.includes(engine)) read(join("assets", engine));
       for (const [, link] of text.matchAll(/(?:from|import)\s*"\.\/([^"]+)"/g)) read(join("assets", link as string));
     }
   };
@@ -166,12 +179,50 @@ function writeDocuments(
     .join("\n")}</div>`;
 }
 
-/** A card for each page but the first. */
-function cards(): string {
-  const others = PAGES.filter(({ name }) => name !== "index").map(({ name, title, about }) => {
-    return `<li><a href="./${name}.html"><h3>${escapeHtml(title)}</h3><p>${escapeHtml(about)}</p></a></li>`;
+/** What the groups of the menu have, for the first page. */
+const DOORS: Readonly<Record<string, string>> = {
+  See: "Every head of every layer as it runs, what heads learn, how they know positions, and what attention keeps.",
+  Try: "Have a model write, stop it and change a word; sort lines by meaning.",
+  Docs: "From the first answer to the last kernel, with examples that run where you read them.",
+};
+
+function doors(): string {
+  const groups = Object.entries(DOORS).map(([group, about]) => {
+    const links = PAGES.filter((page) => page.group === group).map(
+      ({ name, label, title }) => `<li><a href="./${name}.html" title="${escapeHtml(title)}">${label}</a></li>`,
+    );
+    return `<section><h2>${group}</h2><p>${about}</p><ul>${links.join("")}</ul></section>`;
   });
-  return `<ul class="cards">${others.join("\n")}</ul>`;
+  return groups.join("\n");
+}
+
+/** The code of the first page, which runs there. */
+const CODE = `import { openModel } from "headwise";
+
+const file = "model/stories/stories.gguf";
+using model = await openModel(file);
+const answer = model.text("the cat sat on the mat");
+console.log(await answer.text);`;
+
+/** What fills the first page: a recorded run of the model, in words too, and what the repository has measured. */
+async function firstPage(title: string, about: string, example: string): Promise<Record<string, string>> {
+  const file = join(ROOT, "model/stories/stories.gguf");
+  const recording = await recordStory(file);
+  const { story, seven } = recording;
+  const words = story.words.map(({ word }, i) => {
+    const isLast = i === story.words.length - 1;
+    return `<span class="token${isLast ? " asking" : ""}">${escapeHtml(word)}</span>`;
+  });
+  words.push(`<span class="token guess">${answerOf(story)?.word}</span>`);
+  const figures = (await readFigures(ROOT)).map(
+    ({ value, about }) => `<div><dt>${escapeHtml(about)}</dt><dd>${value}</dd></div>`,
+  );
+  return {
+    ...{ title: escapeHtml(title), about: escapeHtml(about), code: escapeHtml(CODE), example, doors: doors() },
+    ...{ words: words.join(" "), said: escapeHtml(sayStory(story, seven)), figures: figures.join("") },
+    megabytes: (statSync(file).size / 1e6).toFixed(1),
+    recording: JSON.stringify(recording).replaceAll("<", "\\u003c"),
+  };
 }
 
 /** What the package's doctor.html has between its verdict and its report. */
@@ -196,6 +247,8 @@ export async function buildSite(): Promise<void> {
     PAGES.map(({ name }) => name),
     examples,
   );
+  const own = examples.add(CODE);
+  if (own === undefined) throw new Error("the code of the first page expected to run in a page");
   const folder = join(ROOT, "build", "site-examples");
   mkdirSync(folder, { recursive: true });
   const sources = examples.write(folder);
@@ -203,21 +256,29 @@ export async function buildSite(): Promise<void> {
   const workers = await bundle(["worker/main.ts", ...sources.values()]);
   const engine = basename(workers.get("worker/main.ts") as string);
   const assets = await bundle(
-    [...PAGES.map(({ name }) => `src/${name}.ts`), "site.css", "service-worker/main.ts", "icon.svg"],
+    [
+      ...PAGES.map(({ name }) => `src/${name}.ts`),
+      "site.css",
+      ...PAGES.flatMap(({ name }) => styleOf(name)),
+      "service-worker/main.ts",
+      "icon.svg",
+    ],
     { ENGINE: JSON.stringify(engine) },
   );
   const asset = (source: string): string => assets.get(source) as string;
-  const [style, icon] = [asset("site.css"), asset("icon.svg")];
+  const icon = asset("icon.svg");
   const write = (path: string, page: Pick<PageParts, "title" | "about" | "menu" | "script" | "content">) => {
     const root = "../".repeat(path.split("/").length - 1) || "./";
     mkdirSync(dirname(join(OUT, path)), { recursive: true });
-    writeFileSync(join(OUT, `${path}.html`), pageHtml({ ...page, root, style, icon, version }));
+    const styles = ["site.css", ...styleOf(page.menu)].map(asset);
+    writeFileSync(join(OUT, `${path}.html`), pageHtml({ ...page, root, styles, icon, version }));
   };
   const scripts = new Map([...sources].map(([id, file]) => [id, workers.get(relative(SITE, file)) as string]));
   const list = writeDocuments(documents, write, scripts, asset("src/docs.ts"));
-  const values = { documents: list, cards: cards(), doctor: doctorHtml(), version };
+  const values = { documents: list, doctor: doctorHtml(), version };
   for (const { name, title, about } of PAGES) {
-    const content = fill(readFileSync(join(SITE, "pages", `${name}.html`), "utf8"), values);
+    const first = name === "index" ? await firstPage(title, about, scripts.get(own) as string) : {};
+    const content = fill(readFileSync(join(SITE, "pages", `${name}.html`), "utf8"), { ...values, ...first });
     write(name, { title, about, menu: name, script: asset(`src/${name}.ts`), content });
   }
   const icons = [{ src: icon, sizes: "any", type: "image/svg+xml" }];
@@ -235,6 +296,9 @@ export async function buildSite(): Promise<void> {
     if (bytes > MOST_FIRST_LOAD) throw new Error(`${line}: at most ${MOST_FIRST_LOAD / 1000}`);
     console.log(line);
   }
+  const story = firstLoad("index.html");
+  if (story > MOST_BEFORE_STORY) throw new Error(`the story: at most ${MOST_BEFORE_STORY} bytes of gzip, got ${story}`);
+  console.log(`${"the story".padEnd(18)} ${(story / 1000).toFixed(1).padStart(6)} kB gzip until it shows`);
   const all = filesIn(OUT);
   const bytes = all.reduce((sum, file) => sum + statSync(join(OUT, file)).size, 0);
   console.log(`build/site: ${all.length} files, ${(bytes / 1e6).toFixed(1)} MB with the models`);

@@ -2,8 +2,20 @@
 
 import { readFileSync } from "node:fs";
 import { escapeHtml } from "../src/base/util/strings.ts";
-import { PAGES } from "./pages.ts";
+import { GROUPS, type Group, PAGES, type Page } from "./pages.ts";
 
+/** Seven arcs over two dots. */
+const MARK = `<svg class="logo" viewBox="0 0 34 23" aria-hidden="true">${Array.from(
+  { length: 7 },
+  (_, head) => `<path class="head-${head}" d="M4 19A13 ${2.2 + 2.3 * head} 0 0 1 30 19" />`,
+).join("")}<circle cx="4" cy="19.5" r="2.6" /><circle class="answer" cx="30" cy="19.5" r="2.6" /></svg>`;
+
+/** Above the content; the first page has its own. */
+const HEAD = `      <header>
+        <h1>{title}</h1>
+        <p>{about}</p>
+      </header>
+`;
 const LAYOUT = readFileSync(new URL("layout.html", import.meta.url), "utf8");
 
 export interface PageParts {
@@ -14,19 +26,42 @@ export interface PageParts {
   /** The way from the page to the folder of the site: "./", "../". */
   readonly root: string;
   /** Paths in the site. */
-  readonly style: string;
+  readonly styles: readonly string[];
   readonly icon: string;
   readonly script: string;
   readonly content: string;
   readonly version: string;
 }
 
-export function pageHtml({ title, about, menu, ...rest }: PageParts): string {
-  const links = PAGES.map(({ name, label }) => {
-    const current = name === menu ? ' aria-current="page"' : "";
-    return `<a href="${rest.root}${name}.html"${current}>${escapeHtml(label)}</a>`;
+export function pageHtml({ title, about, menu, styles, ...rest }: PageParts): string {
+  const own = PAGES.find(({ name }) => name === menu);
+  const pagesOf = (group: Group) => PAGES.filter((page) => page.group === group);
+  const link = (name: string, label: string, current = "") =>
+    `<a href="${rest.root}${name}.html"${current && ` aria-current="${current}"`}>${escapeHtml(label)}</a>`;
+  const currentOf = (name: string) => (name === menu ? "page" : "");
+  const groups = GROUPS.map((group) => {
+    const [first] = pagesOf(group) as [Page];
+    const isOf = own?.group === group;
+    // Of a group with several pages, the menu says which group it is, and the line below it which page.
+    return link(first.name, group, isOf ? (pagesOf(group).length === 1 ? "page" : "true") : "");
   });
-  return fill(LAYOUT, { ...rest, title: escapeHtml(title), about: escapeHtml(about), menu: links.join("") });
+  const others = own === undefined || own.group === "Foot" ? [] : pagesOf(own.group);
+  const list = others.map(({ name, label }) => link(name, label, currentOf(name))).join("");
+  const local = others.length < 2 ? "" : `<nav class="local" aria-label="${own?.group}">${list}</nav>`;
+  const foot = pagesOf("Foot").map(({ name, label }) => link(name, label, currentOf(name)));
+  const texts = { title: escapeHtml(title), about: escapeHtml(about) };
+  const head = menu === "index" ? "" : fill(HEAD, texts);
+  const sheets = styles.map((style) => `<link rel="stylesheet" href="${rest.root}${style}" />`).join("");
+  return fill(LAYOUT, {
+    ...rest,
+    ...texts,
+    head,
+    styles: sheets,
+    mark: MARK,
+    menu: groups.join(""),
+    local,
+    foot: foot.join(""),
+  });
 }
 
 /** Replaces each {name} of a text; a name without a value is an error. */

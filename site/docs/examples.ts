@@ -13,7 +13,7 @@ const MODELS: Readonly<Record<string, string>> = {
 
 /** Names that pages do not have, or files that the site does not. */
 const ELSEWHERE =
-  /"node:|\bprocess\.|\.wasm"|createFolderStore|"(?!model")[\w./-]+\.(?:safetensors|gguf|npy)"|headwise\/(?:threads|shards)"/;
+  /"node:|\bprocess\.|\.wasm"|createFolderStore|"[\w./-]+\.(?:safetensors|gguf|npy)"|headwise\/(?:threads|shards)"/;
 
 export interface Examples {
   /** The id of an example, which runs if it needs nothing but the package. */
@@ -26,10 +26,12 @@ export function collectExamples(): Examples {
   const codes = new Map<string, string>();
   return {
     add(code) {
-      let own = code;
-      for (const [path, place] of Object.entries(MODELS))
+      let [own, others] = [code, code];
+      for (const [path, place] of Object.entries(MODELS)) {
         own = own.replaceAll(path, `new URL(${JSON.stringify(place)}, import.meta.url).href`);
-      if (!/from "headwise/.test(own) || ELSEWHERE.test(own)) return undefined;
+        others = others.replaceAll(path, "");
+      }
+      if (!/from "headwise/.test(own) || ELSEWHERE.test(others)) return undefined;
       const id = createHash("sha256").update(own).digest("hex").slice(0, 10);
       codes.set(id, own);
       return id;

@@ -3,10 +3,10 @@
 import type { Configuration, LayerMeasurement, ModelCost, Target } from "headwise/configure";
 import { copyText } from "../../src/entries/copy.ts";
 import { choice, createState, integer, number, text } from "./address.ts";
-import { createTable } from "./chart.ts";
 import { byId, fact, make, showMessage } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { markReady, startPage } from "./page.ts";
+import { createTable } from "./table.ts";
 import { bytesText, msText } from "./variant-text.ts";
 
 /** Budget and context are powers, of 10 and of 2: what the sliders hold. */
@@ -70,7 +70,10 @@ function showFound(found: Configuration, seqLen: number): void {
   byId("shape", HTMLElement).textContent =
     `${found.layers} layers, ${found.dModel} wide, with ${found.numHeads} heads of ${found.headDim} and ${kv}`;
   byId("facts", HTMLElement).replaceChildren(
-    fact("parameters", `${countText(found.parameters)} (${found.parameters.toLocaleString("en")})`),
+    fact(
+      "parameters",
+      `${countText(found.parameters)} (${found.parameters.toLocaleString("en")}); ${sayBudget(found)}`,
+    ),
     fact("attention", `${projection.kind.toUpperCase()}: ${PROJECTIONS[projection.kind]}`),
     fact("MLP", `${found.mlpDim.toLocaleString("en")} wide`),
     fact("vocabulary", `${found.vocabSize.toLocaleString("en")} tokens`),
@@ -89,6 +92,14 @@ function showFound(found: Configuration, seqLen: number): void {
   byId("measured", HTMLElement).replaceChildren();
   byId("copied", HTMLElement).hidden = true;
   if (!measure.disabled) showMessage(status, HINT);
+}
+
+/** Sizes are whole heads and layers, so that a budget is met nearly. */
+function sayBudget({ parameters }: Configuration): string {
+  const percent = 100 * (parameters / 10 ** state.values.budget - 1);
+  return Math.abs(percent) < 0.05
+    ? "as asked for"
+    : `${Math.abs(percent).toFixed(1)} % ${percent > 0 ? "more" : "less"} than asked for, as heads and layers are whole`;
 }
 
 /** Predicted beside measured. */
@@ -123,22 +134,40 @@ function showMeasured({ predicted, measured, tokens }: LayerMeasurement): void {
   );
 }
 
+const stop = byId("stop", HTMLButtonElement);
+const bar = byId("bar", HTMLElement);
+/** Measures in an engine of its own, which ends when it is stopped: a layer that is built does not stop by itself. */
 measure.addEventListener("click", async () => {
   const configuration = found;
   if (!configuration) return;
+  const own = startEngine();
+  const end = () => own.end();
+  stop.addEventListener("click", end, { once: true });
   measure.disabled = true;
-  showMessage(status, "Measuring …");
+  stop.disabled = bar.hidden = false;
+  const begin = performance.now();
+  const tell = () => showMessage(status, `Measuring for ${((performance.now() - begin) / 1000).toFixed(0)} s …`);
+  const timer = setInterval(tell, 1000);
+  tell();
+  if (document.activeElement === document.body) stop.focus();
   try {
-    const measurement = await engine.run("measureLayer", { configuration: { ...configuration } });
+    const measurement = await own.run("measureLayer", { configuration: { ...configuration } });
     const isShown = configuration === found;
     if (isShown) showMeasured(measurement);
     showMessage(status, isShown ? "Measured." : "Another model was chosen meanwhile: measure again.");
   } catch (error) {
-    showMessage(status, (error as Error).message, true);
+    const { name, message } = error as Error;
+    if (name === "AbortError") showMessage(status, "Measuring was stopped.");
+    else showMessage(status, message, true);
   }
+  clearInterval(timer);
+  own.end();
+  stop.removeEventListener("click", end);
   measure.disabled = false;
   // A button that is disabled loses the focus to the page.
-  if (document.activeElement === document.body) measure.focus();
+  const isLost = document.activeElement === document.body || document.activeElement === stop;
+  stop.disabled = bar.hidden = true;
+  if (isLost) measure.focus();
 });
 
 /** The code or file that was copied last, or is to be copied by hand. */

@@ -3,6 +3,7 @@
 import MiniSearch from "minisearch";
 import { createState, text } from "./address.ts";
 import { byId, make, oncePerFrame, showMessage } from "./dom.ts";
+import { prepareExample, root } from "./example.ts";
 import { markReady, startPage } from "./page.ts";
 
 /** A part of a document, as the search knows it: docs-search.json, which build.ts writes. */
@@ -14,44 +15,11 @@ interface Entry {
 }
 
 const MOST_RESULTS = 12;
-const root = new URL("../", import.meta.url);
 
 startPage();
-for (const element of document.querySelectorAll<HTMLElement>("[data-example]")) prepare(element);
+for (const element of document.querySelectorAll<HTMLElement>("[data-example]")) prepareExample(element);
 prepareSearch();
 markReady();
-
-/** Lets the button of an example run it in a worker, which ends when the example does or runs anew. */
-function prepare(element: HTMLElement): void {
-  const button = element.querySelector("button") as HTMLButtonElement;
-  const output = element.querySelector("output") as HTMLOutputElement;
-  let worker: Worker | undefined;
-  const end = () => {
-    worker?.terminate();
-    worker = undefined;
-    button.textContent = "Run again";
-  };
-  button.addEventListener("click", () => {
-    if (worker) return end();
-    output.hidden = false;
-    output.replaceChildren();
-    button.textContent = "Stop";
-    const own = new Worker(new URL(element.dataset.example as string, root), { type: "module" });
-    worker = own;
-    const print = (text: string, className = "") => output.append(make("div", { textContent: text, className }));
-    own.addEventListener("message", ({ data }: MessageEvent<{ line?: string; error?: string; done?: boolean }>) => {
-      if (own !== worker) return; // it was stopped
-      if (data.line !== undefined) print(data.line);
-      if (data.error !== undefined) print(data.error, "error");
-      if (data.done || data.error !== undefined) end();
-    });
-    own.addEventListener("error", ({ message }) => {
-      if (own !== worker) return;
-      print(message || "The example could not be loaded.", "error");
-      end();
-    });
-  });
-}
 
 /** An index of all documents, made in short tasks. */
 async function createIndex(): Promise<MiniSearch<Entry>> {

@@ -7,10 +7,11 @@ import { byId, make, oncePerFrame, showMessage } from "./dom.ts";
 import { type OnReport, startEngine } from "./engine.ts";
 import { createHeatmap } from "./heatmap.ts";
 import { keepOnDevice, keptLines, MOST_IN_ADDRESS, PLACES } from "./kept-lines.ts";
-import { openModelPicker } from "./model-picker.ts";
+import { NO_MODEL, openModelPicker, WAITING } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
 import { createRankedList } from "./ranked-list.ts";
 import { type Ranked, saveCsv, saveJson } from "./save-lines.ts";
+import { sayUnknown } from "./unknown.ts";
 
 const LINES = `the cat sat on the mat because it was soft.
 anna put the apple in the box.
@@ -94,11 +95,11 @@ openModelPicker({
   state,
   offered: OFFERED,
   kind: "encoder",
-  onUnloaded() {
+  onUnloaded(isWaiting) {
     isLoaded = false;
     if (shown) shown = { ...shown, key: "" };
     end();
-    say("Waiting for the model.");
+    say(isWaiting ? WAITING : NO_MODEL);
   },
   async onLoaded() {
     isLoaded = true;
@@ -151,7 +152,9 @@ async function read(): Promise<void> {
     sorted.show(lines, scores, asked === "" ? chosen : -1);
     query.placeholder = `line ${chosen + 1}; type anything, or choose a line below`;
     if (!isKnown) showFound();
-    say(`${lines.length} lines, ${((performance.now() - begin) / 1000).toFixed(2)} s.`);
+    const unknown = await engine.run("unknown", { text: [...lines, asked].join("\n") }, { signal: own.signal });
+    if (own !== abort) return;
+    say(`${lines.length} lines, ${((performance.now() - begin) / 1000).toFixed(2)} s. ${sayUnknown(unknown)}`.trim());
   } catch (error) {
     if (own !== abort) return;
     if (own.signal.aborted) say("Stopped.");

@@ -12,6 +12,10 @@ export interface MapData {
   readonly signed?: boolean;
   readonly queries: readonly string[];
   readonly keys: readonly string[];
+  /** What is at the sides: rows, and columns. Default nothing is written there. */
+  readonly sides?: { readonly queries: string; readonly keys: string };
+  /** Whether cells have their weights as numbers, where there are few. */
+  readonly hasNumbers?: boolean;
   /** The line below the map for a cell. Default the weight that its query gives its key. */
   say?(cell: Cell): string;
 }
@@ -28,6 +32,11 @@ export interface Heatmap {
   /** Moves the cursor. */
   point(cell: Cell): void;
 }
+
+/** Tokens below which numbers fit into cells. */
+const FEW = 12;
+/** Weights from which on cells have the strong end of the colours. */
+const STRONG = 0.45;
 
 /** Pixels that a label needs: below each other, side by side. */
 const LABEL = { queries: 12, keys: 14 };
@@ -57,16 +66,26 @@ export function sayCell({ name, weights, signed, queries, keys }: MapData, { que
   return `${name}: ${named(queries, query)} looks at ${named(keys, key)}: ${value}`;
 }
 
+/** The number in a cell: nothing for what is masked. */
+const numberOf = (weight: number, isLater: boolean): HTMLElement =>
+  make("span", {
+    className: weight > STRONG ? "strong" : "",
+    textContent: isLater && weight === 0 ? "" : weight.toFixed(2).replace(/^0/, "").replace("-0", "−"),
+  });
+
 /** A map, whose `onMove` gets the cell under the cursor and its weight. */
 export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () => {}): Heatmap {
   const canvas = make("canvas", { ariaHidden: "true" });
   const cursor = make("div", { className: "cursor", hidden: true });
-  const plot = make("div", { className: "plot", tabIndex: 0, role: "application" }, canvas, cursor);
+  const numbers = make("div", { className: "cells", ariaHidden: "true" });
+  const plot = make("div", { className: "plot", tabIndex: 0, role: "application" }, canvas, numbers, cursor);
   plot.setAttribute("aria-roledescription", "map");
   const axes = { queries: make("div", { className: "queries" }), keys: make("div", { className: "keys" }) };
   const cell = make("output", { className: "cell" });
+  const sides = make("div", { className: "sides-named quiet", ariaHidden: "true" });
+  const note = make("p", { className: "quiet small note", hidden: true });
   for (const axis of Object.values(axes)) axis.setAttribute("aria-hidden", "true");
-  const element = make("div", { className: "heatmap" }, axes.keys, axes.queries, plot, cell);
+  const element = make("div", { className: "heatmap" }, sides, axes.keys, axes.queries, plot, cell, note);
   let data: MapData | undefined;
   /** Pixels of the plot. */
   let sizes = { queries: 0, keys: 0 };
@@ -91,10 +110,15 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
   /** As many labels as there is room for; those of the cursor always. Long texts have only these, as each costs time. */
   const placeLabels = (): void => {
     if (!data) return;
+    const stepOf = (name: "queries" | "keys") =>
+      Math.max(1, Math.ceil((LABEL[name] * (data as MapData)[name].length) / Math.max(1, sizes[name])));
+    const most = Math.max(stepOf("queries"), stepOf("keys"));
+    note.hidden = most === 1 || sizes.keys === 0;
+    note.textContent = `There is room for one label in ${most}; the line above names every cell.`;
     for (const name of ["queries", "keys"] as const) {
       const words = data[name];
       const here = name === "keys" ? at.key : at.query;
-      const step = Math.max(1, Math.ceil((LABEL[name] * words.length) / Math.max(1, sizes[name])));
+      const step = stepOf(name);
       const shown = words.flatMap((word, i) => (i % step === 0 || i === here ? [{ word, i }] : []));
       const { children } = axes[name];
       while (children.length > shown.length) axes[name].lastChild?.remove();
@@ -134,6 +158,18 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
       data = given;
       const { weights, queries, keys, name } = given;
       paint(canvas, weights, queries.length, keys.length, given.signed);
+      sides.replaceChildren(
+        ...(given.sides
+          ? [make("span", {}, `${given.sides.keys} →`), make("span", {}, `${given.sides.queries} ↓`)]
+          : []),
+      );
+      const isFew = given.hasNumbers === true && Math.max(queries.length, keys.length) < FEW;
+      numbers.style.gridTemplateColumns = `repeat(${keys.length}, 1fr)`;
+      numbers.replaceChildren(
+        ...(isFew
+          ? Array.from(weights, (weight, i) => numberOf(weight, i % keys.length > Math.floor(i / keys.length)))
+          : []),
+      );
       const about = `${name}: ${queries.length} by ${keys.length}; arrow keys read its cells`;
       plot.setAttribute("aria-label", about);
       const isKnown = at.query < queries.length && at.key < keys.length;

@@ -8,7 +8,7 @@ import { type Cell, createHeatmap } from "./heatmap.ts";
 import { guessRows } from "./inspector/bars.ts";
 import { createEditControls, readEdits } from "./inspector/edits.ts";
 import { exportControls } from "./inspector/exports.ts";
-import { cellOf, headAt, sayDifference, sayGroup, sayUnknown, UNCHANGED } from "./inspector/head.ts";
+import { cellOf, headAt, sayDifference, sayGroup, saySum, UNCHANGED } from "./inspector/head.ts";
 import { createHeadsGrid, type Place, sayHead } from "./inspector/heads-grid.ts";
 import { createLines } from "./inspector/lines.ts";
 import { createStages } from "./inspector/stages.ts";
@@ -16,8 +16,9 @@ import { changesOf, state, type Values } from "./inspector/state.ts";
 import { createStatistics } from "./inspector/statistics.ts";
 import { createSwitches } from "./inspector/switches.ts";
 import { whyView } from "./inspector/why.ts";
-import { openModelPicker } from "./model-picker.ts";
+import { NO_MODEL, openModelPicker, WAITING } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
+import { sayUnknown } from "./unknown.ts";
 
 const OFFERED = [
   { name: "stories.gguf", label: "Stories, 8 bits, 0.8 MB: 743,296 parameters" },
@@ -41,6 +42,7 @@ const results = byId("results", HTMLElement);
 const grid = createHeadsGrid((place) => state.set(place));
 const edits = createEditControls((changed, from) => state.set({ edits: changed, from }));
 const switches = createSwitches((change) => state.set(change));
+const sum = byId("sum", HTMLElement);
 let isLoaded = false;
 /** Models that were unloaded. */
 let models = 0;
@@ -81,11 +83,11 @@ openModelPicker({
   engine,
   state,
   offered: OFFERED,
-  onUnloaded() {
+  onUnloaded(isWaiting) {
     isLoaded = false;
     results.inert = true;
     forget();
-    say("Waiting for the model.");
+    say(isWaiting ? WAITING : NO_MODEL);
   },
   onLoaded({ maxSeqLen }) {
     isLoaded = true;
@@ -143,6 +145,7 @@ async function ask(): Promise<void> {
 function show(view: Attended): void {
   const { words, layer, head } = view;
   shown = view;
+  results.classList.add("shown");
   showHead(view);
   grid.show(view, isEdited);
   switches.showLayer(view);
@@ -152,7 +155,7 @@ function show(view: Attended): void {
   const read = view.read === 0 ? "" : `; ${view.read} read in ${view.ms.toFixed(0)} ms`;
   const tokens = words.length === 1 ? "1 token" : `${words.length} tokens`;
   const shownOf = view.cut === 0 ? tokens : `The first ${words.length} of ${words.length + view.cut} tokens`;
-  say(`${shownOf}${read}.${sayUnknown(view.unknown)}`);
+  say(`${shownOf}${read}. ${sayUnknown(view.unknown)}`.trim());
 }
 
 const isEdited = (place: Place) =>
@@ -176,9 +179,15 @@ const studyLater = afterPause(async () => {
   markReady();
 });
 
+/** What “Why” says is of another cell, until the answer for this one comes. */
+const setStale = (isStale: boolean): void => byId("why", HTMLElement).setAttribute("aria-busy", String(isStale));
+
 let cursor: Cell | undefined;
 const moveTo = (cell: Cell): void => {
   cursor = cell;
+  const of = shown && cellOf(shown, state.values);
+  setStale(of?.query !== cell.query || of?.key !== cell.key);
+  if (shown && state.values.view !== "difference") sum.textContent = saySum(shown, cell);
   keepCursor();
 };
 
@@ -187,9 +196,11 @@ function showHead(view: Attended): void {
   const { words, weights, before, layer, head } = view;
   const { view: kind } = state.values;
   statistics.show(view, view.heads, notesOf(view));
+  sum.textContent = "";
   if (kind === "stages" || kind === "statistics") return;
   const open = kind === "lines" ? lines : map;
-  const data = { name: `Layer ${layer}, head ${head}`, queries: words, keys: words, weights };
+  const sides = { queries: "looks", keys: "is looked at" };
+  const data = { name: `Layer ${layer}, head ${head}`, queries: words, keys: words, weights, sides, hasNumbers: true };
   const difference = () => ({
     ...{ ...data, name: `${data.name}, difference`, signed: true },
     weights: weights.map((weight, i) => weight - (before?.[i] ?? weight)),
@@ -197,6 +208,7 @@ function showHead(view: Attended): void {
   const ends = kind === "difference" ? ["−1", "+1"] : ["0", "1"];
   const scale = make("span", { className: kind === "difference" ? "scale signed" : "scale" });
   legend.replaceChildren(ends[0] as string, scale, ends[1] as string);
+  sum.textContent = kind === "difference" ? "" : saySum(view, cellOf(view, state.values));
   isShowing = true;
   open.show(kind === "difference" ? difference() : data);
   open.point(cellOf(view, state.values));
@@ -225,7 +237,12 @@ const explain = async (): Promise<void> => {
   const { query, key } = cellOf(of, state.values);
   const { layer, head, words } = of;
   const place = byId("why", HTMLElement);
-  const sayThere = (textContent: string) => place.replaceChildren(make("p", { className: "quiet small", textContent }));
+  setStale(true);
+  const showThere = (element: HTMLElement) => {
+    place.replaceChildren(element);
+    setStale(false);
+  };
+  const sayThere = (textContent: string) => showThere(make("p", { className: "quiet small", textContent }));
   if (key > query) {
     const none = ["A token sees none that come later.", ...notesOf(of)].join(" ");
     stages.say(none);
@@ -234,8 +251,7 @@ const explain = async (): Promise<void> => {
   if (state.values.view === "stages") await showStages(of, { query, key }, isLast);
   try {
     const why = await engine.run("why", { layer, head, query, key });
-    if (isLast())
-      place.replaceChildren(whyView(why, visible(words[query] as string), visible(words[key] as string), notesOf(of)));
+    if (isLast()) showThere(whyView(why, visible(words[query] as string), visible(words[key] as string), notesOf(of)));
   } catch (error) {
     if (isLast()) sayThere((error as Error).message);
   }

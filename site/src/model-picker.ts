@@ -23,9 +23,13 @@ export interface PickerOptions {
   readonly kind?: Kind;
   /** After a wait, `isCurrent` says whether the model is still the one that was chosen last. */
   onLoaded(loaded: Loaded, isCurrent: () => boolean): void;
-  /** There is no model from here on, until one is loaded. */
-  onUnloaded(): void;
+  /** There is no model from here on, until one is loaded: which `isWaiting` for, or which did not come or is to be chosen. */
+  onUnloaded(isWaiting: boolean): void;
 }
+
+/** What pages say while they wait for a model, and where none is to come. */
+export const WAITING = "Waiting for the model.";
+export const NO_MODEL = "There is no model: choose one, or load it again.";
 
 /** What may be chosen. */
 const HINTS: Readonly<Record<string, string>> = {
@@ -62,8 +66,9 @@ export function openModelPicker(options: PickerOptions): void {
   /** Stops, or loads again what was stopped or has failed. */
   const button = make("button", { id: "model-load", type: "button" });
   const amount = make("span", { className: "quiet" });
-  const actions = make("p", { className: "actions", hidden: true }, button, amount);
-  const status = make("p", { className: "quiet", role: "status" });
+  const actions = make("span", { className: "actions", hidden: true }, amount, button);
+  const status = make("p", { className: "quiet small", role: "status" });
+  const line = make("div", { className: "loading" }, bar, status, actions);
   const label = make("label", { htmlFor: "model", textContent: "Model" });
   const sameBits = make("input", { id: "deterministic", type: "checkbox" });
   sameBits.checked = state.values.deterministic === "yes";
@@ -77,7 +82,7 @@ export function openModelPicker(options: PickerOptions): void {
     const isCurrent = () => own === abort;
     abort = own;
     again = () => void load(source, name, inAddress);
-    options.onUnloaded();
+    options.onUnloaded(true);
     nameHost();
     state.set({ model: inAddress });
     bar.hidden = actions.hidden = false;
@@ -107,6 +112,7 @@ export function openModelPicker(options: PickerOptions): void {
       // A URL has a button of its own.
       if (select.value === "url") hideActions();
       else button.textContent = "Load again";
+      options.onUnloaded(false);
       markReady();
     } finally {
       if (isCurrent()) {
@@ -162,7 +168,7 @@ export function openModelPicker(options: PickerOptions): void {
     loadFiles(files);
   });
   byId("picker", HTMLElement).append(
-    make("div", { className: "picker" }, label, select, file, folder, form, hint, bar, actions, status, bits),
+    make("div", { className: "picker" }, label, select, file, folder, form, hint, line, bits),
   );
 
   const { model } = state.values;
@@ -172,6 +178,7 @@ export function openModelPicker(options: PickerOptions): void {
   if (isOffered) return;
   if (model === "") {
     show("The model was a file of yours: choose it again.");
+    options.onUnloaded(false);
     markReady();
     return;
   }
@@ -180,6 +187,7 @@ export function openModelPicker(options: PickerOptions): void {
   nameHost(host);
   if (host === undefined) return void load({ url: model }, model, model);
   show(`This link names a model of ${host}. It is loaded from there when you choose so.`);
+  options.onUnloaded(false);
   markReady();
 }
 

@@ -3,10 +3,11 @@
 import { type Cost, FORMATS, type Format, hasFormat, NAMES, VARIANTS, type Variant } from "../worker/variant-layers.ts";
 import type { Conditions } from "../worker/variants.ts";
 import { choice, createState, integer } from "./address.ts";
-import { createChart, createTable, legendOf, svg } from "./chart.ts";
+import { createChart, legendOf, svg } from "./chart.ts";
 import { byId, fact, make, oncePerFrame, showMessage } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { markReady, startPage } from "./page.ts";
+import { createTable } from "./table.ts";
 import { describe, drawVariant, STEPS } from "./variant-picture.ts";
 import { ABOUT, bytesText, lengthText, measuredText, msText } from "./variant-text.ts";
 

@@ -2,13 +2,14 @@
 
 import type { WriteOptions, Written } from "../worker/write.ts";
 import { choice, createState, integer, number, text } from "./address.ts";
-import { byId, make, showMessage } from "./dom.ts";
+import { afterPause, byId, make, showMessage } from "./dom.ts";
 import { type OnReport, startEngine } from "./engine.ts";
-import { openModelPicker } from "./model-picker.ts";
+import { NO_MODEL, openModelPicker, WAITING } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
+import { sayUnknown } from "./unknown.ts";
 
 const BEGINNING = "the cat sat on the mat because it was";
-const OFFERED = [{ name: "stories.gguf", label: "Stories, 0.8 MB: 743,296 parameters" }];
+const OFFERED = [{ name: "stories.gguf", label: "Stories, 0.8 MB: 290 words" }];
 
 /** Characters of a text that the address has: a longer one is kept on this device only, as conversations are. */
 const MOST_LINKED = 4096;
@@ -56,19 +57,35 @@ let { messages, ...drafts } = keptWords();
 let shownMode: Mode | undefined;
 let abort: AbortController | undefined;
 let isLoaded = false;
+/** What is said while there is no model. */
+let waits = WAITING;
 
 startPage();
+
+/** Says which words of the field the model does not know, once nothing is typed for a while. */
+const sayUnknownWords = afterPause(async () => {
+  const text = field.value;
+  const line = byId("unknown", HTMLElement);
+  if (!isLoaded) line.textContent = "";
+  else {
+    const unknown = await engine.run("unknown", { text }).catch(() => undefined);
+    if (text === field.value) line.textContent = sayUnknown(unknown);
+  }
+});
+field.addEventListener("input", sayUnknownWords);
 
 openModelPicker({
   engine,
   state,
   offered: OFFERED,
-  onUnloaded() {
+  onUnloaded(isWaiting) {
     isLoaded = false;
     abort?.abort();
     abort = undefined;
     clearFacts();
-    showState("Waiting for the model.");
+    waits = isWaiting ? WAITING : NO_MODEL;
+    showState(waits);
+    sayUnknownWords();
   },
   async onLoaded({ canChat }, isCurrent) {
     mode.hidden = !canChat;
@@ -77,6 +94,7 @@ openModelPicker({
     const restored = await engine.run("restore", undefined).catch(() => 0);
     if (!isCurrent()) return;
     isLoaded = true;
+    sayUnknownWords();
     showState(restored > 0 ? `Ready: ${restored} tokens of the last visit need not be read again.` : "Ready.");
     markReady();
   },
@@ -111,6 +129,7 @@ function showMode(): void {
   go.textContent = isChat ? "Send" : "Go on";
   field.value = drafts[mode];
   if (isChat) showMessages();
+  sayUnknownWords();
 }
 
 function showMessages(): void {
@@ -284,7 +303,7 @@ anew.addEventListener("click", () => {
   field.value = isChat ? "" : BEGINNING;
   showMessages();
   clearFacts();
-  showState(isLoaded ? "Ready." : "Waiting for the model.");
+  showState(isLoaded ? "Ready." : waits);
   keepWords();
   field.focus();
 });

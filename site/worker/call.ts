@@ -8,8 +8,6 @@ export interface Reports {
   progress: { readonly kind: "progress"; readonly done: number; readonly all: number };
   /** Text that was generated, and how fast. */
   piece: { readonly kind: "piece"; readonly text: string; readonly tokens: number; readonly ms: number };
-  /** Tokens as text, and where a head looked from each: weights on the tokens up to it. */
-  looks: { readonly kind: "looks"; readonly words: readonly string[]; readonly weights: readonly Float32Array[] };
   /** What a variant of attention costs, as measured so far. */
   cost: { readonly kind: "cost"; readonly cost: Cost; readonly done: number; readonly all: number };
 }

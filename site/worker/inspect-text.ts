@@ -47,6 +47,15 @@ function isEncoded(word: string): boolean {
   }
 }
 
+/** The unknown words of a text, which may be none that the model could read. */
+export async function unknownTask({ text }: { readonly text: string }): Promise<Unknown | undefined> {
+  try {
+    return unknownIn(text, loadedModel().tokenizer.encode(text));
+  } catch {
+    return undefined; // reading it says why
+  }
+}
+
 /** The unknown words of a text of these tokens; undefined if there are none. */
 export function unknownIn(text: string, ids: readonly number[]): Unknown | undefined {
   const { tokenizer } = loadedModel();

@@ -8,10 +8,11 @@ import { attendTask, studyTask } from "./inspect.ts";
 import { figureTask } from "./inspect-figure.ts";
 import { stagesTask } from "./inspect-stages.ts";
 import { measureTask } from "./inspect-statistics.ts";
+import { unknownTask } from "./inspect-text.ts";
 import { whyTask } from "./inspect-why.ts";
 import { loadTask } from "./load.ts";
-import { lookTask } from "./look.ts";
-import { tutorialTask } from "./tutorial.ts";
+import type { StoryGiven } from "./story.ts";
+import type { tutorialTask } from "./tutorial.ts";
 import { variantBytesTask, variantTimesTask } from "./variants.ts";
 import { chatTask, restoreTask, writeTask } from "./write.ts";
 
@@ -22,13 +23,15 @@ export const TASKS = {
   write: writeTask,
   chat: chatTask,
   restore: restoreTask,
+  /** The words of a text that the model does not know. */
+  unknown: unknownTask,
   /** Vectors of lines, their cosines, and how they join to clusters; the vector of one text. */
   embed: embedTask,
   embedOne: embedOneTask,
   /** Examines this engine. */
   diagnose: diagnoseTask,
-  /** Goes on with a text, and says where a head looks. */
-  look: lookTask,
+  /** Where the heads that answer look, what comes next with and without heads, and what each carries alone. */
+  story: async (given: StoryGiven) => (await import("./story.ts")).storyTask(given), // of the first page alone
   /** The bytes of the caches of all variants, and their times. */
   variantBytes: variantBytesTask,
   variantTimes: variantTimesTask,
@@ -48,5 +51,5 @@ export const TASKS = {
   /** What every head of a model of the site does; the maps of all its heads for a text; the figures of the tutorials. */
   detect: detectTask,
   patterns: patternsTask,
-  tutorial: tutorialTask,
+  tutorial: async (given: Parameters<typeof tutorialTask>[0]) => (await import("./tutorial.ts")).tutorialTask(given),
 };

@@ -37,16 +37,33 @@ export async function visit(browser, url, look) {
     // A page that is left ends what it still asked for.
     if (!why.endsWith("_ABORTED")) errors.push(`${request.url()}: ${why}`);
   });
+  const open = new Set();
+  page.on("request", (request) => open.add(request));
+  for (const end of ["requestfinished", "requestfailed"]) page.on(end, (request) => open.delete(request));
   try {
+    // A tab in the background gets no animation frames. WebKit's driver shows each window.
+    await page.bringToFront?.();
     await page.goto(url);
     return await look(page, errors);
   } catch (error) {
-    error.message += `\nerrors of the page: ${errors.join("; ")}\n${await page.$eval("body", (body) => body.innerText).catch(String)}`;
+    const requests = [...open].map((request) => request.url()).join(", ");
+    error.message += `\nerrors of the page: ${errors.join("; ")}\nrequests without an end: ${requests || "none"}\n${await stateOf(page)}`;
     throw error;
   } finally {
     await page.close();
   }
 }
+
+/** What a page can say of itself: whether it is shown and loaded, whether a service worker answers for it, and its text. */
+const stateOf = (page) =>
+  page
+    .evaluate(() => {
+      const { visibilityState, readyState, body } = document;
+      const { controller } = navigator.serviceWorker ?? {};
+      const worker = controller ? `service worker ${controller.state}` : "no service worker";
+      return `${visibilityState}, ${readyState}, ${worker}\n${body?.innerText}`;
+    })
+    .catch(String);
 
 export const textOf = (page, selector) => page.$eval(selector, (element) => element.textContent);
 

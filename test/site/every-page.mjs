@@ -6,6 +6,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { expect } from "../examples/given.mjs";
 import { visit } from "../examples/pages.mjs";
+import { layoutShift, MOST_SHIFT } from "./layout-shift.mjs";
 import { expectShortTasks, ONLY_CHROME } from "./tasks.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
@@ -35,6 +36,13 @@ async function look(page, errors, { kind, name, title, shots }) {
     }
     await expectAccessible(page, scheme);
   }
+  const primary = await page.$$eval(".primary", (all) => all.filter((each) => each.checkVisibility()).length);
+  expect(`primary buttons, ${primary}, at most one`, primary <= 1, true);
+  const menus = await page.$$eval(
+    ".bar a",
+    (all) => new Set(all.map((each) => each.offsetTop + each.offsetHeight / 2)).size,
+  );
+  expect("lines of the menu", menus <= 2, true);
   expect("errors of the page", errors.join("; "), "");
   return `three widths, ${SCHEMES[kind].join(" and ")}, axe`;
 }
@@ -79,16 +87,93 @@ async function reachable(page) {
   return `${count} controls`;
 }
 
-/** What a visitor of a page waits for. */
-export function quickPage({ browser, url, name }) {
+/** A finger that moves up over a map scrolls the page of a phone. */
+async function swipe(page, _errors, { kind }) {
+  if (kind !== "chrome") return "in Chromium alone, whose driver has fingers";
+  if ((await page.$$(MAPS)).length === 0) return "the page has no map";
+  // The page is loaded anew where fingers come or go.
+  await page.setViewport({ width: 390, height: 700, hasTouch: true, isMobile: true });
+  await ready(page);
+  let swiped = 0;
+  for (const map of (await page.$$(MAPS)).slice(0, 3)) {
+    if (!(await map.evaluate((each) => each.checkVisibility()))) continue;
+    await map.evaluate((each) => each.scrollIntoView({ block: "center" }));
+    await drawn(page);
+    const { x, y, width, height } = await map.boundingBox();
+    const from = { x: x + width / 2, y: Math.min(600, Math.max(200, y + height / 2)) };
+    const { before, room } = await page.evaluate(() => ({
+      before: scrollY,
+      room: document.documentElement.scrollHeight - innerHeight - scrollY,
+    }));
+    const way = room > 150 ? -150 : 150;
+    await page.touchscreen.touchStart(from.x, from.y);
+    for (let step = 1; step <= 10; step++) {
+      await page.touchscreen.touchMove(from.x, from.y + (way * step) / 10);
+      await drawn(page);
+    }
+    await page.touchscreen.touchEnd();
+    const moved = Math.abs((await page.evaluate(() => scrollY)) - before);
+    expect(`pixels that a swipe over map ${swiped} scrolls: ${moved}, more than 50`, moved > 50, true);
+    swiped++;
+  }
+  await page.setViewport({ width: 1024, height: 900 });
+  await ready(page);
+  return `${swiped} maps`;
+}
+
+/** What shows attention, and follows the pointer. */
+const MAPS = ".heatmap .plot, .pattern, .token-lines .plot";
+
+/** Colours that one has chosen leave the page of the menu marked, and what scrolls is reached by the keyboard on phones. */
+async function seen(page, _errors, { kind }) {
+  await page.setViewport({ width: 360, height: 700 });
+  await drawn(page);
+  const unreached = await page.evaluate(() =>
+    [...document.querySelectorAll("main *")]
+      .filter((each) => each.checkVisibility() && /auto|scroll/.test(getComputedStyle(each).overflowX))
+      .filter((each) => each.scrollWidth > each.clientWidth + 1)
+      .filter((each) => each.tabIndex < 0 && !each.querySelector("a, button, input, [tabindex='0']"))
+      .map((each) => each.outerHTML.slice(0, 80)),
+  );
+  expect("what scrolls, but not by the keyboard", unreached.join("; "), "");
+  if (kind !== "chrome") return "chosen colours: in Chromium alone, whose driver sets them";
+  const session = await page.createCDPSession();
+  await session.send("Emulation.setEmulatedMedia", { features: [{ name: "forced-colors", value: "active" }] });
+  const marks = await page.$$eval("header nav a, .local a, footer nav a", (all) =>
+    all.map((each) => ({
+      isCurrent: each.hasAttribute("aria-current"),
+      mark: getComputedStyle(each).borderBottomColor,
+    })),
+  );
+  await session.send("Emulation.setEmulatedMedia", { features: [] });
+  await session.detach();
+  const of = (isCurrent) => [...new Set(marks.filter((each) => each.isCurrent === isCurrent).map(({ mark }) => mark))];
+  expect("marks of the page of the menu", of(true).length, 1);
+  expect("the same marks of other pages", of(false).includes(of(true)[0]), false);
+}
+
+/** What a visitor of a page waits for, and how far what is shown moves meanwhile. */
+export function quickPage({ browser, url, name, kind }) {
   return visit(browser, `${url}${name}.html`, async (page) => {
     await ready(page);
+    // A page that is ready at once is so before it is painted.
+    await page.waitForFunction(() => performance.getEntriesByName("first-contentful-paint").length > 0);
     const { paint, shown } = await page.evaluate(() => ({
       paint: performance.getEntriesByName("first-contentful-paint")[0]?.startTime,
       shown: performance.getEntriesByName("ready")[0]?.startTime,
     }));
     expect(`the first paint, ${paint} ms, before 1000`, paint < 1000, true);
-    return `painted after ${paint.toFixed(0)} ms, ready after ${shown.toFixed(0)} ms`;
+    const shifts = [];
+    for (const width of kind === "chrome" ? [390, 1440] : []) {
+      await page.setViewport({ width, height: 900 });
+      await page.reload();
+      await ready(page);
+      const shift = await layoutShift(page);
+      expect(`layout shift at ${width} pixels, ${shift}, below ${MOST_SHIFT}`, shift < MOST_SHIFT, true);
+      shifts.push(shift.toFixed(3));
+    }
+    const moved = shifts.length > 0 ? `, shifts ${shifts.join(" and ")}` : "";
+    return `painted after ${paint.toFixed(0)} ms, ready after ${shown.toFixed(0)} ms${moved}`;
   });
 }
 
@@ -117,7 +202,7 @@ async function typing(page, _errors, { kind }) {
 }
 
 /** What is tested of every page, one after the other, on one visit of it. */
-export const EVERY_PAGE = { "every page": look, keyboard: reachable, typing };
+export const EVERY_PAGE = { "every page": look, "scrollers and marks": seen, keyboard: reachable, typing, swipe };
 
 /** Throws if the page is wider than the window, or an element that does not scroll is. */
 export async function expectNoOverflow(page, width) {

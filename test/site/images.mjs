@@ -10,10 +10,10 @@ const TEXT = encodeURIComponent("the dog slept on the rug because it was soft . 
 
 /** By the name of the picture: an address, and what is done there. */
 const IMAGES = {
-  inspector: { address: `inspector.html#text=${TEXT}&layer=1&head=6&query=16&key=6`, height: 1072 },
-  write: { address: "write.html#temperature=0&tokens=48", height: 824, press: "#go" },
+  story: { address: "index.html", width: 1024, height: 720 },
+  inspector: { address: `inspector.html#text=${TEXT}&layer=1&head=6&query=16&key=6`, width: 1280, height: 900 },
+  write: { address: "write.html#temperature=0&tokens=48", width: 1024, height: 824, press: "#go" },
 };
-const WIDTH = 1024;
 const MOST_BYTES = 60_000;
 
 const root = join(import.meta.dirname, "../..");
@@ -23,9 +23,9 @@ const { default: puppeteer } = await import("puppeteer-core");
 const browser = await launch(puppeteer, "chrome", join(root, "test/browsers/install.sh"));
 const { url, server } = await serveSite();
 try {
-  for (const [name, { address, height, press }] of Object.entries(IMAGES)) {
+  for (const [name, { address, width, height, press }] of Object.entries(IMAGES)) {
     const bytes = await visit(browser, url + address, async (page) => {
-      await page.setViewport({ width: WIDTH, height });
+      await page.setViewport({ width, height });
       await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "light" }]);
       await ready(page);
       if (press) {

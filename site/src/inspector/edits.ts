@@ -32,12 +32,10 @@ export function createEditControls(onChange: (edits: string, from: string) => vo
   const label = make("label", { htmlFor: "scale" });
   const scale = make("input", { id: "scale", type: "range", min: "0", max: String(MOST), step: "0.05" });
   const button = (textContent: string) => make("button", { type: "button", textContent });
-  const [ablate, patch, restore, restoreAll] = ["Ablate", "Patch this head", "Restore", "Restore all"].map(button) as [
-    HTMLButtonElement,
-    HTMLButtonElement,
-    HTMLButtonElement,
-    HTMLButtonElement,
-  ];
+  const [ablate, patch, restore, restoreAll] = ["Take this head away", "Patch this head", "Restore", "Restore all"].map(
+    button,
+  ) as [HTMLButtonElement, HTMLButtonElement, HTMLButtonElement, HTMLButtonElement];
+  ablate.className = "primary";
   const other = make("input", { id: "from", type: "text", autocomplete: "off", spellcheck: false });
   const otherLabel = make("label", {
     htmlFor: "from",

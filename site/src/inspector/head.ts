@@ -1,7 +1,7 @@
 // What a view says about the head that is large.
 
+import { visible } from "../../../src/base/util/strings.ts";
 import type { Attended } from "../../worker/inspect.ts";
-import type { Unknown } from "../../worker/inspect-text.ts";
 import type { Cell } from "../heatmap.ts";
 import type { Place } from "./heads-grid.ts";
 
@@ -28,17 +28,21 @@ export function sayDifference({ weights, before }: Attended): string {
   return "The changes leave the weights of this head as they are: they show in the next token, and in the heads of later layers.";
 }
 
-/** Which words the model does not know, and what it reads instead. */
-export function sayUnknown(unknown: Unknown | undefined): string {
-  if (!unknown) return "";
-  const { words, token } = unknown;
-  const shown = words.slice(0, MOST_WORDS).map((word) => `“${word}”`);
-  const more = words.length > MOST_WORDS ? ` and ${words.length - MOST_WORDS} more` : "";
-  return ` The vocabulary lacks ${shown.join(", ")}${more}: the model reads ${token} instead.`;
+/** A row in words: what its token gives to one and to which it gives most, and that it gives all. */
+export function saySum({ words, weights }: Pick<Attended, "words" | "weights">, { query, key }: Cell): string {
+  const row = weights.subarray(query * words.length, (query + 1) * words.length);
+  const named = (i: number) =>
+    `“${visible(words[i] as string)}”${words.indexOf(words[i] as string) < i ? ` at ${i}` : ""}`;
+  const share = (i: number) => `${(100 * (row[i] as number)).toFixed(1)}\u00a0% of its attention to ${named(i)}`;
+  const which =
+    query === words.length - 1 ? `The last ${named(query).replace(/ at \d+$/, "")}` : `The token ${named(query)}`;
+  const most = row.indexOf(row.reduce((a, b) => Math.max(a, b)));
+  const rest = most === key || key > query ? "" : `, and the most, ${share(most).replace(" of its attention", "")}`;
+  const total = `${(100 * row.reduce((a, b) => a + b, 0)).toFixed(0)}\u00a0%`;
+  if (key > query)
+    return `${which} sees none that come later. It gives the most, ${share(most)}; its row sums to ${total}.`;
+  return `${which} gives ${share(key)}${rest}. Its row sums to ${total}.`;
 }
-
-/** Unknown words that are named. */
-const MOST_WORDS = 4;
 
 /** The cell of the address; -1 is the last token, and the key that it looks at most. */
 export function cellOf({ words, weights }: Pick<Attended, "words" | "weights">, { query: q, key: k }: Cell): Cell {

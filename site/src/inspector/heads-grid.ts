@@ -52,11 +52,21 @@ export function createHeadsGrid(onChoice: (place: Place) => void): HeadsGrid {
   let abouts: readonly HeadAbout[] = [];
   let by: "layer" | "kind" = "layer";
   let arranged = "";
+  let chosen: HTMLElement | undefined;
+
+  /** Where the heads are a strip, the one that is chosen is in sight. */
+  const reveal = (button: HTMLElement): void => {
+    if (button === chosen) return;
+    chosen = button;
+    const [own, strip] = [button.getBoundingClientRect(), element.getBoundingClientRect()];
+    if (element.scrollWidth > element.clientWidth)
+      element.scrollLeft += own.left + own.width / 2 - (strip.left + strip.width / 2);
+  };
 
   const makeTile = (layer: number, head: number): Tile => {
     const canvas = make("canvas", { ariaHidden: "true" });
     const note = make("small", { className: "quiet" });
-    const button = make("button", { type: "button" }, canvas, `${layer}.${head} `, note);
+    const button = make("button", { type: "button", className: `head-${head % 8}` }, canvas, `${layer}.${head} `, note);
     button.addEventListener("click", () => onChoice({ layer, head }));
     return { layer, head, button, canvas, note };
   };
@@ -98,6 +108,9 @@ export function createHeadsGrid(onChoice: (place: Place) => void): HeadsGrid {
       }),
     );
     if (activeElement instanceof HTMLElement && element.contains(activeElement)) activeElement.focus();
+    const again = chosen;
+    chosen = undefined;
+    if (again?.isConnected) reveal(again);
   };
 
   element.addEventListener("keydown", (event) => {
@@ -125,6 +138,7 @@ export function createHeadsGrid(onChoice: (place: Place) => void): HeadsGrid {
         const isChosen = tile.layer === layer && tile.head === head;
         tile.button.setAttribute("aria-pressed", String(isChosen));
         tile.button.tabIndex = isChosen ? 0 : -1;
+        if (isChosen) reveal(tile.button);
         tile.button.classList.toggle("edited", isEdited(tile));
         paint(tile.canvas, small.subarray(i * side * side, (i + 1) * side * side), side, side);
       }

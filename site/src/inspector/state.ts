@@ -7,9 +7,10 @@ import { readEdits } from "./edits.ts";
 
 export const state = createState({
   model: text("stories.gguf"),
-  text: text("the cat sat on the mat because it was"),
-  layer: integer(0),
-  head: integer(7),
+  /** The question and a head of the story on the first page. */
+  text: text("the cat sat on the mat because it was soft. what was soft? the"),
+  layer: integer(1),
+  head: integer(6),
   /** The cell under the cursor; -1 is the last token, and the key that it looks at most. */
   query: integer(-1, -1),
   key: integer(-1, -1),
@@ -20,7 +21,7 @@ export const state = createState({
   sort: choice("layer", "kind"),
   /** Heads that are changed, and the text that they are patched from. */
   edits: text(""),
-  from: text("the dog slept on the rug because it was"),
+  from: text("the dog slept on the rug because it was soft. what was soft? the"),
   weights: choice("stored", "f32", "q8", "q4"),
   cache: choice("f32", "f16", "q8", "q4"),
   causal: flag(true),

@@ -1,8 +1,9 @@
 // Statistics of long texts: how one head looks as the text grows, and means of all heads.
 
 import type { Measured } from "../../worker/inspect-statistics.ts";
-import { createChart, createTable } from "../chart.ts";
+import { createChart } from "../chart.ts";
 import { make, showMessage } from "../dom.ts";
+import { createTable } from "../table.ts";
 import { headAt } from "./head.ts";
 import type { Place } from "./heads-grid.ts";
 

@@ -49,6 +49,32 @@ export const scenarios = {
       },
       `${VIEW}&layer=1&head=6&query=16&key=6`,
     ),
+  "why a token is looked at is of the cell that is shown, or faint": (given) =>
+    open(
+      given,
+      async (page) => {
+        const isBusy = () => page.$eval("#why", (why) => why.getAttribute("aria-busy"));
+        expect("at first", await isBusy(), "false");
+        await hold(page, "why");
+        await page.focus(".heatmap .plot");
+        await page.keyboard.press("ArrowLeft");
+        expect("while the cell has moved", await isBusy(), "true");
+        await isHeld(page, "why");
+        expect("while the answer is on its way", await isBusy(), "true");
+        await release(page, "why");
+        await page.waitForFunction(() => document.getElementById("why").getAttribute("aria-busy") === "false");
+      },
+      `${VIEW}&layer=1&head=6`,
+    ),
+  "a model that does not come leaves no waiting behind": (given) =>
+    open(given, async (page, errors) => {
+      await page.select("#model", "url");
+      await page.$eval("#model-url", (field, value) => Object.assign(field, { value }), `${given.url}nothing.gguf`);
+      await page.$eval(".picker form", (form) => form.requestSubmit());
+      await page.waitForSelector(".picker .error");
+      expect("the status", await textOf(page, "#status"), "There is no model: choose one, or load it again.");
+      errors.length = 0; // browsers report the file that is not there
+    }),
   "weights of a model that was unloaded are not shown": (given) =>
     open(given, async (page) => {
       await hold(page, "attend", "load");

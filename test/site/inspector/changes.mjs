@@ -20,7 +20,7 @@ export const scenarios = {
         const guess = () => textOf(page, "#guesses li .label");
         expect("the next token", await guess(), before.next);
         expect("nothing is said of changes", (await textOf(page, "#why")).includes(LEFT_OUT), false);
-        await press(page, "Ablate");
+        await press(page, "Take this head away");
         await digestIs(page, after.digest);
         expect("the next token without the head", await guess(), after.next);
         expect("both probabilities", await textOf(page, "#guesses li .value"), /^[\d.]+ % → [\d.]+ %$/);

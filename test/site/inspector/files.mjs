@@ -80,7 +80,7 @@ export const scenarios = {
         const { text } = await saved("HTML");
         expect("a page", text, /^<!doctype html>[\s\S]*<svg[\s\S]*Next token/);
         expect("a page without other files", text, /^(?!.*(?:<script|<link|src=|url\())/s);
-        await press(page, "Ablate");
+        await press(page, "Take this head away");
         await page.waitForFunction(() => / → /.test(document.querySelector("#guesses .value").textContent));
         expect("what is changed", (await saved("SVG")).text, /<title>Layer 1, head 6, with changes<\/title>/);
         await setText(page, "the cat sat on the mat . ".repeat(22));

@@ -7,8 +7,9 @@ import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
 import { expect } from "../../examples/given.mjs";
 import { textOf } from "../../examples/pages.mjs";
-import { expectAccessible, expectNoOverflow } from "../every-page.mjs";
-import { cell, expected, FILE, open, press, TEXT, textIs, VIEW } from "./given.mjs";
+import { drawn, expectAccessible, expectNoOverflow, ready } from "../every-page.mjs";
+import { ONLY_CHROME } from "../tasks.mjs";
+import { cell, expected, FILE, open, press, setText, TEXT, textIs, VIEW } from "./given.mjs";
 
 const shownTexts = (all) => all.map((each) => each.textContent).join();
 
@@ -81,6 +82,88 @@ export const scenarios = {
       },
       `${VIEW}&layer=1&head=6&query=16&key=6`,
     ),
+  "opens on the question and a head of the first page, in words": (given) =>
+    open(
+      given,
+      async (page) => {
+        const recorded = "the cat sat on the mat because it was soft. what was soft? the";
+        expect("the text", await page.$eval("#text", ({ value }) => value), recorded);
+        expect("the head", await textOf(page, "#one-title"), "Layer 1, head 6");
+        expect(
+          "the row in words",
+          await textOf(page, "#sum"),
+          "The last “the” gives 98.6\u00a0% of its attention to “mat”. Its row sums to 100\u00a0%.",
+        );
+        expect("the sides", await textOf(page, ".sides-named"), "is looked at →looks ↓");
+        expect("numbers in cells of 17 tokens", (await page.$$(".cells span")).length, 0);
+        await page.focus(".heatmap .plot");
+        await page.keyboard.press("ArrowRight");
+        expect(
+          "another cell",
+          await textOf(page, "#sum"),
+          /^The last “the” gives \d\.\d\u00a0% .*, and the most, 98\.6\u00a0% to “mat”\. /,
+        );
+        await setText(page, "the cat sat on the");
+        await page.waitForFunction(() => document.querySelectorAll(".cells span").length === 36);
+        const [first, later] = await page.$$eval(".cells span", (all) => [all[0].textContent, all[5].textContent]);
+        expect("the first cell, and one of a later token", `${first}, ${later}`, "1.00, ");
+      },
+      "",
+    ),
+  "all heads are beside the map, and a strip on phones": (given) =>
+    open(given, async (page) => {
+      const boxes = async (width) => {
+        await page.setViewport({ width, height: 900 });
+        await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+        return page.evaluate(() => {
+          const of = (selector) => document.querySelector(selector).getBoundingClientRect();
+          const [all, one, beside, chosen] = [".all", ".one", ".beside", ".heads [aria-pressed=true]"].map(of);
+          return {
+            columns: all.right <= one.left && one.right <= beside.left && Math.abs(all.top - one.top) < 2,
+            strip: all.bottom <= one.top && all.height < 260,
+            isInSight: chosen.left >= all.left && chosen.right <= all.right,
+          };
+        });
+      };
+      const wide = await boxes(1440);
+      expect("three columns at 1440 pixels", wide.columns, true);
+      await press(page, "By what they do");
+      await press(page, "By layer");
+      const narrow = await boxes(390);
+      expect("a strip at 390 pixels", narrow.strip, true);
+      await page.reload();
+      await ready(page);
+      expect("the chosen head is in sight", (await boxes(390)).isInSight, true);
+    }),
+  "what a token cannot see is ground, and no colour": (given) =>
+    open(
+      given,
+      async (page) => {
+        /** Red, green, blue and alpha of a cell of the large map, and the sum of its colours. */
+        const pixel = (query, key) =>
+          page.$eval(
+            ".heatmap canvas",
+            (canvas, query, key) => Array.from(canvas.getContext("2d").getImageData(key, query, 1, 1).data),
+            query,
+            key,
+          );
+        const [masked, one] = [await pixel(0, 5), await pixel(0, 0)];
+        expect("a later token", masked.join(), "0,0,0,0");
+        expect("the first token's look at itself is opaque", one[3], 255);
+        if (given.kind !== "chrome") return ONLY_CHROME;
+        const light = async (scheme) => {
+          await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+          await page.waitForFunction((wanted) => matchMedia(`(prefers-color-scheme: ${wanted})`).matches, {}, scheme);
+          await drawn(page); // the page hears of it before its next frame
+          const sum = async (...at) => (await pixel(...at)).slice(0, 3).reduce((a, b) => a + b);
+          return [await sum(0, 0), await sum(1, 0)];
+        };
+        const [paper, dark] = [await light("light"), await light("dark")];
+        expect(`all weight on paper is dark, ${paper[0]}`, paper[0] < 200, true);
+        expect(`all weight in the dark is light, ${dark[0]}`, dark[0] > 550, true);
+      },
+      `${VIEW}&layer=1&head=6`,
+    ),
   "lines have the cursor of the map": (given) =>
     open(
       given,
@@ -89,11 +172,11 @@ export const scenarios = {
         await page.focus(".token-lines .plot");
         for (const key of ["ArrowUp", "Home", "ArrowRight"]) await page.keyboard.press(key);
         await textIs(page, ".token-lines output", cell(node, 1, 6, 15, 1));
-        const drawn = await page.$eval(".token-lines canvas", (canvas) => {
+        const shades = await page.$eval(".token-lines canvas", (canvas) => {
           const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
           return new Set(new Uint32Array(data.buffer)).size;
         });
-        expect("lines of many strengths", drawn > 10, true);
+        expect("lines of many strengths", shades > 10, true);
         await page.waitForFunction(() => location.hash.includes("query=15"));
         await press(page, "Map");
         await textIs(page, ".heatmap output", cell(node, 1, 6, 15, 1));

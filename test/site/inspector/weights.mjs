@@ -7,6 +7,7 @@ import { quantized } from "../../../dist/quantized.js";
 import { loadTokenizer } from "../../../dist/text.js";
 import { expect } from "../../examples/given.mjs";
 import { textOf } from "../../examples/pages.mjs";
+import { drawn } from "../every-page.mjs";
 import { cell, digestIs, expected, FILE, open, press, setText, TEXT, textIs, VIEW } from "./given.mjs";
 
 export const scenarios = {
@@ -52,6 +53,7 @@ export const scenarios = {
       async (page) => {
         const node = await expected(TEXT);
         await page.setViewport({ width: 1280, height: 1600 });
+        await drawn(page);
         const { x, y, width, height } = await (await page.$(".heatmap .plot")).boundingBox();
         const n = node.words.length;
         await page.mouse.move(x + (width * 6.5) / n, y + (height * 16.5) / n);

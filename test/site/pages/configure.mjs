@@ -53,7 +53,7 @@ export const scenarios = {
         expect(
           "parameters",
           await factOf(page, "facts", "parameters"),
-          new RegExp(`\\(${first.parameters.toLocaleString("en")}\\)$`),
+          new RegExp(`\\(${first.parameters.toLocaleString("en")}\\); \\d\\.\\d % (more|less) than asked for`),
         );
         await page.focus("#length");
         await page.keyboard.press("ArrowRight");
@@ -104,6 +104,48 @@ export const scenarios = {
       },
       "#budget=6.5&length=8",
     ),
+  "a measurement says how long it has gone on, and stops": (given) =>
+    open(
+      given,
+      async (page) => {
+        await page.focus("#measure");
+        await page.keyboard.press("Enter");
+        await page.waitForFunction(() => !document.getElementById("stop").disabled);
+        expect("the status", await textOf(page, "#status"), /^Measuring for \d+ s …$/);
+        expect("the bar", await page.$eval("#bar", (bar) => bar.checkVisibility()), true);
+        await page.focus("#stop");
+        await page.keyboard.press("Enter");
+        await page.waitForFunction(() => document.getElementById("status").textContent === "Measuring was stopped.");
+        expect("tables", (await page.$$("#measured table")).length, 0);
+        expect("the focus", await page.evaluate(() => document.activeElement.id), "measure");
+        // The sliders still have their engine.
+        await page.select("#target", "phone");
+        await page.waitForFunction(() => location.hash.includes("target=phone"));
+      },
+      "#budget=9&length=12",
+    ),
+  "the table of choices has its headers above its columns, and all of its rows": (given) =>
+    open(given, async (page) => {
+      await page.$eval("#choices", (choices) => {
+        choices.closest("details").open = true;
+      });
+      const { starts, cut } = await page.evaluate(() => {
+        const table = document.querySelector("#choices table");
+        const textStart = (cell) => {
+          const range = document.createRange();
+          range.selectNodeContents(cell);
+          return Math.round(range.getBoundingClientRect().left);
+        };
+        const row = table.querySelector("tbody tr");
+        const starts = [...table.querySelectorAll("thead th")].map(
+          (head, i) => textStart(head) - textStart(row.cells[i]),
+        );
+        const box = table.parentElement;
+        return { starts: starts.join(), cut: box.scrollHeight - box.clientHeight };
+      });
+      expect("pixels between headers and their columns", starts, "0,0,0,0");
+      expect("pixels of rows that are cut", cut, 0);
+    }),
   "a layer that is measured while another model is chosen is not shown": (given) =>
     open(
       given,

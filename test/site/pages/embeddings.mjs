@@ -118,6 +118,11 @@ async function expectNode(page, place, lines, target, pooling) {
 }
 
 export const scenarios = {
+  "words that the model does not know are named": (given) =>
+    open(given, async (page) => {
+      await setText(page, "#lines", "the dragon sat on the sofa\nthe dog sat");
+      await page.waitForFunction(() => /lacks “dragon”: .*<unk>/.test(document.getElementById("status").textContent));
+    }),
   "the vectors and the order of Node": (given) =>
     open(given, async (page) => {
       const lines = (await page.$eval("#lines", ({ value }) => value)).split("\n");

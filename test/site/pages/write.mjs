@@ -353,7 +353,11 @@ export const scenarios = {
       await page.$eval(".picker form", (form) => form.requestSubmit());
       await page.waitForSelector(".picker .error");
       await new Promise((done) => setTimeout(done, 1500));
-      expect("the status without a model", await textOf(page, "#status"), "Waiting for the model.");
+      expect(
+        "the status without a model",
+        await textOf(page, "#status"),
+        "There is no model: choose one, or load it again.",
+      );
       expect("whether one can go on", await page.$eval("#go", ({ disabled }) => disabled), true);
       errors.length = 0; // browsers report the file that is not there
       await holdTask(page, "restore", 0, "nothing");
@@ -361,6 +365,16 @@ export const scenarios = {
       await page.select("#model", "stories.gguf");
       await ready(page);
       expect("the status", await textOf(page, "#status"), "Ready.");
+    }),
+  "words that the model does not know are named": (given) =>
+    open(given, async (page) => {
+      await page.$eval("#text", (field) => field.select());
+      await page.type("#text", "the dragon sat on the sofa");
+      const sentence = "The vocabulary lacks “dragon”: the model reads <unk> instead.";
+      await page.waitForFunction((wanted) => document.getElementById("unknown").textContent === wanted, {}, sentence);
+      await page.$eval("#text", (field) => field.select());
+      await page.type("#text", "the dog sat");
+      await page.waitForFunction(() => document.getElementById("unknown").textContent === "");
     }),
   "loading stops and begins again": (given) => open(given, (page, errors) => expectStops(page, errors)),
   "a wrong file and a wrong URL leave a sentence": (given) =>

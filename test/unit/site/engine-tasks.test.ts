@@ -10,7 +10,6 @@ import { stagesTask } from "../../../site/worker/inspect-stages.ts";
 import { measureTask } from "../../../site/worker/inspect-statistics.ts";
 import { whyTask } from "../../../site/worker/inspect-why.ts";
 import { loadedModel, loadTask, modelAs } from "../../../site/worker/load.ts";
-import { lookTask } from "../../../site/worker/look.ts";
 import { restoreTask, writeTask } from "../../../site/worker/write.ts";
 import { traceAttention } from "../../../src/entries/inspect.ts";
 import { TINY, tinyFolder, tinyTensors } from "../../support/tiny-models.ts";
@@ -149,7 +148,6 @@ test("a pass that fails releases its session", async () => {
 });
 
 test.each<[string, (call: Call) => Promise<unknown>]>([
-  ["look", (call) => lookTask({ prompt: "the cat", maxTokens: 300, layer: 0, head: 0 }, call)],
   ["measure", (call) => measureTask({ text: "the cat", length: 4096 }, call)],
 ])("a stop ends %s at the next step", async (_, run) => {
   await loadTask({ source: LLAMA }, callOf());
