@@ -1,6 +1,9 @@
 // y = x·wᵀ + b, by weight format: matrices in panels, rows of integers, products.
 
-import { BLOCK, LONGEST_BLOCK, MINS_SCRATCH, PANEL, ROUNDED } from "../../assembly/layout.ts";
+import { BLOCK, PLAIN_CODES, LONGEST_BLOCK, MINS_SCRATCH, PANEL, ROUNDED } from "../../assembly/layout.ts";
+import { CODED_BLOCKS } from "../base/tensor/dtypes.ts";
+import { codeGgml, GGML_FORMATS, type GgmlDtype } from "../base/tensor/ggml-blocks.ts";
+import { ELEMENTS } from "../base/tensor/ggml-codebooks.ts";
 import type { LinearShape, Plain, Reference } from "../wasm/abi.ts";
 import {
   minOf,
@@ -276,9 +279,10 @@ export const pack_blocks: Reference["pack_blocks"] = (out, sums, blocks, n, k, b
 
 /**
  * Packs panels begin..end of a matrix [n, k] in blocks of a scale and 16 bytes of codes: a float16, or where a row has one scale, a
- * float32 in each. Rows beyond n are zeros.
+ * float32 in each; or of a matrix in blocks of a GGUF type that become such ones. Rows beyond n are zeros.
  */
-export const pack_lookup: Reference["pack_lookup"] = (out, from, n, k, block, begin, end) => {
+export const pack_lookup: Reference["pack_lookup"] = (out, given, n, k, block, type, begin, end) => {
+  const from = type === PLAIN_CODES ? given : coded(given, type).bytes;
   const view = new DataView(from.buffer, from.byteOffset, from.byteLength);
   const packed = packedLookup(out, k, block);
   const [bits, bytes] = [block === LONGEST_BLOCK ? 1 : 2, block > LONGEST_BLOCK ? 20 : 18];
@@ -293,6 +297,26 @@ export const pack_lookup: Reference["pack_lookup"] = (out, from, n, k, block, be
         packed.setWeight(row, b + i, step * (code & (2 ** bits - 1)) - 1);
       }
     }
+};
+
+/** Blocks of a GGUF type, behind the codebook of the type or the scale of all, as blocks of a scale, a min if there is one, and integers. */
+function coded(from: Uint8Array, type: number): { readonly bytes: Uint8Array; readonly width: number } {
+  const [name, { codebook, tail = 0, coded }] = Object.entries(GGML_FORMATS).find(([, each]) => each.type === type)!;
+  const before = codebook ? ELEMENTS[codebook]().length : tail;
+  const bytes = codeGgml(name as GgmlDtype, from.subarray(before), from.subarray(0, tail));
+  return { bytes, width: CODED_BLOCKS[coded].bytes };
+}
+
+/** `pack_blocks` of blocks of a GGUF type. */
+export const pack_ggml: Reference["pack_ggml"] = (out, sums, from, n, k, type, begin, end) => {
+  const { bytes, width } = coded(from, type);
+  pack_blocks(out, sums, bytes, n, k, width, begin, end);
+};
+
+/** `pack_mins` of blocks of a GGUF type. */
+export const pack_ggml_mins: Reference["pack_ggml_mins"] = (out, from, n, k, type, begin, end) => {
+  const { bytes, width } = coded(from, type);
+  pack_mins(out, bytes, n, k, width, begin, end);
 };
 
 /** out[panels][k / block][8] = the mins of the blocks; 0 beyond n. */

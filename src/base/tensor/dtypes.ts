@@ -75,6 +75,52 @@ export interface StoredTensor {
   readonly bytes: Uint8Array;
 }
 
+/**
+ * How the bytes of a tensor of a coded dtype still are blocks of one of GGUF's types, which kernels decode as they pack. Readers of
+ * GGUF make it, and nothing that a caller gives is taken for it.
+ */
+export class FileBlocks {
+  /** Its number in GGUF. */
+  readonly type: number;
+  /** Elements and bytes of a block. */
+  readonly length: number;
+  readonly bytes: number;
+  /** What kernels find in front of the blocks: a codebook, or the scale of all. */
+  readonly before: Uint8Array;
+  /** Whole blocks in their coded dtype. */
+  readonly code: (blocks: Uint8Array) => Uint8Array;
+
+  constructor(
+    type: number,
+    { length, bytes }: Pick<FileBlocks, "length" | "bytes">,
+    before: Uint8Array,
+    code: FileBlocks["code"],
+  ) {
+    this.type = type;
+    this.length = length;
+    this.bytes = bytes;
+    this.before = before;
+    this.code = code;
+  }
+}
+
+/** A tensor whose bytes may be blocks of a file. */
+export interface BlockTensor extends StoredTensor {
+  readonly blocks?: FileBlocks;
+}
+
+/** What the bytes of a tensor are, if they are blocks of a file. */
+export function blocksOf({ dtype, blocks }: BlockTensor): FileBlocks | undefined {
+  return isCoded(dtype) && blocks instanceof FileBlocks ? blocks : undefined;
+}
+
+/** A tensor whose bytes are those of its dtype. */
+export function codedOf(tensor: StoredTensor): StoredTensor {
+  const { name, dtype, shape, bytes } = tensor;
+  const blocks = blocksOf(tensor);
+  return blocks ? { name, dtype, shape, bytes: blocks.code(bytes) } : tensor;
+}
+
 /** Whether a word names a dtype of safetensors. */
 export function isDtype(word: string): word is PlainDtype {
   return Object.hasOwn(BITS, word);
@@ -118,7 +164,7 @@ export const FLOAT_DTYPE_RULE: string = `dtype ${FLOAT_DTYPES.slice(0, -1).join(
  */
 export function decodeFloats(tensor: StoredTensor, where: string, out?: Float32Array): Float32Array {
   expectRecord(where, "tensor", tensor);
-  const { name, dtype, shape: given, bytes: data } = tensor;
+  const { name, dtype, shape: given, bytes: data } = codedOf(tensor);
   const shape = readShape(where, "tensor", given, LARGEST_LENGTH);
   const size = elementsIn(shape);
   const known = isCoded(dtype) ? dtype : FLOAT_DTYPES.find((each) => each === dtype);

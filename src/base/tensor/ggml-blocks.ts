@@ -2,7 +2,7 @@
 // minimum, for each 16 or 32 elements, and indices into codebooks. Layouts and values are those of ggml (ggml-common.h and the
 // reference dequantisation of gguf-py); a block lies along the last dimension.
 
-import { CODED_BLOCKS, type CodedDtype, codeBits } from "./dtypes.ts";
+import { CODED_BLOCKS, type CodedDtype, codeBits, FileBlocks } from "./dtypes.ts";
 import { ELEMENTS } from "./ggml-codebooks.ts";
 import { narrowF16 } from "./quantize.ts";
 
@@ -40,8 +40,11 @@ interface Parts {
   readonly integers: Int8Array;
 }
 
-/** A format: elements and bytes of a block, the form that holds it without loss, and how a block at `at` is read. */
+/** A format: its number, elements and bytes of a block, the form that holds it without loss, and how a block at `at` is read. */
 interface GgmlFormat {
+  readonly type: number;
+  /** What the indices of a block are into. */
+  readonly codebook?: keyof typeof ELEMENTS;
   readonly length: number;
   readonly bytes: number;
   readonly coded: CodedDtype;
@@ -151,6 +154,7 @@ function quarterScales({ scales }: Parts, d: number, block: Uint8Array, at: numb
 export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   /** Scale d, minimum m, 16 bytes of nibbles: d·q + m. */
   Q4_1: {
+    type: 3,
     length: 32,
     bytes: 20,
     coded: "I4_32_MIN",
@@ -162,6 +166,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Scale d, the fifth bits of all elements, nibbles: d·(q - 16). */
   Q5_0: {
+    type: 6,
     length: 32,
     bytes: 22,
     coded: "I8_32",
@@ -173,6 +178,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Scale d, minimum m, fifth bits, nibbles: d·q + m. */
   Q5_1: {
+    type: 7,
     length: 32,
     bytes: 24,
     coded: "I8_32_MIN",
@@ -185,6 +191,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** 16 parts: bytes of scale (low) and minimum (high), 2-bit q, then d and dmin: d·scale·q - dmin·min. */
   Q2_K: {
+    type: 10,
     length: 256,
     bytes: 84,
     coded: "I8_16_MIN",
@@ -199,6 +206,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Third bits, 2-bit q, 16 scales of 6 bits, d: d·(scale - 32)·(q - 4, or q where the third bit is set). */
   Q3_K: {
+    type: 11,
     length: 256,
     bytes: 110,
     coded: "I8_16",
@@ -214,6 +222,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, dmin, 8 scales and minimums of 6 bits, nibbles: d·scale·q - dmin·min. */
   Q4_K: {
+    type: 12,
     length: 256,
     bytes: 144,
     coded: "I4_32_MIN",
@@ -224,6 +233,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** The same with a fifth bit: bit j of byte i for element i of part j. */
   Q5_K: {
+    type: 13,
     length: 256,
     bytes: 176,
     coded: "I8_32_MIN",
@@ -237,6 +247,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Low nibbles, upper 2 bits, 16 scales of 8 bits, d: d·scale·(q - 32). */
   Q6_K: {
+    type: 14,
     length: 256,
     bytes: 210,
     coded: "I8_16",
@@ -252,6 +263,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Scale d, 16 bytes of indices into NONLINEAR: d·value. */
   IQ4_NL: {
+    type: 20,
     length: 32,
     bytes: 18,
     coded: "I8_32",
@@ -262,6 +274,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, 8 scales of 6 bits, indices as in IQ4_NL: d·(scale - 32)·value. */
   IQ4_XS: {
+    type: 23,
     length: 256,
     bytes: 136,
     coded: "I8_32",
@@ -276,6 +289,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Ternary digits, five a byte, the last 16 elements four a byte, then d: d·(digit - 1). */
   TQ1_0: {
+    type: 34,
     length: 256,
     bytes: 54,
     coded: "I2_64",
@@ -288,6 +302,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Ternary digits of 2 bits, then d: d·(digit - 1). */
   TQ2_0: {
+    type: 35,
     length: 256,
     bytes: 66,
     coded: "I2_64",
@@ -298,6 +313,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Digits of 2 bits as bitnet.cpp has them on x86, the highest first: element 32·l + m of 128 is in byte m. */
   I2_S: {
+    type: 36,
     length: 128,
     bytes: 32,
     coded: "I2_ROW",
@@ -308,6 +324,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Scale d, bits: -d or d. */
   Q1_0: {
+    type: 41,
     length: 128,
     bytes: 18,
     coded: "I1_128",
@@ -318,6 +335,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Scale d, 2 bits: d·(q - 1). */
   Q2_0: {
+    type: 42,
     length: 64,
     bytes: 18,
     coded: "I2_64",
@@ -328,6 +346,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** An exponent e, nibbles of E2M1: 2^(e - 127)·value. */
   MXFP4: {
+    type: 39,
     length: 32,
     bytes: 17,
     coded: "I8_32",
@@ -338,6 +357,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Four scales as floats of 4 exponent and 3 fraction bits, whose pattern of ones is 0, nibbles of E2M1 for 16 elements each. */
   NVFP4: {
+    type: 40,
     length: 64,
     bytes: 36,
     coded: "I8_16",
@@ -353,6 +373,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, 32 low bytes of indices, and for each 32 elements their upper bits, a sign of the shift, and a scale. */
   IQ1_S: {
+    type: 19,
+    codebook: "IQ1",
     length: 256,
     bytes: 50,
     coded: "I8_32",
@@ -370,6 +392,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Low bytes of indices; their upper bits and signs of shifts, two a byte; 16 scales of 3 bits, and between them d. */
   IQ1_M: {
+    type: 29,
+    codebook: "IQ1",
     length: 256,
     bytes: 56,
     coded: "I8_16",
@@ -387,6 +411,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, and for each 32 elements four indices, four times seven signs, and a scale. */
   IQ2_XXS: {
+    type: 16,
+    codebook: "IQ2_XXS",
     length: 256,
     bytes: 66,
     coded: "I8_32",
@@ -410,6 +436,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, 32 indices of 9 bits with seven signs each, 16 scales. */
   IQ2_XS: {
+    type: 17,
+    codebook: "IQ2_XS",
     length: 256,
     bytes: 74,
     coded: "I8_16",
@@ -423,6 +451,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, 32 low bytes of indices, eight signs each, their upper bits, 16 scales. */
   IQ2_S: {
+    type: 22,
+    codebook: "IQ2_S",
     length: 256,
     bytes: 82,
     coded: "I8_16",
@@ -443,6 +473,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, 64 indices of 4 elements, and for each 32 four times seven signs and a scale. */
   IQ3_XXS: {
+    type: 18,
+    codebook: "IQ3_XXS",
     length: 256,
     bytes: 98,
     coded: "I8_32",
@@ -460,6 +492,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, 64 low bytes of indices of 4 elements, their ninth bits, signs, 8 scales: d·(2·scale + 1). */
   IQ3_S: {
+    type: 21,
+    codebook: "IQ3_S",
     length: 256,
     bytes: 110,
     coded: "I8_32",
@@ -534,4 +568,12 @@ export function codeGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array)
     }
   });
   return out;
+}
+
+/** Whole blocks as kernels take them; undefined for those that lie in their coded dtype already. */
+export function ggmlBlocks(dtype: GgmlDtype, tail: Uint8Array): FileBlocks | undefined {
+  if (dtype === "Q1_0" || dtype === "Q2_0") return undefined;
+  const { type, codebook } = GGML_FORMATS[dtype];
+  const before = codebook ? new Uint8Array(ELEMENTS[codebook]().buffer) : tail;
+  return new FileBlocks(type, GGML_FORMATS[dtype], before, (blocks) => codeGgml(dtype, blocks, tail));
 }

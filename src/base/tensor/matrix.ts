@@ -1,9 +1,12 @@
 import { expectOneOf, expectUint8Array } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import {
+  type BlockTensor,
+  blocksOf,
   type CodedDtype,
   decodeFloats,
   FLOAT_DTYPE_RULE,
+  FileBlocks,
   FLOAT_DTYPES,
   type FloatDtype,
   floatBits,
@@ -38,15 +41,16 @@ export function expectLayout(where: string, layout: unknown = "out-in"): MatrixL
  * A copy of the fields of a weight matrix with views of its data: a tensor, or a stored one. Each of its fields is read once,
  * because reading may run code of the caller's.
  */
-export function readMatrix(where: string, name: string, value: unknown): WeightTensor {
+export function readMatrix(where: string, name: string, value: unknown): Tensor | BlockTensor {
   if (value === null || typeof value !== "object" || !("dtype" in value)) return readTensor(where, name, value);
-  const { dtype, shape: given, bytes } = value as StoredTensor;
+  const { dtype, shape: given, bytes, blocks } = value as BlockTensor;
   if (!isCoded(dtype) && !FLOAT_DTYPES.some((each) => each === dtype))
     throw new RangeError(
       `${where}: ${name} expected ${FLOAT_DTYPE_RULE}, got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
   const shape = readShape(where, name, given, LARGEST_LENGTH);
-  return { name, dtype, shape, bytes: expectUint8Array(where, `${name}.bytes`, bytes) };
+  const matrix: BlockTensor = { name, dtype, shape, bytes: expectUint8Array(where, `${name}.bytes`, bytes) };
+  return blocks instanceof FileBlocks ? { ...matrix, blocks } : matrix;
 }
 
 /**
@@ -76,8 +80,11 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
 }
 
 /** Bytes of `elements` adjacent elements of a row of a weight matrix; of a block dtype, whole blocks. */
-function bytesOf({ dtype }: StoredTensor, elements: number): number {
-  return (elements * floatBits(dtype as FloatDtype | CodedDtype)) / 8;
+function bytesOf(matrix: StoredTensor, elements: number): number {
+  const blocks = blocksOf(matrix);
+  return blocks
+    ? (elements / blocks.length) * blocks.bytes
+    : (elements * floatBits(matrix.dtype as FloatDtype | CodedDtype)) / 8;
 }
 
 /** Rows begin..end, as a view. */

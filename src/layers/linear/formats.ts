@@ -2,6 +2,7 @@
 
 import {
   BLOCK,
+  PLAIN_CODES,
   F16_SCRATCH,
   LINEAR_SCRATCH,
   LONGEST_BLOCK,
@@ -15,6 +16,7 @@ import {
   WEIGHT_Q8,
 } from "../../../assembly/layout.ts";
 import {
+  blocksOf,
   CODED_BLOCKS,
   type CodedDtype,
   codeBits,
@@ -148,9 +150,12 @@ export function linearShape(
   return { xStride: 0, bf16: 0, block: block(sizes.k), mode: 0, zero: 0, ...shape, ...sizes };
 }
 
-/** Copies a piece to `staging` in its own dtype. */
-function stage({ memory }: Kernels, { bytes }: StoredTensor, staging: number): number {
-  memory.u8(staging, bytes.length).set(bytes);
+/** Copies a piece to `staging` in its own dtype; of blocks of a file, what kernels find in front of them before. */
+function stage({ memory }: Kernels, piece: StoredTensor, staging: number): number {
+  const { bytes } = piece;
+  const before = blocksOf(piece)?.before;
+  if (before) memory.u8(staging, before.length).set(before);
+  memory.u8(staging + (before?.length ?? 0), bytes.length).set(bytes);
   return staging;
 }
 
@@ -271,7 +276,12 @@ function integers(
         return;
       }
       const blocks = pointer.u8(stage(kernels, piece, staging));
-      if (isCoded(dtype)) {
+      const type = blocksOf(piece)?.type;
+      if (type !== undefined) {
+        table.pack_ggml(out, nibbles ? NULL : sumsAt, blocks, n, k, type, 0, panels);
+        // No type with minimums has anything in front of its blocks.
+        if (mins) table.pack_ggml_mins(pointer.f32(minsAt), blocks, n, k, type, 0, panels);
+      } else if (isCoded(dtype)) {
         const { bytes } = CODED_BLOCKS[dtype];
         table.pack_blocks(out, nibbles ? NULL : sumsAt, blocks, n, k, bytes, 0, panels);
         if (mins) table.pack_mins(pointer.f32(minsAt), blocks, n, k, bytes, 0, panels);
@@ -317,7 +327,8 @@ function codes(dtype: "I1_128" | "I2_64" | "I2_ROW"): Format {
     pack(kernels, piece, { w }, staging) {
       const [n, k] = piece.shape as [number, number];
       const blocks = pointer.u8(stage(kernels, piece, staging));
-      kernels.table.pack_lookup(pointer.u8(w), blocks, n, k, block, 0, panelsOf(n));
+      const { type = PLAIN_CODES } = blocksOf(piece) ?? {};
+      kernels.table.pack_lookup(pointer.u8(w), blocks, n, k, block, type, 0, panelsOf(n));
     },
     multiply(table, out, { w, bias }, { integers: x, shape, work }, begin, end) {
       table.linear_lookup(out, x, pointer.u8(w), pointer.u8(work), bias, shape, begin, end);

@@ -1,7 +1,14 @@
 // Reads the tensors of a model one after the other and packs the weights that they hold into their places.
 
 import { PANEL } from "../../../assembly/layout.ts";
-import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, isCoded, type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
+import {
+  codedOf,
+  FLOAT_DTYPE_RULE,
+  FLOAT_DTYPES,
+  isCoded,
+  type StoredTensor,
+  toFloats,
+} from "../../base/tensor/dtypes.ts";
 import { cutOutputs, halvesOf, type MatrixLayout, rowsOf } from "../../base/tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { cosine, exp, ln, sine } from "../../base/util/math.ts";
@@ -11,6 +18,7 @@ import {
   expectFormatLoaded,
   FORMATS,
   formatOf,
+  type LinearSize,
   type PackedFormat,
   type PackedLinear,
   type WeightFormat,
@@ -148,7 +156,7 @@ export class WeightReader implements StoredMatrices {
     if (tables === "on-demand") return tableOnDemand(this.#file, name, { rows, rowBytes: bytes / rows, step });
     const pieces: StoredTensor[] = [];
     for (const [begin, end] of chunksOf(rows, step)) {
-      const piece = await this.#readRows(name, begin, end);
+      const piece = codedOf(await this.#readRows(name, begin, end));
       pieces.push(tables === "views" ? piece : { ...piece, bytes: piece.bytes.slice() });
     }
     return residentTable(where, pieces, step);
@@ -342,18 +350,16 @@ export interface Packing {
   readonly attention: WeightFormat | undefined;
   readonly encoders: EncoderParts | undefined;
   readonly activations: "exact" | "fast";
-  /** Memory for packing, of `stagingBytes`. */
+  /** Memory for packing, of `stagingBytes` of `sizesOf`. */
   readonly staging: number;
   /** What is freed with the model, and its bytes. */
   readonly owned: { readonly bytes: number; release(): void }[];
 }
 
-/** Bytes of staging that the largest matrix outside attention needs. */
-export function stagingBytes({ spec }: Decoder): number {
-  let floats = 0;
+/** The sizes of the matrices outside attention. */
+export function* sizesOf({ spec }: Decoder): Generator<LinearSize, void, void> {
   for (const { mixer, outside, shape } of weightsOf(spec))
-    if (!mixer && !outside) floats = Math.max(floats, stagedFloats({ n: shape[0], k: shape[1] ?? 1 }));
-  return 4 * floats;
+    if (!mixer && !outside) yield { n: shape[0], k: shape[1] ?? 1 };
 }
 
 /** Allocates a block that is freed with the model. */

@@ -7,6 +7,7 @@ import {
   CODED_BLOCKS,
   type CodedDtype,
   codeBits,
+  codedOf,
   eachCode,
   isCoded,
   type StoredTensor,
@@ -109,7 +110,7 @@ export function scaledFiles(where: string, decoder: Decoder, files: ModelFiles):
     return Math.max(sum / (rows * k), 1e-5);
   };
   const times = (stored: StoredTensor, scale: number): StoredTensor => {
-    if (scales === "product") return multiplied(stored, scale);
+    if (scales === "product") return multiplied(codedOf(stored), scale);
     const [rows, k] = stored.shape as [number, number];
     const signs = scales === "online" ? signsOf(toFloats(stored, where), scale) : unpacked(stored.bytes);
     return ternary(stored.name, signs, [scales === "online" ? rows : PACKED * rows, k], scale);
