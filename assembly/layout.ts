@@ -123,7 +123,7 @@ export const SCORE_MANHATTAN = 2;
 export const SCORE_INT8 = 3;
 export const SCORE_BINARY = 4;
 
-/** Types of blocks by their numbers in GGUF, of those that pack_ggml and pack_lookup read. */
+/** Types of blocks by their numbers in GGUF, of those that pack_blocks and pack_lookup read. */
 export const GGML_Q4_1 = 3;
 export const GGML_Q5_0 = 6;
 export const GGML_Q5_1 = 7;
@@ -147,5 +147,15 @@ export const GGML_I2_S = 36;
 export const GGML_MXFP4 = 39;
 export const GGML_NVFP4 = 40;
 
-/** Instead of one of them: blocks of codes as Q1_0 and Q2_0 have them. */
+/**
+ * Blocks of GGUF that were decoded, by numbers that GGUF has retired: a float32 scale, in MIN a float32 min, and 32 or 16 integers, a
+ * byte each.
+ */
+export const BLOCKS_I8_32 = 31;
+export const BLOCKS_I8_16 = 32;
+export const BLOCKS_I8_32_MIN = 33;
+export const BLOCKS_I8_16_MIN = 37;
+export const BLOCKS_I4_32_MIN = 38;
+
+/** Instead of a type: blocks of codes as Q1_0 and Q2_0 have them. */
 export const PLAIN_CODES = 0;

@@ -8,7 +8,6 @@ export {
   repack_rows_f16,
 } from "./linear/pack_f16";
 export { pack_blocks, pack_mins } from "./linear/pack_blocks";
-export { pack_ggml, pack_ggml_mins } from "./linear/pack_ggml";
 export { pack_q4, repack_q4 } from "./linear/pack_q4";
 export { pack_q8, repack_q8 } from "./linear/pack_q8";
 export { linear_q4 } from "./linear/q4";

@@ -1,4 +1,9 @@
 import {
+  BLOCKS_I4_32_MIN,
+  BLOCKS_I8_16,
+  BLOCKS_I8_16_MIN,
+  BLOCKS_I8_32,
+  BLOCKS_I8_32_MIN,
   GGML_I2_S,
   GGML_IQ1_M,
   GGML_IQ1_S,
@@ -25,7 +30,7 @@ import {
 import { swizzle } from "../math/simd";
 import { U8Ptr } from "../types";
 
-// The blocks of GGUF's types in parts of 16 elements: integers, and the scale and the min with which element i of part s is
+// Blocks, of GGUF's types and decoded ones, in parts of 16 elements: integers, and the scale and the min with which element i of part s is
 // scale_of(s) · integers_of(s)[i] - min_of(s). The readable form, which says where everything lies, is src/base/tensor/ggml-blocks.ts.
 
 /** From type 3 on: elements of a block / 32, its bytes, elements that share a scale / 16, bytes of the codebook / 1024. */
@@ -33,8 +38,8 @@ const TYPES = memory.data<u8>([
   1, 20, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 22, 2, 0, 1, 24, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 84, 1, 0,
   8, 110, 1, 0, 8, 144, 2, 0, 8, 176, 2, 0, 8, 210, 1, 0, 0, 0, 0, 0, 8, 66, 2, 2, 8, 74, 1, 4, 8, 98, 2, 1,
   8, 50, 2, 16, 1, 18, 2, 0, 8, 110, 2, 2, 8, 82, 1, 8, 8, 136, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-  0, 0, 0, 0, 0, 0, 0, 0, 8, 56, 1, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 54, 4, 0,
-  8, 66, 4, 0, 4, 32, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 17, 2, 0, 2, 36, 1, 0,
+  0, 0, 0, 0, 0, 0, 0, 0, 8, 56, 1, 16, 0, 0, 0, 0, 1, 36, 2, 0, 1, 40, 1, 0, 1, 40, 2, 0, 8, 54, 4, 0,
+  8, 66, 4, 0, 4, 32, 4, 0, 1, 48, 1, 0, 1, 40, 2, 0, 1, 17, 2, 0, 2, 36, 1, 0,
 ]);
 
 // @ts-ignore: decorator
@@ -171,6 +176,15 @@ export function integers_of(type: i32, block: U8Ptr, s: i32, codebook: U8Ptr): v
   const of128 = <usize>(s >> 3) << 5;
   const pair = s & 6;
   switch (type) {
+    case BLOCKS_I8_32:
+      return v128.load(block + (s << 4), 4);
+    case BLOCKS_I8_16:
+      return v128.load(block + 20 * s, 4);
+    case BLOCKS_I8_16_MIN:
+      return v128.load(block + 24 * s, 8);
+    case BLOCKS_I8_32_MIN:
+    case BLOCKS_I4_32_MIN:
+      return v128.load(block + (s << 4), 8);
     case GGML_Q4_1:
       return fields(block + 4, s << 2, 15);
     case GGML_Q5_0:

@@ -1,4 +1,9 @@
 import {
+  BLOCKS_I4_32_MIN,
+  BLOCKS_I8_16,
+  BLOCKS_I8_16_MIN,
+  BLOCKS_I8_32,
+  BLOCKS_I8_32_MIN,
   PLAIN_CODES,
   GGML_IQ1_M,
   GGML_IQ1_S,
@@ -19,7 +24,7 @@ import {
 } from "../layout";
 import { U8Ptr } from "../types";
 
-// Scales and mins of the blocks of GGUF's types: see ggml_blocks.ts. All products are exact, of at most 19 significant bits.
+// Scales and mins of blocks: see ggml_blocks.ts. All products are exact, of at most 19 significant bits.
 
 /** A float16 by its bits. */
 function half(bits: u32): f32 {
@@ -50,59 +55,102 @@ function six(at: U8Ptr, j: i32, shift: i32): i32 {
   return ((byte(own + 4) >> shift) & 15) | ((byte(own + shift - 4) >> 6) << 4);
 }
 
-/** The scale of part s of a block, whose integers are `integers_of`. */
-export function scale_of(type: i32, block: U8Ptr, s: i32): f32 {
-  const nibble = (s & 1) << 2;
+/** Bytes from a part of a decoded block to the next one; 0 where all of it is one. */
+// @ts-ignore: decorator
+@inline
+function stride_of(type: i32): i32 {
+  return type == BLOCKS_I8_16 ? 20 : type == BLOCKS_I8_16_MIN ? 24 : 0;
+}
+
+/** Whether blocks are decoded: float32 and integers. */
+// @ts-ignore: decorator
+@inline
+function is_decoded(type: i32): bool {
+  return (type >= BLOCKS_I8_32 && type <= BLOCKS_I8_32_MIN) || type == BLOCKS_I8_16_MIN || type == BLOCKS_I4_32_MIN;
+}
+
+/** What the scales of a block are multiples of. */
+export function unit_of(type: i32, block: U8Ptr): f32 {
   switch (type) {
     case GGML_Q2_K:
-      return half(load<u16>(block, 80)) * <f32>(byte(block + s) & 15);
-    case GGML_Q3_K: {
-      const low = (byte(block + 96 + (s & 7)) >> ((s >> 1) & 4)) & 15;
-      const upper = (byte(block + 104 + (s & 3)) >> ((s >> 2) << 1)) & 3;
-      return half(load<u16>(block, 108)) * <f32>((low | (upper << 4)) - 32);
-    }
-    case GGML_Q4_K:
-    case GGML_Q5_K:
-      return half(load<u16>(block)) * <f32>six(block + 4, s >> 1, 0);
+      return half(load<u16>(block, 80));
+    case GGML_Q3_K:
+      return half(load<u16>(block, 108));
     case GGML_Q6_K:
-      return half(load<u16>(block, 208)) * <f32>load<i8>(block + 192 + s);
-    case GGML_IQ4_XS: {
-      const j = s >> 1;
-      const low = (byte(block + 4 + (j >> 1)) >> ((j & 1) << 2)) & 15;
-      const upper = (<i32>load<u16>(block, 2) >> (j << 1)) & 3;
-      return half(load<u16>(block)) * <f32>((low | (upper << 4)) - 32);
-    }
+      return half(load<u16>(block, 208));
+    case GGML_IQ1_M:
+      return half(
+        (load<u16>(block, 48) >> 12) |
+          ((load<u16>(block, 50) >> 8) & 0xf0) |
+          ((load<u16>(block, 52) >> 4) & 0xf00) |
+          (load<u16>(block, 54) & 0xf000),
+      );
     case GGML_MXFP4: {
       const exponent = <u32>byte(block);
       return reinterpret<f32>(exponent < 2 ? 0x200000 << exponent : (exponent - 1) << 23);
     }
-    case GGML_NVFP4: {
-      const bits = <u32>load<u8>(block + s);
-      // Three bits of a fraction below four of an exponent, as a float16 of 2^-9 times its size.
-      return bits == 127 ? 0 : half((bits & 127) << 7) * 128;
-    }
-    case GGML_IQ1_S:
-      return half(load<u16>(block)) * odd((load<u16>(block + 34 + s) >> 12) & 7) * 0.125;
-    case GGML_IQ1_M: {
-      const d =
-        (load<u16>(block, 48) >> 12) |
-        ((load<u16>(block, 50) >> 8) & 0xf0) |
-        ((load<u16>(block, 52) >> 4) & 0xf00) |
-        (load<u16>(block, 54) & 0xf000);
-      return half(d) * odd((<i32>load<u16>(block + 48 + ((s >> 2) << 1)) >> (3 * (s & 3))) & 7) * 0.125;
-    }
-    case GGML_IQ2_XXS:
-      return half(load<u16>(block)) * odd(byte(block + 9 + (s << 2)) >> 4) * 0.125;
-    case GGML_IQ3_XXS:
-      return half(load<u16>(block)) * odd(byte(block + 69 + (s << 1)) >> 4) * 0.25;
-    case GGML_IQ2_XS:
-      return half(load<u16>(block)) * odd((byte(block + 66 + (s >> 1)) >> nibble) & 15) * 0.125;
-    case GGML_IQ2_S:
-      return half(load<u16>(block)) * odd((byte(block + 74 + (s >> 1)) >> nibble) & 15) * 0.125;
-    case GGML_IQ3_S:
-      return half(load<u16>(block)) * odd((byte(block + 106 + (s >> 2)) >> ((s & 2) << 1)) & 15);
+    case GGML_NVFP4:
+      return 128;
+    case BLOCKS_I8_32:
+    case BLOCKS_I8_16:
+    case BLOCKS_I8_32_MIN:
+    case BLOCKS_I8_16_MIN:
+    case BLOCKS_I4_32_MIN:
+      return 1;
     default:
       return half(load<u16>(block));
+  }
+}
+
+/** The scale of part s of a block, whose integers are `integers_of`, over the unit of the block. */
+export function factor_of(type: i32, block: U8Ptr, s: i32): f32 {
+  const nibble = (s & 1) << 2;
+  switch (type) {
+    case GGML_Q2_K:
+      return <f32>(byte(block + s) & 15);
+    case GGML_Q3_K: {
+      const low = (byte(block + 96 + (s & 7)) >> ((s >> 1) & 4)) & 15;
+      const upper = (byte(block + 104 + (s & 3)) >> ((s >> 2) << 1)) & 3;
+      return <f32>((low | (upper << 4)) - 32);
+    }
+    case GGML_Q4_K:
+    case GGML_Q5_K:
+      return <f32>six(block + 4, s >> 1, 0);
+    case GGML_Q6_K:
+      return <f32>load<i8>(block + 192 + s);
+    case GGML_IQ4_XS: {
+      const j = s >> 1;
+      const low = (byte(block + 4 + (j >> 1)) >> ((j & 1) << 2)) & 15;
+      const upper = (<i32>load<u16>(block, 2) >> (j << 1)) & 3;
+      return <f32>((low | (upper << 4)) - 32);
+    }
+    case GGML_NVFP4: {
+      const bits = byte(block + s);
+      // Three bits of a fraction below four of an exponent, as a float16 of 2^-9 times its size.
+      return bits == 127 ? 0 : half((bits & 127) << 7);
+    }
+    case GGML_IQ1_S:
+      return odd((load<u16>(block + 34 + s) >> 12) & 7) * 0.125;
+    case GGML_IQ1_M:
+      return odd((<i32>load<u16>(block + 48 + ((s >> 2) << 1)) >> (3 * (s & 3))) & 7) * 0.125;
+    case GGML_IQ2_XXS:
+      return odd(byte(block + 9 + (s << 2)) >> 4) * 0.125;
+    case GGML_IQ3_XXS:
+      return odd(byte(block + 69 + (s << 1)) >> 4) * 0.25;
+    case GGML_IQ2_XS:
+      return odd((byte(block + 66 + (s >> 1)) >> nibble) & 15) * 0.125;
+    case GGML_IQ2_S:
+      return odd((byte(block + 74 + (s >> 1)) >> nibble) & 15) * 0.125;
+    case GGML_IQ3_S:
+      return odd((byte(block + 106 + (s >> 2)) >> ((s & 2) << 1)) & 15);
+    case BLOCKS_I8_32:
+    case BLOCKS_I8_16:
+    case BLOCKS_I8_32_MIN:
+    case BLOCKS_I8_16_MIN:
+    case BLOCKS_I4_32_MIN:
+      return load<f32>(block + stride_of(type) * s);
+    default:
+      return 1;
   }
 }
 
@@ -113,9 +161,16 @@ export function half_of(type: i32, block: U8Ptr): u16 {
   return (bits & 0x7fff) > 0x7c00 ? 0x7e00 : bits;
 }
 
-/** The min of part s, where there is one. */
-export function min_of(type: i32, block: U8Ptr, s: i32): f32 {
-  if (type == GGML_Q2_K) return half(load<u16>(block, 82)) * <f32>(byte(block + s) >> 4);
-  const min = half(load<u16>(block, 2));
-  return type == GGML_Q4_K || type == GGML_Q5_K ? min * <f32>six(block + 4, s >> 1, 4) : -min;
+/** What the mins of a block are multiples of. */
+// @ts-ignore: decorator
+@inline
+export function min_unit_of(type: i32, block: U8Ptr): f32 {
+  return is_decoded(type) ? 1 : half(type == GGML_Q2_K ? load<u16>(block, 82) : load<u16>(block, 2));
+}
+
+/** The min of part s over the unit, where there is one. */
+export function min_factor_of(type: i32, block: U8Ptr, s: i32): f32 {
+  if (type == GGML_Q2_K) return <f32>(byte(block + s) >> 4);
+  if (is_decoded(type)) return load<f32>(block + stride_of(type) * s, 4);
+  return type == GGML_Q4_K || type == GGML_Q5_K ? <f32>six(block + 4, s >> 1, 4) : -1;
 }

@@ -1,6 +1,7 @@
-// From nothing to a loaded GGUF file and its first token: prints the seconds of each step.
-// node load-file.mjs FILE [CHECKOUT]: the package is that of another checkout, if one is given.
+// From nothing to a loaded GGUF file and its first token: prints the seconds of each step, and those that reading the file alone takes.
+// node load-file.mjs FILE [CHECKOUT]: with the package of another checkout, if one is given.
 
+import { open } from "node:fs/promises";
 import { pathToFileURL } from "node:url";
 
 const [file, checkout] = process.argv.slice(2);
@@ -14,11 +15,19 @@ const { createSession, forwardAsync, gguf, loadModel, models } = await import(en
 const { quantized } = await import(entryOf("quantized"));
 const kernels = await loadKernels({ models, quantized });
 const started = secondsSince(began);
-const [read, used] = [performance.now(), process.cpuUsage()];
+const [from, used] = [performance.now(), process.cpuUsage()];
 const model = await loadModel(kernels, file, { gguf });
-const loaded = secondsSince(read);
+const loaded = secondsSince(from);
 const { user, system } = process.cpuUsage(used);
 const session = createSession(model, { maxSeqLen: 256 });
 await forwardAsync(session, [1, 2, 3, 4, 5, 6, 7, 8], { top: 1 });
-console.log(JSON.stringify({ started, loaded, processor: (user + system) / 1e6, first: secondsSince(began) }));
+const first = secondsSince(began);
+
+const handle = await open(file);
+const again = performance.now();
+const piece = new Uint8Array(2 ** 20);
+for (let at = 0, bytesRead = 1; bytesRead > 0; at += bytesRead)
+  ({ bytesRead } = await handle.read(piece, 0, piece.length, at));
+const read = secondsSince(again);
+console.log(JSON.stringify({ started, read, loaded, processor: (user + system) / 1e6, first }));
 process.exit();

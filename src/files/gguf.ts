@@ -1,6 +1,6 @@
 // GGUF files: their header, and their tensors.
 
-import { type BlockTensor, type FileBlocks, shapeText } from "../base/tensor/dtypes.ts";
+import { type BlockTensor, FILE_BLOCKS, type FileBlocks, shapeText } from "../base/tensor/dtypes.ts";
 import { GGML_FORMATS, type GgmlDtype, ggmlBlocks, isGgmlDtype, widenGgml } from "../base/tensor/ggml-blocks.ts";
 import { describe, HeadwiseError, showBytes } from "../base/util/errors.ts";
 import {
@@ -388,7 +388,7 @@ export function openCodedGguf(source: BytesOrSource): Promise<GgufFile> {
     // The next read may overwrite the tail.
     const blocks = known.get(dtype) ?? ggmlBlocks(dtype, tail.slice());
     if (blocks && tail.length === 0) known.set(dtype, blocks);
-    return { dtype: GGML_FORMATS[dtype].coded, bytes, ...(blocks && { blocks }) };
+    return { dtype: GGML_FORMATS[dtype].coded, bytes, [FILE_BLOCKS]: blocks };
   });
 }
 
@@ -399,7 +399,7 @@ async function openConverted(
     dtype: GgmlDtype,
     bytes: Uint8Array,
     tail: Uint8Array,
-  ) => Pick<BlockTensor, "dtype" | "bytes" | "blocks">,
+  ) => Pick<BlockTensor, "dtype" | "bytes" | typeof FILE_BLOCKS>,
 ): Promise<GgufFile> {
   const from = toSource(WHERE, source);
   const { metadata, tensors, alignment, start } = await readHeader(from);

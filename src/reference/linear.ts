@@ -1,10 +1,8 @@
 // y = x·wᵀ + b, by weight format: matrices in panels, rows of integers, products.
 
-import { BLOCK, PLAIN_CODES, LONGEST_BLOCK, MINS_SCRATCH, PANEL, ROUNDED } from "../../assembly/layout.ts";
-import { CODED_BLOCKS } from "../base/tensor/dtypes.ts";
-import { codeGgml, GGML_FORMATS, type GgmlDtype } from "../base/tensor/ggml-blocks.ts";
-import { ELEMENTS } from "../base/tensor/ggml-codebooks.ts";
+import { BLOCK, LONGEST_BLOCK, MINS_SCRATCH, PANEL, PLAIN_CODES, ROUNDED } from "../../assembly/layout.ts";
 import type { LinearShape, Plain, Reference } from "../wasm/abi.ts";
+import { GGML_TYPES } from "./ggml.ts";
 import {
   minOf,
   narrowBf16,
@@ -256,77 +254,62 @@ export const repack_q4: Reference["repack_q4"] = (out, blocks, n, k, begin, end)
     }
 };
 
-/** Integers of a block of so many bytes: a scale, a min if there is one, and 16 or 32 integers. */
-const inputsOf = (bytes: number): number => (bytes < BLOCK ? BLOCK / 2 : BLOCK);
+/**
+ * Packs panels begin..end of a matrix [n, k] in blocks of a scale and 16 bytes of codes: a float16, or where a row has one scale, a
+ * float32 in each; or of a matrix in blocks of a GGUF type that become such ones. Rows beyond n are zeros.
+ */
+export const pack_lookup: Reference["pack_lookup"] = (out, from, n, k, block, type, begin, end) => {
+  const view = new DataView(from.buffer, from.byteOffset, from.byteLength);
+  const packed = packedLookup(out, k, block);
+  const [bits, bytes] = [block === LONGEST_BLOCK ? 1 : 2, block > LONGEST_BLOCK ? 20 : 18];
+  const [inputs, step] = [LONGEST_BLOCK / bits, bits === 1 ? 2 : 1];
+  const matrix = type === PLAIN_CODES ? undefined : matrixOf(from, k, type);
+  for (let row = begin * PANEL; row < end * PANEL; row++)
+    for (let b = 0; b < k; b += inputs) {
+      const at = bytes * ((row * k + b) / inputs);
+      const scale = () =>
+        matrix?.scale(row, b) ?? (bytes === 20 ? view.getFloat32(at, true) : widenF16(view.getUint16(at, true)));
+      if (b === 0 || bytes === 18) packed.setScale(row, b, row < n ? scale() : 0);
+      const codeOf = (i: number) =>
+        matrix?.integer(row, b + i) ?? view.getUint8(at + bytes - 16 + ((i * bits) >> 3)) >> ((i * bits) & 7);
+      for (let i = 0; i < inputs; i++)
+        packed.setWeight(row, b + i, step * ((row < n ? codeOf(i) : 0) & (2 ** bits - 1)) - 1);
+    }
+};
 
-/** Packs panels begin..end of blocks [n][k / block] without their mins. */
-export const pack_blocks: Reference["pack_blocks"] = (out, sums, blocks, n, k, bytes, begin, end) => {
-  const block = inputsOf(bytes);
-  const packed = sums ? packedQ8(out, k, block) : packedQ4(out, k, 0);
-  const view = new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength);
+/** A matrix [n, k] in blocks of a type: what its element at input i of a row is made of. */
+function matrixOf(from: Uint8Array, k: number, type: number) {
+  const { length, bytes, part, before = 0, integer, scale, min } = GGML_TYPES[type]!;
+  const codebook = new Int8Array(from.buffer, from.byteOffset, before);
+  const blockOf = (row: number, i: number) => from.subarray(before + ((row * k + i - (i % length)) / length) * bytes);
+  return {
+    part,
+    integer: (row: number, i: number) => integer(blockOf(row, i), i % length, codebook),
+    scale: (row: number, i: number) =>
+      scale ? scale(blockOf(row, i), i % length) : new DataView(from.buffer, from.byteOffset).getFloat32(0, true),
+    min: (row: number, i: number) => min?.(blockOf(row, i), i % length) ?? 0,
+  };
+}
+
+/** Packs panels begin..end of a matrix in blocks of a type without their mins, with the same scales and integers. */
+export const pack_blocks: Reference["pack_blocks"] = (out, sums, from, n, k, type, begin, end) => {
+  const { part, ...matrix } = matrixOf(from, k, type);
+  const packed = sums ? packedQ8(out, k, part) : packedQ4(out, k, 0);
   for (let row = begin * PANEL; row < end * PANEL; row++) {
-    for (let b = 0; b < k; b += block) {
-      const at = ((row * k + b) / block) * bytes;
-      packed.setScale(row, b, row < n ? view.getFloat32(at, true) : 0);
-      for (let i = 0; i < block; i++) {
-        const integer = row < n ? view.getInt8(at + bytes - block + i) : 0;
-        packed.setWeight(row, b + i, integer);
-      }
+    for (let i = 0; i < k; i++) {
+      if (i % part === 0) packed.setScale(row, i, row < n ? matrix.scale(row, i) : 0);
+      packed.setWeight(row, i, row < n ? matrix.integer(row, i) : 0);
     }
     if (sums) storeSums(sums, packed, k, row);
   }
 };
 
-/**
- * Packs panels begin..end of a matrix [n, k] in blocks of a scale and 16 bytes of codes: a float16, or where a row has one scale, a
- * float32 in each; or of a matrix in blocks of a GGUF type that become such ones. Rows beyond n are zeros.
- */
-export const pack_lookup: Reference["pack_lookup"] = (out, given, n, k, block, type, begin, end) => {
-  const from = type === PLAIN_CODES ? given : coded(given, type).bytes;
-  const view = new DataView(from.buffer, from.byteOffset, from.byteLength);
-  const packed = packedLookup(out, k, block);
-  const [bits, bytes] = [block === LONGEST_BLOCK ? 1 : 2, block > LONGEST_BLOCK ? 20 : 18];
-  const [inputs, step] = [LONGEST_BLOCK / bits, bits === 1 ? 2 : 1];
+/** out[panels][k / part][8] = the mins of the blocks; 0 beyond n. */
+export const pack_mins: Reference["pack_mins"] = (out, from, n, k, type, begin, end) => {
+  const { part, ...matrix } = matrixOf(from, k, type);
   for (let row = begin * PANEL; row < end * PANEL; row++)
-    for (let b = 0; b < k; b += inputs) {
-      const at = bytes * ((row * k + b) / inputs);
-      const scale = () => (bytes === 20 ? view.getFloat32(at, true) : widenF16(view.getUint16(at, true)));
-      if (b === 0 || bytes === 18) packed.setScale(row, b, row < n ? scale() : 0);
-      for (let i = 0; i < inputs; i++) {
-        const code = row < n ? view.getUint8(at + bytes - 16 + ((i * bits) >> 3)) >> ((i * bits) & 7) : 0;
-        packed.setWeight(row, b + i, step * (code & (2 ** bits - 1)) - 1);
-      }
-    }
-};
-
-/** Blocks of a GGUF type, behind the codebook of the type or the scale of all, as blocks of a scale, a min if there is one, and integers. */
-function coded(from: Uint8Array, type: number): { readonly bytes: Uint8Array; readonly width: number } {
-  const [name, { codebook, tail = 0, coded }] = Object.entries(GGML_FORMATS).find(([, each]) => each.type === type)!;
-  const before = codebook ? ELEMENTS[codebook]().length : tail;
-  const bytes = codeGgml(name as GgmlDtype, from.subarray(before), from.subarray(0, tail));
-  return { bytes, width: CODED_BLOCKS[coded].bytes };
-}
-
-/** `pack_blocks` of blocks of a GGUF type. */
-export const pack_ggml: Reference["pack_ggml"] = (out, sums, from, n, k, type, begin, end) => {
-  const { bytes, width } = coded(from, type);
-  pack_blocks(out, sums, bytes, n, k, width, begin, end);
-};
-
-/** `pack_mins` of blocks of a GGUF type. */
-export const pack_ggml_mins: Reference["pack_ggml_mins"] = (out, from, n, k, type, begin, end) => {
-  const { bytes, width } = coded(from, type);
-  pack_mins(out, bytes, n, k, width, begin, end);
-};
-
-/** out[panels][k / block][8] = the mins of the blocks; 0 beyond n. */
-export const pack_mins: Reference["pack_mins"] = (out, blocks, n, k, bytes, begin, end) => {
-  const count = k / inputsOf(bytes);
-  const view = new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength);
-  for (let row = begin * PANEL; row < end * PANEL; row++)
-    for (let b = 0; b < count; b++)
-      out[(Math.floor(row / PANEL) * count + b) * PANEL + (row % PANEL)] =
-        row < n ? view.getFloat32((row * count + b) * bytes + 4, true) : 0;
+    for (let i = 0; i < k; i += part)
+      out[(Math.floor(row / PANEL) * (k / part) + i / part) * PANEL + (row % PANEL)] = row < n ? matrix.min(row, i) : 0;
 };
 
 /**

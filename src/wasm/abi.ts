@@ -442,12 +442,10 @@ interface WeightKernels {
   linear_lookup(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_q4(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_q8(out: F32Ptr, x: U8Ptr, w: U8Ptr, sums: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
-  pack_blocks(out: U8Ptr, sums: U8Ptr | NullPtr, blocks: U8Ptr, n: number, k: number, bytes: number, begin: number, end: number): void;
+  pack_blocks(out: U8Ptr, sums: U8Ptr | NullPtr, blocks: U8Ptr, n: number, k: number, type: number, begin: number, end: number): void;
   pack_columns_f16(out: U16Ptr, w: F32Ptr, n: number, k: number, bf16: number, begin: number, end: number): void;
-  pack_ggml(out: U8Ptr, sums: U8Ptr | NullPtr, blocks: U8Ptr, n: number, k: number, type: number, begin: number, end: number): void;
-  pack_ggml_mins(out: F32Ptr, blocks: U8Ptr, n: number, k: number, type: number, begin: number, end: number): void;
   pack_lookup(out: U8Ptr, from: U8Ptr, n: number, k: number, block: number, type: number, begin: number, end: number): void;
-  pack_mins(out: F32Ptr, blocks: U8Ptr, n: number, k: number, bytes: number, begin: number, end: number): void;
+  pack_mins(out: F32Ptr, blocks: U8Ptr, n: number, k: number, type: number, begin: number, end: number): void;
   pack_q4(out: U8Ptr, w: F32Ptr, n: number, k: number, begin: number, end: number): void;
   pack_q8(out: U8Ptr, sums: U8Ptr, w: F32Ptr, n: number, k: number, block: number, begin: number, end: number): void;
   pack_rows_f16(out: U16Ptr, w: F32Ptr, n: number, k: number, bf16: number, begin: number, end: number): void;
@@ -526,7 +524,7 @@ export const MOST_ARGUMENTS = 8;
 /** The names of the kernels, part by part: their numbers in the work queue of threads. */
 export const KERNEL_NAMES: readonly (keyof KernelTable)[] = [
   "append_f32", "attention_f32", "gather_f32", "linear_f32", "masked_softmax_f32", "merge_heads_f32", "pack_columns_f32", "pack_rows_f32", "rms_norm_f32", "rope_f32", "scores_f32", "split_heads_f32",
-  "linear_f16", "linear_lookup", "linear_q4", "linear_q8", "pack_blocks", "pack_columns_f16", "pack_ggml", "pack_ggml_mins", "pack_lookup", "pack_mins", "pack_q4", "pack_q8", "pack_rows_f16", "quantize_rows", "repack_columns_f16", "repack_q4", "repack_q8", "repack_rows_f16", "repeat_dots", "subtract_mins",
+  "linear_f16", "linear_lookup", "linear_q4", "linear_q8", "pack_blocks", "pack_columns_f16", "pack_lookup", "pack_mins", "pack_q4", "pack_q8", "pack_rows_f16", "quantize_rows", "repack_columns_f16", "repack_q4", "repack_q8", "repack_rows_f16", "repeat_dots", "subtract_mins",
   "append_pages", "attention_pages", "gather_pages", "scores_pages", "weighted_sum_f32",
   "append_latents", "attention_latents", "gather_latents",
   "activate_f32", "add_scaled_f32", "cap_logits_f32", "causal_conv_f32", "channel_scan_f32", "decay_f32", "embed_rows", "gather_rows_f32", "layer_norm_f32", "limit_f32", "linear_attention_f32", "round_rows_f32", "route_f32", "scatter_rows_f32", "score_rows", "softmax_sums_f32", "top_k_f32", "widen_f16", "xielu_f32",

@@ -2,7 +2,14 @@
 
 import { describe, expect, test } from "vitest";
 import { PLAIN_CODES } from "../../assembly/layout.ts";
-import { codedOf, type StoredTensor } from "../../src/base/tensor/dtypes.ts";
+import {
+  type BlockTensor,
+  blocksOf,
+  CODED_BLOCKS,
+  codedOf,
+  FILE_BLOCKS,
+  type FileBlocks,
+} from "../../src/base/tensor/dtypes.ts";
 import { GGML_FORMATS, type GgmlDtype, ggmlBlocks } from "../../src/base/tensor/ggml-blocks.ts";
 import { FORMATS, formatOf, panelsOf } from "../../src/layers/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
@@ -21,7 +28,7 @@ const AT: Partial<Record<GgmlDtype, readonly number[]>> = {
 };
 
 /** A matrix of random blocks with hard scales, all bytes of a file. */
-function matrixOf(random: Random, dtype: GgmlDtype, n: number, k: number): StoredTensor {
+function matrixOf(random: Random, dtype: GgmlDtype, n: number, k: number): BlockTensor {
   const { length, bytes: width, coded, tail = 0 } = GGML_FORMATS[dtype];
   const bytes = Uint8Array.from({ length: ((n * k) / length) * width }, () => random.int(0, 255));
   const view = new DataView(bytes.buffer);
@@ -34,7 +41,7 @@ function matrixOf(random: Random, dtype: GgmlDtype, n: number, k: number): Store
   const behind = new Uint8Array(tail);
   if (tail > 0) new DataView(behind.buffer).setFloat32(0, -0.7, true);
   const blocks = ggmlBlocks(dtype, behind);
-  return { name: "w", dtype: coded, shape: [n, k], bytes, ...(blocks && { blocks }) } as StoredTensor;
+  return { name: "w", dtype: coded, shape: [n, k], bytes, [FILE_BLOCKS]: blocks };
 }
 
 /** A panel's bytes, in which scales that are NaN have the same bits: engines choose their sign. */
@@ -57,32 +64,31 @@ describe.each(builds)("blocks of GGUF in the %s build", (build) => {
       [24, 768],
     ] as const) {
       const matrix = matrixOf(random, dtype, n, k);
-      const { blocks } = matrix as { blocks?: ReturnType<typeof ggmlBlocks> };
-      const { type, before } = blocks as NonNullable<typeof blocks>;
+      const { type, before } = blocksOf(matrix) as FileBlocks;
       const from = new Uint8Array(before.length + matrix.bytes.length);
       from.set(before);
       from.set(matrix.bytes, before.length);
       const format = FORMATS[formatOf({ dtype: matrix.dtype }, true)];
       const panels = panelsOf(n);
       const coded = codedOf(matrix).bytes;
-      const width = (coded.length / (n * k)) * (format.bits < 4 ? 0 : format.block(k));
+      const decoded = CODED_BLOCKS[GGML_FORMATS[dtype].coded].type;
       const array = (bytes: number) => new Uint8Array(panels * bytes).fill(9);
       const want = { w: array(format.panelBytes(k)), sums: array(format.sumBytes(k)), mins: array(format.minBytes(k)) };
       const got = { w: want.w.slice(), sums: want.sums.slice(), mins: want.mins.slice() };
       const floats = (bytes: Uint8Array) => new Float32Array(bytes.buffer);
       const block = format.block(k);
       if (isOfCodes(dtype)) reference.pack_lookup(want.w, coded, n, k, block, PLAIN_CODES, 0, panels);
-      else reference.pack_blocks(want.w, format.bits === 4 ? null : want.sums, coded, n, k, width, 0, panels);
-      if (format.mins) reference.pack_mins(floats(want.mins), coded, n, k, width, 0, panels);
+      else reference.pack_blocks(want.w, format.bits === 4 ? null : want.sums, coded, n, k, decoded, 0, panels);
+      if (format.mins) reference.pack_mins(floats(want.mins), coded, n, k, decoded, 0, panels);
       for (const [begin, end] of pieces(random, panels)) {
         if (isOfCodes(dtype)) runKernel(instance, "pack_lookup", [got.w, from, n, k, block, type, begin, end]);
         else
-          runKernel(instance, "pack_ggml", [
+          runKernel(instance, "pack_blocks", [
             got.w,
             format.bits === 4 ? null : got.sums,
             ...([from, n, k, type, begin, end] as const),
           ]);
-        if (format.mins) runKernel(instance, "pack_ggml_mins", [floats(got.mins), from, n, k, type, begin, end]);
+        if (format.mins) runKernel(instance, "pack_mins", [floats(got.mins), from, n, k, type, begin, end]);
       }
       const step = isOfCodes(dtype) ? got.w.length : format.panelBytes(k) / (k / block);
       expect(withPlainNaN(got.w, step)).toEqual(withPlainNaN(want.w, step));
@@ -90,8 +96,8 @@ describe.each(builds)("blocks of GGUF in the %s build", (build) => {
       expect(withPlainNaN(got.mins, 32)).toEqual(withPlainNaN(want.mins, 32));
       const twin = { w: array(format.panelBytes(k)), sums: array(format.sumBytes(k)), mins: array(format.minBytes(k)) };
       if (isOfCodes(dtype)) reference.pack_lookup(twin.w, from, n, k, block, type, 0, panels);
-      else reference.pack_ggml(twin.w, format.bits === 4 ? null : twin.sums, from, n, k, type, 0, panels);
-      if (format.mins) reference.pack_ggml_mins(floats(twin.mins), from, n, k, type, 0, panels);
+      else reference.pack_blocks(twin.w, format.bits === 4 ? null : twin.sums, from, n, k, type, 0, panels);
+      if (format.mins) reference.pack_mins(floats(twin.mins), from, n, k, type, 0, panels);
       expect(withPlainNaN(twin.w, step)).toEqual(want.w);
       expect(twin.sums).toEqual(want.sums);
       expect(withPlainNaN(twin.mins, 32)).toEqual(want.mins);

@@ -73,7 +73,16 @@ describe.each(builds)("codes in the %s build", (build) => {
     const random = createRandom(1);
     for (const [n, k] of SIZES.filter(([, k]) => k % (name === "q1" ? 128 : 64) === 0)) {
       const { panels, block, blocks, w } = packed(random, name, n, k);
-      const args: Arguments<"pack_lookup"> = [new Uint8Array(w.length).fill(9), blocks, n, k, block, PLAIN_CODES, 0, panels];
+      const args: Arguments<"pack_lookup"> = [
+        new Uint8Array(w.length).fill(9),
+        blocks,
+        n,
+        k,
+        block,
+        PLAIN_CODES,
+        0,
+        panels,
+      ];
       for (const [begin, end] of pieces(random, panels)) {
         [args[6], args[7]] = [begin, end];
         runKernel(instance, "pack_lookup", args);

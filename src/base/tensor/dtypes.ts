@@ -40,17 +40,17 @@ export const BLOCKS = {
  * The same of blocks that GGUF's other formats become on their way to linear memory, without loss: a float32 scale, in "_MIN" a
  * float32 minimum, and int8 q, in I4 from 0 to 15: elements scale·q - minimum. I1 and I2 are GGUF's Q1_0 and Q2_0: a float16 scale and
  * codes of 1 or 2 bits, the first in the lowest bits: a bit is -scale or scale, two bits are (code - 1)·scale. I2_ROW has a float32
- * scale, which is the same in all blocks of a row.
+ * scale, which is the same in all blocks of a row. `type` is what kernels call them (assembly/layout.ts).
  */
 export const CODED_BLOCKS = {
-  I1_128: { length: 128, bytes: 18 },
-  I2_64: { length: 64, bytes: 18 },
-  I2_ROW: { length: 64, bytes: 20 },
-  I8_32: { length: 32, bytes: 36 },
-  I8_16: { length: 16, bytes: 20 },
-  I8_32_MIN: { length: 32, bytes: 40 },
-  I8_16_MIN: { length: 16, bytes: 24 },
-  I4_32_MIN: { length: 32, bytes: 40 },
+  I1_128: { length: 128, bytes: 18, type: 0 },
+  I2_64: { length: 64, bytes: 18, type: 0 },
+  I2_ROW: { length: 64, bytes: 20, type: 0 },
+  I8_32: { length: 32, bytes: 36, type: 31 },
+  I8_16: { length: 16, bytes: 20, type: 32 },
+  I8_32_MIN: { length: 32, bytes: 40, type: 33 },
+  I8_16_MIN: { length: 16, bytes: 24, type: 37 },
+  I4_32_MIN: { length: 32, bytes: 40, type: 38 },
 } as const;
 
 export type PlainDtype = keyof typeof BITS;
@@ -75,12 +75,9 @@ export interface StoredTensor {
   readonly bytes: Uint8Array;
 }
 
-/**
- * How the bytes of a tensor of a coded dtype still are blocks of one of GGUF's types, which kernels decode as they pack. Readers of
- * GGUF make it, and nothing that a caller gives is taken for it.
- */
-export class FileBlocks {
-  /** Its number in GGUF. */
+/** How the bytes of a tensor of a coded dtype still are blocks of one of GGUF's types, which kernels decode as they pack. */
+export interface FileBlocks {
+  /** The number of the type in GGUF. */
   readonly type: number;
   /** Elements and bytes of a block. */
   readonly length: number;
@@ -89,29 +86,19 @@ export class FileBlocks {
   readonly before: Uint8Array;
   /** Whole blocks in their coded dtype. */
   readonly code: (blocks: Uint8Array) => Uint8Array;
-
-  constructor(
-    type: number,
-    { length, bytes }: Pick<FileBlocks, "length" | "bytes">,
-    before: Uint8Array,
-    code: FileBlocks["code"],
-  ) {
-    this.type = type;
-    this.length = length;
-    this.bytes = bytes;
-    this.before = before;
-    this.code = code;
-  }
 }
+
+/** Where a tensor has its FileBlocks. No caller can name it, so that nothing that is given is taken for one. */
+export const FILE_BLOCKS: unique symbol = /* @__PURE__ */ Symbol();
 
 /** A tensor whose bytes may be blocks of a file. */
 export interface BlockTensor extends StoredTensor {
-  readonly blocks?: FileBlocks;
+  readonly [FILE_BLOCKS]?: FileBlocks | undefined;
 }
 
 /** What the bytes of a tensor are, if they are blocks of a file. */
-export function blocksOf({ dtype, blocks }: BlockTensor): FileBlocks | undefined {
-  return isCoded(dtype) && blocks instanceof FileBlocks ? blocks : undefined;
+export function blocksOf(tensor: BlockTensor): FileBlocks | undefined {
+  return isCoded(tensor.dtype) ? tensor[FILE_BLOCKS] : undefined;
 }
 
 /** A tensor whose bytes are those of its dtype. */

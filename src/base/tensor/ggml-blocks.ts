@@ -2,7 +2,7 @@
 // minimum, for each 16 or 32 elements, and indices into codebooks. Layouts and values are those of ggml (ggml-common.h and the
 // reference dequantisation of gguf-py); a block lies along the last dimension.
 
-import { CODED_BLOCKS, type CodedDtype, codeBits, FileBlocks } from "./dtypes.ts";
+import { CODED_BLOCKS, type CodedDtype, codeBits, type FileBlocks } from "./dtypes.ts";
 import { ELEMENTS } from "./ggml-codebooks.ts";
 import { narrowF16 } from "./quantize.ts";
 
@@ -573,7 +573,7 @@ export function codeGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array)
 /** Whole blocks as kernels take them; undefined for those that lie in their coded dtype already. */
 export function ggmlBlocks(dtype: GgmlDtype, tail: Uint8Array): FileBlocks | undefined {
   if (dtype === "Q1_0" || dtype === "Q2_0") return undefined;
-  const { type, codebook } = GGML_FORMATS[dtype];
+  const { type, length, bytes, codebook } = GGML_FORMATS[dtype];
   const before = codebook ? new Uint8Array(ELEMENTS[codebook]().buffer) : tail;
-  return new FileBlocks(type, GGML_FORMATS[dtype], before, (blocks) => codeGgml(dtype, blocks, tail));
+  return { type, length, bytes, before, code: (blocks) => codeGgml(dtype, blocks, tail) };
 }

@@ -5,8 +5,8 @@ import {
   blocksOf,
   type CodedDtype,
   decodeFloats,
+  FILE_BLOCKS,
   FLOAT_DTYPE_RULE,
-  FileBlocks,
   FLOAT_DTYPES,
   type FloatDtype,
   floatBits,
@@ -43,14 +43,13 @@ export function expectLayout(where: string, layout: unknown = "out-in"): MatrixL
  */
 export function readMatrix(where: string, name: string, value: unknown): Tensor | BlockTensor {
   if (value === null || typeof value !== "object" || !("dtype" in value)) return readTensor(where, name, value);
-  const { dtype, shape: given, bytes, blocks } = value as BlockTensor;
+  const { dtype, shape: given, bytes, [FILE_BLOCKS]: blocks } = value as BlockTensor;
   if (!isCoded(dtype) && !FLOAT_DTYPES.some((each) => each === dtype))
     throw new RangeError(
       `${where}: ${name} expected ${FLOAT_DTYPE_RULE}, got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
   const shape = readShape(where, name, given, LARGEST_LENGTH);
-  const matrix: BlockTensor = { name, dtype, shape, bytes: expectUint8Array(where, `${name}.bytes`, bytes) };
-  return blocks instanceof FileBlocks ? { ...matrix, blocks } : matrix;
+  return { name, dtype, shape, bytes: expectUint8Array(where, `${name}.bytes`, bytes), [FILE_BLOCKS]: blocks };
 }
 
 /**

@@ -427,8 +427,6 @@ type Alone =
   | "merge_heads_f32"
   | "pack_columns_f16"
   | "pack_blocks"
-  | "pack_ggml"
-  | "pack_ggml_mins"
   | "pack_lookup"
   | "pack_mins"
   | "pack_columns_f32"

@@ -2,7 +2,6 @@
 
 import {
   BLOCK,
-  PLAIN_CODES,
   F16_SCRATCH,
   LINEAR_SCRATCH,
   LONGEST_BLOCK,
@@ -276,15 +275,11 @@ function integers(
         return;
       }
       const blocks = pointer.u8(stage(kernels, piece, staging));
-      const type = blocksOf(piece)?.type;
-      if (type !== undefined) {
-        table.pack_ggml(out, nibbles ? NULL : sumsAt, blocks, n, k, type, 0, panels);
+      if (isCoded(dtype)) {
+        const { type } = blocksOf(piece) ?? CODED_BLOCKS[dtype];
+        table.pack_blocks(out, nibbles ? NULL : sumsAt, blocks, n, k, type, 0, panels);
         // No type with minimums has anything in front of its blocks.
-        if (mins) table.pack_ggml_mins(pointer.f32(minsAt), blocks, n, k, type, 0, panels);
-      } else if (isCoded(dtype)) {
-        const { bytes } = CODED_BLOCKS[dtype];
-        table.pack_blocks(out, nibbles ? NULL : sumsAt, blocks, n, k, bytes, 0, panels);
-        if (mins) table.pack_mins(pointer.f32(minsAt), blocks, n, k, bytes, 0, panels);
+        if (mins) table.pack_mins(pointer.f32(minsAt), blocks, n, k, type, 0, panels);
       } else if (nibbles) table.repack_q4(out, blocks, n, k, 0, panels);
       else table.repack_q8(out, sumsAt, blocks, n, k, 0, panels);
     },
@@ -327,7 +322,7 @@ function codes(dtype: "I1_128" | "I2_64" | "I2_ROW"): Format {
     pack(kernels, piece, { w }, staging) {
       const [n, k] = piece.shape as [number, number];
       const blocks = pointer.u8(stage(kernels, piece, staging));
-      const { type = PLAIN_CODES } = blocksOf(piece) ?? {};
+      const { type } = blocksOf(piece) ?? CODED_BLOCKS[dtype];
       kernels.table.pack_lookup(pointer.u8(w), blocks, n, k, block, type, 0, panelsOf(n));
     },
     multiply(table, out, { w, bias }, { integers: x, shape, work }, begin, end) {

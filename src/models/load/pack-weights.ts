@@ -225,7 +225,10 @@ export class WeightReader implements StoredMatrices {
     return packed;
   }
 
-  /** Packs outputs of a matrix [outputs, inputs] from `from` on, some panels at a time, so that only those are held twice. */
+  /**
+   * Packs outputs of a matrix [outputs, inputs] from `from` on, some panels at a time, so that only those are held twice. The next ones
+   * are read meanwhile.
+   */
   async #packPieces(
     name: string,
     place: LinearPlace,
@@ -237,8 +240,16 @@ export class WeightReader implements StoredMatrices {
     const { kernels, pieceBytes } = this.#options;
     const { bytes, shape } = this.#factsOf(name);
     const panelBytesRead = (bytes / (shape[0] as number)) * PANEL;
-    for (const [begin, end] of chunksOf(place.n, PANEL * Math.max(1, Math.floor(pieceBytes / panelBytesRead)))) {
-      const piece = await this.#readRows(name, from + begin, from + end);
+    const step = PANEL * Math.max(1, Math.floor(pieceBytes / panelBytesRead));
+    const read = (begin: number) => this.#readRows(name, from + begin, from + Math.min(begin + step, place.n));
+    let next = read(0);
+    for (const [begin, end] of chunksOf(place.n, step)) {
+      const piece = await next;
+      if (end < place.n) {
+        next = read(end);
+        // It is awaited unless packing throws.
+        next.catch(() => {});
+      }
       packRows(kernels, base, place, begin, piece, staging);
     }
     return storeLinear(kernels, base, place, undefined, "out-in", bias, staging);
