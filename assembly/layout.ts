@@ -147,15 +147,5 @@ export const GGML_I2_S = 36;
 export const GGML_MXFP4 = 39;
 export const GGML_NVFP4 = 40;
 
-/**
- * Blocks of GGUF that were decoded, by numbers that GGUF has retired: a float32 scale, in MIN a float32 min, and 32 or 16 integers, a
- * byte each.
- */
-export const BLOCKS_I8_32 = 31;
-export const BLOCKS_I8_16 = 32;
-export const BLOCKS_I8_32_MIN = 33;
-export const BLOCKS_I8_16_MIN = 37;
-export const BLOCKS_I4_32_MIN = 38;
-
 /** Instead of a type: blocks of codes as Q1_0 and Q2_0 have them. */
 export const PLAIN_CODES = 0;

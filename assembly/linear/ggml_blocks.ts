@@ -1,9 +1,5 @@
 import {
-  BLOCKS_I4_32_MIN,
-  BLOCKS_I8_16,
-  BLOCKS_I8_16_MIN,
-  BLOCKS_I8_32,
-  BLOCKS_I8_32_MIN,
+  BLOCK,
   GGML_I2_S,
   GGML_IQ1_M,
   GGML_IQ1_S,
@@ -30,7 +26,8 @@ import {
 import { swizzle } from "../math/simd";
 import { U8Ptr } from "../types";
 
-// Blocks, of GGUF's types and decoded ones, in parts of 16 elements: integers, and the scale and the min with which element i of part s is
+// Blocks in parts of 16 elements, of GGUF's types by their numbers, and decoded ones: of these a type is minus their bytes, which are a
+// float32 scale, a float32 min if there is one, and 16 or 32 integers. Of a part, there are integers, and the scale and the min with which element i of part s is
 // scale_of(s) · integers_of(s)[i] - min_of(s). The readable form, which says where everything lies, is src/base/tensor/ggml-blocks.ts.
 
 /** From type 3 on: elements of a block / 32, its bytes, elements that share a scale / 16, bytes of the codebook / 1024. */
@@ -38,8 +35,8 @@ const TYPES = memory.data<u8>([
   1, 20, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 22, 2, 0, 1, 24, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 84, 1, 0,
   8, 110, 1, 0, 8, 144, 2, 0, 8, 176, 2, 0, 8, 210, 1, 0, 0, 0, 0, 0, 8, 66, 2, 2, 8, 74, 1, 4, 8, 98, 2, 1,
   8, 50, 2, 16, 1, 18, 2, 0, 8, 110, 2, 2, 8, 82, 1, 8, 8, 136, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-  0, 0, 0, 0, 0, 0, 0, 0, 8, 56, 1, 16, 0, 0, 0, 0, 1, 36, 2, 0, 1, 40, 1, 0, 1, 40, 2, 0, 8, 54, 4, 0,
-  8, 66, 4, 0, 4, 32, 4, 0, 1, 48, 1, 0, 1, 40, 2, 0, 1, 17, 2, 0, 2, 36, 1, 0,
+  0, 0, 0, 0, 0, 0, 0, 0, 8, 56, 1, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 54, 4, 0,
+  8, 66, 4, 0, 4, 32, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 17, 2, 0, 2, 36, 1, 0,
 ]);
 
 // @ts-ignore: decorator
@@ -49,31 +46,27 @@ function fact_of(type: i32, i: usize): i32 {
 }
 
 /** Elements of a block. */
-// @ts-ignore: decorator
-@inline
 export function length_of(type: i32): i32 {
-  return fact_of(type, 0) << 5;
+  return type < 0 ? part_of(type) : fact_of(type, 0) << 5;
 }
 
 /** Bytes of a block. */
 // @ts-ignore: decorator
 @inline
 export function bytes_of(type: i32): i32 {
-  return fact_of(type, 1);
+  return type < 0 ? -type : fact_of(type, 1);
 }
 
 /** Elements that share a scale. */
-// @ts-ignore: decorator
-@inline
 export function part_of(type: i32): i32 {
-  return fact_of(type, 2) << 4;
+  return type < 0 ? (-type < BLOCK ? BLOCK / 2 : BLOCK) : fact_of(type, 2) << 4;
 }
 
 /** Bytes of the codebook. */
 // @ts-ignore: decorator
 @inline
 export function codebook_bytes(type: i32): usize {
-  return <usize>fact_of(type, 3) << 10;
+  return type < 0 ? 0 : <usize>fact_of(type, 3) << 10;
 }
 
 // Sixteen integers.
@@ -170,21 +163,13 @@ function ternary(v: v128, low: v128, high: v128): v128 {
 
 /** Elements 16s to 16s + 15 of a block: integers, and of TQ and I2_S codes, which are one more. */
 export function integers_of(type: i32, block: U8Ptr, s: i32, codebook: U8Ptr): v128 {
+  if (type < 0) return v128.load(block + (bytes_of(type) - part_of(type)) + (s << 4));
   /** Bytes from the first half of 32 elements side by side to the one of this part, and from the first 64 or 128 to these. */
   const half = <usize>(s & 1) << 4;
   const of64 = <usize>(s >> 2) << 5;
   const of128 = <usize>(s >> 3) << 5;
   const pair = s & 6;
   switch (type) {
-    case BLOCKS_I8_32:
-      return v128.load(block + (s << 4), 4);
-    case BLOCKS_I8_16:
-      return v128.load(block + 20 * s, 4);
-    case BLOCKS_I8_16_MIN:
-      return v128.load(block + 24 * s, 8);
-    case BLOCKS_I8_32_MIN:
-    case BLOCKS_I4_32_MIN:
-      return v128.load(block + (s << 4), 8);
     case GGML_Q4_1:
       return fields(block + 4, s << 2, 15);
     case GGML_Q5_0:

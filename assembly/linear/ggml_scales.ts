@@ -1,9 +1,4 @@
 import {
-  BLOCKS_I4_32_MIN,
-  BLOCKS_I8_16,
-  BLOCKS_I8_16_MIN,
-  BLOCKS_I8_32,
-  BLOCKS_I8_32_MIN,
   PLAIN_CODES,
   GGML_IQ1_M,
   GGML_IQ1_S,
@@ -55,22 +50,9 @@ function six(at: U8Ptr, j: i32, shift: i32): i32 {
   return ((byte(own + 4) >> shift) & 15) | ((byte(own + shift - 4) >> 6) << 4);
 }
 
-/** Bytes from a part of a decoded block to the next one; 0 where all of it is one. */
-// @ts-ignore: decorator
-@inline
-function stride_of(type: i32): i32 {
-  return type == BLOCKS_I8_16 ? 20 : type == BLOCKS_I8_16_MIN ? 24 : 0;
-}
-
-/** Whether blocks are decoded: float32 and integers. */
-// @ts-ignore: decorator
-@inline
-function is_decoded(type: i32): bool {
-  return (type >= BLOCKS_I8_32 && type <= BLOCKS_I8_32_MIN) || type == BLOCKS_I8_16_MIN || type == BLOCKS_I4_32_MIN;
-}
-
 /** What the scales of a block are multiples of. */
 export function unit_of(type: i32, block: U8Ptr): f32 {
+  if (type < 0) return 1;
   switch (type) {
     case GGML_Q2_K:
       return half(load<u16>(block, 80));
@@ -91,12 +73,6 @@ export function unit_of(type: i32, block: U8Ptr): f32 {
     }
     case GGML_NVFP4:
       return 128;
-    case BLOCKS_I8_32:
-    case BLOCKS_I8_16:
-    case BLOCKS_I8_32_MIN:
-    case BLOCKS_I8_16_MIN:
-    case BLOCKS_I4_32_MIN:
-      return 1;
     default:
       return half(load<u16>(block));
   }
@@ -104,6 +80,7 @@ export function unit_of(type: i32, block: U8Ptr): f32 {
 
 /** The scale of part s of a block, whose integers are `integers_of`, over the unit of the block. */
 export function factor_of(type: i32, block: U8Ptr, s: i32): f32 {
+  if (type < 0) return load<f32>(block);
   const nibble = (s & 1) << 2;
   switch (type) {
     case GGML_Q2_K:
@@ -143,12 +120,6 @@ export function factor_of(type: i32, block: U8Ptr, s: i32): f32 {
       return odd((byte(block + 74 + (s >> 1)) >> nibble) & 15) * 0.125;
     case GGML_IQ3_S:
       return odd((byte(block + 106 + (s >> 2)) >> ((s & 2) << 1)) & 15);
-    case BLOCKS_I8_32:
-    case BLOCKS_I8_16:
-    case BLOCKS_I8_32_MIN:
-    case BLOCKS_I8_16_MIN:
-    case BLOCKS_I4_32_MIN:
-      return load<f32>(block + stride_of(type) * s);
     default:
       return 1;
   }
@@ -165,12 +136,12 @@ export function half_of(type: i32, block: U8Ptr): u16 {
 // @ts-ignore: decorator
 @inline
 export function min_unit_of(type: i32, block: U8Ptr): f32 {
-  return is_decoded(type) ? 1 : half(type == GGML_Q2_K ? load<u16>(block, 82) : load<u16>(block, 2));
+  return type < 0 ? 1 : half(type == GGML_Q2_K ? load<u16>(block, 82) : load<u16>(block, 2));
 }
 
 /** The min of part s over the unit, where there is one. */
 export function min_factor_of(type: i32, block: U8Ptr, s: i32): f32 {
   if (type == GGML_Q2_K) return <f32>(byte(block + s) >> 4);
-  if (is_decoded(type)) return load<f32>(block + stride_of(type) * s, 4);
+  if (type < 0) return load<f32>(block, 4);
   return type == GGML_Q4_K || type == GGML_Q5_K ? <f32>six(block + 4, s >> 1, 4) : -1;
 }

@@ -1,6 +1,6 @@
 // GGUF files: their header, and their tensors.
 
-import { type BlockTensor, FILE_BLOCKS, type FileBlocks, shapeText } from "../base/tensor/dtypes.ts";
+import { type BlockTensor, FILE_BLOCKS, shapeText } from "../base/tensor/dtypes.ts";
 import { GGML_FORMATS, type GgmlDtype, ggmlBlocks, isGgmlDtype, widenGgml } from "../base/tensor/ggml-blocks.ts";
 import { describe, HeadwiseError, showBytes } from "../base/util/errors.ts";
 import {
@@ -383,11 +383,11 @@ export async function openGguf(source: BytesOrSource): Promise<GgufFile> {
 /** Opens a file whose tensors are read as they are stored, those of other blocks than Q8_0 and Q4_0 with their coded dtypes. */
 export function openCodedGguf(source: BytesOrSource): Promise<GgufFile> {
   // Tensors of a type have one object, except where each has a tail of its own.
-  const known = new Map<GgmlDtype, FileBlocks>();
+  const known = new Map<GgmlDtype, ReturnType<typeof ggmlBlocks>>();
   return openConverted(source, (_where, dtype, bytes, tail) => {
     // The next read may overwrite the tail.
     const blocks = known.get(dtype) ?? ggmlBlocks(dtype, tail.slice());
-    if (blocks && tail.length === 0) known.set(dtype, blocks);
+    if (tail.length === 0) known.set(dtype, blocks);
     return { dtype: GGML_FORMATS[dtype].coded, bytes, [FILE_BLOCKS]: blocks };
   });
 }

@@ -45,7 +45,7 @@ function packed(random: Random, dtype: CodedDtype, n: number, k: number) {
   const blocks = blocksOf(random, dtype, n, k);
   const format = formatOf({ dtype }, true);
   const panels = panelsOf(n);
-  const { type } = CODED_BLOCKS[dtype];
+  const type = -CODED_BLOCKS[dtype].bytes;
   const w = new Uint8Array(panels * FORMATS[format].panelBytes(k)).fill(7);
   const sums = FORMATS[format].bits === 4 ? null : new Uint8Array(panels * FORMATS[format].sumBytes(k)).fill(7);
   const mins = FORMATS[format].mins ? new Float32Array((panels * FORMATS[format].minBytes(k)) / 4).fill(7) : null;

@@ -2,14 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { PLAIN_CODES } from "../../assembly/layout.ts";
-import {
-  type BlockTensor,
-  blocksOf,
-  CODED_BLOCKS,
-  codedOf,
-  FILE_BLOCKS,
-  type FileBlocks,
-} from "../../src/base/tensor/dtypes.ts";
+import { type BlockTensor, blocksOf, CODED_BLOCKS, codedOf, FILE_BLOCKS } from "../../src/base/tensor/dtypes.ts";
 import { GGML_FORMATS, type GgmlDtype, ggmlBlocks } from "../../src/base/tensor/ggml-blocks.ts";
 import { FORMATS, formatOf, panelsOf } from "../../src/layers/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
@@ -64,14 +57,14 @@ describe.each(builds)("blocks of GGUF in the %s build", (build) => {
       [24, 768],
     ] as const) {
       const matrix = matrixOf(random, dtype, n, k);
-      const { type, before } = blocksOf(matrix) as FileBlocks;
+      const { type, before } = blocksOf(matrix) as NonNullable<ReturnType<typeof blocksOf>>;
       const from = new Uint8Array(before.length + matrix.bytes.length);
       from.set(before);
       from.set(matrix.bytes, before.length);
       const format = FORMATS[formatOf({ dtype: matrix.dtype }, true)];
       const panels = panelsOf(n);
       const coded = codedOf(matrix).bytes;
-      const decoded = CODED_BLOCKS[GGML_FORMATS[dtype].coded].type;
+      const decoded = -CODED_BLOCKS[GGML_FORMATS[dtype].coded].bytes;
       const array = (bytes: number) => new Uint8Array(panels * bytes).fill(9);
       const want = { w: array(format.panelBytes(k)), sums: array(format.sumBytes(k)), mins: array(format.minBytes(k)) };
       const got = { w: want.w.slice(), sums: want.sums.slice(), mins: want.mins.slice() };

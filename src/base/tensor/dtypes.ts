@@ -40,17 +40,17 @@ export const BLOCKS = {
  * The same of blocks that GGUF's other formats become on their way to linear memory, without loss: a float32 scale, in "_MIN" a
  * float32 minimum, and int8 q, in I4 from 0 to 15: elements scale·q - minimum. I1 and I2 are GGUF's Q1_0 and Q2_0: a float16 scale and
  * codes of 1 or 2 bits, the first in the lowest bits: a bit is -scale or scale, two bits are (code - 1)·scale. I2_ROW has a float32
- * scale, which is the same in all blocks of a row. `type` is what kernels call them (assembly/layout.ts).
+ * scale, which is the same in all blocks of a row.
  */
 export const CODED_BLOCKS = {
-  I1_128: { length: 128, bytes: 18, type: 0 },
-  I2_64: { length: 64, bytes: 18, type: 0 },
-  I2_ROW: { length: 64, bytes: 20, type: 0 },
-  I8_32: { length: 32, bytes: 36, type: 31 },
-  I8_16: { length: 16, bytes: 20, type: 32 },
-  I8_32_MIN: { length: 32, bytes: 40, type: 33 },
-  I8_16_MIN: { length: 16, bytes: 24, type: 37 },
-  I4_32_MIN: { length: 32, bytes: 40, type: 38 },
+  I1_128: { length: 128, bytes: 18 },
+  I2_64: { length: 64, bytes: 18 },
+  I2_ROW: { length: 64, bytes: 20 },
+  I8_32: { length: 32, bytes: 36 },
+  I8_16: { length: 16, bytes: 20 },
+  I8_32_MIN: { length: 32, bytes: 40 },
+  I8_16_MIN: { length: 16, bytes: 24 },
+  I4_32_MIN: { length: 32, bytes: 40 },
 } as const;
 
 export type PlainDtype = keyof typeof BITS;
@@ -76,16 +76,15 @@ export interface StoredTensor {
 }
 
 /** How the bytes of a tensor of a coded dtype still are blocks of one of GGUF's types, which kernels decode as they pack. */
-export interface FileBlocks {
+interface FileBlocks {
   /** The number of the type in GGUF. */
   readonly type: number;
-  /** Elements and bytes of a block. */
-  readonly length: number;
-  readonly bytes: number;
+  /** Bytes of an element. */
+  readonly width: number;
   /** What kernels find in front of the blocks: a codebook, or the scale of all. */
   readonly before: Uint8Array;
-  /** Whole blocks in their coded dtype. */
-  readonly code: (blocks: Uint8Array) => Uint8Array;
+  /** A tensor of such blocks as one whose bytes are those of its dtype. */
+  code(tensor: StoredTensor): StoredTensor;
 }
 
 /** Where a tensor has its FileBlocks. No caller can name it, so that nothing that is given is taken for one. */
@@ -97,15 +96,12 @@ export interface BlockTensor extends StoredTensor {
 }
 
 /** What the bytes of a tensor are, if they are blocks of a file. */
-export function blocksOf(tensor: BlockTensor): FileBlocks | undefined {
-  return isCoded(tensor.dtype) ? tensor[FILE_BLOCKS] : undefined;
-}
+export const blocksOf = (tensor: BlockTensor): FileBlocks | undefined =>
+  isCoded(tensor.dtype) ? tensor[FILE_BLOCKS] : undefined;
 
 /** A tensor whose bytes are those of its dtype. */
 export function codedOf(tensor: StoredTensor): StoredTensor {
-  const { name, dtype, shape, bytes } = tensor;
-  const blocks = blocksOf(tensor);
-  return blocks ? { name, dtype, shape, bytes: blocks.code(bytes) } : tensor;
+  return blocksOf(tensor)?.code(tensor) ?? tensor;
 }
 
 /** Whether a word names a dtype of safetensors. */
@@ -151,7 +147,7 @@ export const FLOAT_DTYPE_RULE: string = `dtype ${FLOAT_DTYPES.slice(0, -1).join(
  */
 export function decodeFloats(tensor: StoredTensor, where: string, out?: Float32Array): Float32Array {
   expectRecord(where, "tensor", tensor);
-  const { name, dtype, shape: given, bytes: data } = codedOf(tensor);
+  const { name, dtype, shape: given, bytes: data } = blocksOf(tensor)?.code(tensor) ?? tensor;
   const shape = readShape(where, "tensor", given, LARGEST_LENGTH);
   const size = elementsIn(shape);
   const known = isCoded(dtype) ? dtype : FLOAT_DTYPES.find((each) => each === dtype);
@@ -162,21 +158,20 @@ export function decodeFloats(tensor: StoredTensor, where: string, out?: Float32A
         `got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
   const bytes = expectUint8Array(where, "tensor.bytes", data);
-  const bits = floatBits(known);
+  const width = floatBits(known) / 8;
   const { length = 1 } = storedBlock(known) ?? {};
   if ((shape.at(-1) ?? 1) % length !== 0)
     throw new RangeError(
       `${where}: tensor ${describe(name)} expected rows of whole blocks (${length}) for ${known}, ` +
         `got ${shapeText(shape)}`,
     );
-  if (bytes.length !== (size * bits) / 8)
+  if (bytes.length !== size * width)
     throw new RangeError(
-      `${where}: tensor ${describe(name)} expected ${(size * bits) / 8} bytes for ${dtype} ${shapeText(shape)}, ` +
+      `${where}: tensor ${describe(name)} expected ${size * width} bytes for ${dtype} ${shapeText(shape)}, ` +
         `got ${bytes.length}`,
     );
   if (isBlockDtype(known)) return widenBlocks(known, bytes, size);
   if (isCoded(known)) return widenCoded(known, bytes, size);
-  const width = bits / 8;
   // Typed arrays need aligned elements, but a header may have any length: unaligned data is copied.
   const { buffer, byteOffset } = bytes.byteOffset % width === 0 ? bytes : new Uint8Array(bytes);
   if (dtype === "F32") return new Float32Array(buffer, byteOffset, size);

@@ -2,7 +2,7 @@
 // minimum, for each 16 or 32 elements, and indices into codebooks. Layouts and values are those of ggml (ggml-common.h and the
 // reference dequantisation of gguf-py); a block lies along the last dimension.
 
-import { CODED_BLOCKS, type CodedDtype, codeBits, type FileBlocks } from "./dtypes.ts";
+import { type BlockTensor, CODED_BLOCKS, type CodedDtype, codeBits, type FILE_BLOCKS } from "./dtypes.ts";
 import { ELEMENTS } from "./ggml-codebooks.ts";
 import { narrowF16 } from "./quantize.ts";
 
@@ -543,7 +543,7 @@ export function widenGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array
 }
 
 /** Whole blocks in their coded dtype. Scales and minimums are exact: they have at most 19 significant bits. */
-export function codeGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array): Uint8Array {
+function codeGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array): Uint8Array {
   const { length, coded } = GGML_FORMATS[dtype];
   const { length: part, bytes } = CODED_BLOCKS[coded];
   if (dtype === "Q1_0" || dtype === "Q2_0") return blocks;
@@ -571,9 +571,17 @@ export function codeGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array)
 }
 
 /** Whole blocks as kernels take them; undefined for those that lie in their coded dtype already. */
-export function ggmlBlocks(dtype: GgmlDtype, tail: Uint8Array): FileBlocks | undefined {
+export function ggmlBlocks(dtype: GgmlDtype, tail: Uint8Array): BlockTensor[typeof FILE_BLOCKS] {
   if (dtype === "Q1_0" || dtype === "Q2_0") return undefined;
-  const { type, length, bytes, codebook } = GGML_FORMATS[dtype];
-  const before = codebook ? new Uint8Array(ELEMENTS[codebook]().buffer) : tail;
-  return { type, length, bytes, before, code: (blocks) => codeGgml(dtype, blocks, tail) };
+  const { type, length, bytes: stride, codebook } = GGML_FORMATS[dtype];
+  return {
+    ...{ type, width: stride / length },
+    before: codebook ? new Uint8Array(ELEMENTS[codebook]().buffer) : tail,
+    code: ({ name, dtype: coded, shape, bytes }) => ({
+      name,
+      dtype: coded,
+      shape,
+      bytes: codeGgml(dtype, bytes, tail),
+    }),
+  };
 }

@@ -44,7 +44,7 @@ export function expectLayout(where: string, layout: unknown = "out-in"): MatrixL
 export function readMatrix(where: string, name: string, value: unknown): Tensor | BlockTensor {
   if (value === null || typeof value !== "object" || !("dtype" in value)) return readTensor(where, name, value);
   const { dtype, shape: given, bytes, [FILE_BLOCKS]: blocks } = value as BlockTensor;
-  if (!isCoded(dtype) && !FLOAT_DTYPES.some((each) => each === dtype))
+  if (!isCoded(dtype) && !FLOAT_DTYPES.includes(dtype as FloatDtype))
     throw new RangeError(
       `${where}: ${name} expected ${FLOAT_DTYPE_RULE}, got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
@@ -80,10 +80,7 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
 
 /** Bytes of `elements` adjacent elements of a row of a weight matrix; of a block dtype, whole blocks. */
 function bytesOf(matrix: StoredTensor, elements: number): number {
-  const blocks = blocksOf(matrix);
-  return blocks
-    ? (elements / blocks.length) * blocks.bytes
-    : (elements * floatBits(matrix.dtype as FloatDtype | CodedDtype)) / 8;
+  return elements * (blocksOf(matrix)?.width ?? floatBits(matrix.dtype as FloatDtype | CodedDtype) / 8);
 }
 
 /** Rows begin..end, as a view. */

@@ -18,7 +18,7 @@ import {
   placeLinears,
   prepareInput,
   project,
-  stagingBytes,
+  stagedFloats,
   storeLinear,
 } from "../../layers/linear/products.ts";
 import { type AttendOptions, checkAttend } from "../../layers/pass/call.ts";
@@ -133,7 +133,7 @@ function packOutputs(
   const layout = new Layout();
   const [place] = placeLinears(layout, columns > 0 ? [{ n: columns, k: width, format }] : []);
   const base = kernels.memory.allocate(start.where, layout.bytes);
-  const staging = kernels.memory.allocate(start.where, place ? stagingBytes([place]) : 0);
+  const staging = kernels.memory.allocate(start.where, place ? 4 * stagedFloats(place) : 0);
   const wo = place && storeLinear(kernels, base, place, start.wo.w, weights.layout, start.wo.bias, staging);
   kernels.memory.free(staging);
 

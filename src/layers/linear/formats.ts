@@ -127,7 +127,7 @@ export function packedFloats(n: number, k: number): number {
 }
 
 /** Inputs of an integer matrix: k rounded up to whole blocks, padded with zeros. */
-export function wholeBlocks(k: number): number {
+function wholeBlocks(k: number): number {
   return Math.ceil(k / BLOCK) * BLOCK;
 }
 
@@ -151,10 +151,9 @@ export function linearShape(
 
 /** Copies a piece to `staging` in its own dtype; of blocks of a file, what kernels find in front of them before. */
 function stage({ memory }: Kernels, piece: StoredTensor, staging: number): number {
-  const { bytes } = piece;
-  const before = blocksOf(piece)?.before;
-  if (before) memory.u8(staging, before.length).set(before);
-  memory.u8(staging + (before?.length ?? 0), bytes.length).set(bytes);
+  const before = blocksOf(piece)?.before ?? [];
+  memory.u8(staging, before.length).set(before);
+  memory.u8(staging + before.length, piece.bytes.length).set(piece.bytes);
   return staging;
 }
 
@@ -268,7 +267,7 @@ function integers(
       const { dtype } = piece;
       const [n, k] = piece.shape as [number, number];
       const [out, sumsAt, panels] = [pointer.u8(w), pointer.u8(sums), panelsOf(n)];
-      if (!keeps.some((each) => each === dtype)) {
+      if (!keeps.includes(dtype as CodedDtype)) {
         const floats = stageFloats(kernels, piece, staging);
         if (nibbles) table.pack_q4(out, floats, n, k, 0, panels);
         else table.pack_q8(out, sumsAt, floats, n, k, blockOf(k), 0, panels);
@@ -276,7 +275,7 @@ function integers(
       }
       const blocks = pointer.u8(stage(kernels, piece, staging));
       if (isCoded(dtype)) {
-        const { type } = blocksOf(piece) ?? CODED_BLOCKS[dtype];
+        const type = blocksOf(piece)?.type ?? -CODED_BLOCKS[dtype].bytes;
         table.pack_blocks(out, nibbles ? NULL : sumsAt, blocks, n, k, type, 0, panels);
         // No type with minimums has anything in front of its blocks.
         if (mins) table.pack_mins(pointer.f32(minsAt), blocks, n, k, type, 0, panels);
@@ -322,7 +321,8 @@ function codes(dtype: "I1_128" | "I2_64" | "I2_ROW"): Format {
     pack(kernels, piece, { w }, staging) {
       const [n, k] = piece.shape as [number, number];
       const blocks = pointer.u8(stage(kernels, piece, staging));
-      const { type } = blocksOf(piece) ?? CODED_BLOCKS[dtype];
+      // Type 0 is PLAIN_CODES.
+      const type = blocksOf(piece)?.type ?? 0;
       kernels.table.pack_lookup(pointer.u8(w), blocks, n, k, block, type, 0, panelsOf(n));
     },
     multiply(table, out, { w, bias }, { integers: x, shape, work }, begin, end) {

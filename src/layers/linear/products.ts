@@ -24,19 +24,9 @@ import {
 /** Floats of a piece, if no panel and no row is longer. */
 const STAGED_FLOATS = 2 ** 16;
 
-/** Bytes of the codebook of IQ1. */
-const LONGEST_CODEBOOK = 2 ** 14;
-
-/** Floats of staging memory for packing a matrix of n outputs and k inputs, beside a codebook. */
+/** Floats of staging memory for packing a matrix of n outputs and k inputs: beside a panel, 16 KB, since codebooks lie before blocks. */
 export function stagedFloats({ n, k }: LinearSize): number {
-  return Math.max(Math.min(STAGED_FLOATS, n * k), PANEL * k, n);
-}
-
-/** Bytes of staging memory for packing matrices of these sizes: the longest codebook lies in front of blocks. */
-export function stagingBytes(sizes: Iterable<LinearSize>): number {
-  let floats = 0;
-  for (const size of sizes) floats = Math.max(floats, stagedFloats(size));
-  return 4 * floats + LONGEST_CODEBOOK;
+  return Math.max(Math.min(STAGED_FLOATS, n * k), PANEL * k + 4096, n);
 }
 
 /**
@@ -53,7 +43,7 @@ export function packBlock<T extends object>(
   const at = memory.allocate(where, bytes);
   let staging: number | undefined;
   try {
-    staging = memory.allocate(where, stagingBytes(sizes));
+    staging = memory.allocate(where, 4 * Math.max(...sizes.map(stagedFloats)));
     return { ...fill(at, staging), at, bytes };
   } catch (error) {
     memory.free(at);

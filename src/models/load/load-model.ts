@@ -18,7 +18,7 @@ import { type ModelFiles, type ModelSource, openModelFiles } from "../../files/m
 import type { ModelStore } from "../../files/store.ts";
 import { expectActivations, expectFormatLoaded, type WeightFormat } from "../../layers/linear/formats.ts";
 
-import { modeOf, stagingBytes } from "../../layers/linear/products.ts";
+import { modeOf } from "../../layers/linear/products.ts";
 import { expectKernels, type Kernels } from "../../wasm/kernels.ts";
 import {
   type BlockPlaces,
@@ -39,7 +39,7 @@ import {
   type Packing,
   packEnds,
   packLayer,
-  sizesOf,
+  stagingBytes,
   WeightReader,
 } from "./pack-weights.ts";
 import {
@@ -336,8 +336,7 @@ async function packModel(
   const free = () => {
     for (const each of owned.splice(0)) each.release();
   };
-  const sizes = [decoder, encoder].flatMap((half) => (half ? [...sizesOf(half)] : []));
-  const staging = memory.allocate(where, stagingBytes(sizes));
+  const staging = memory.allocate(where, Math.max(stagingBytes(decoder), encoder ? stagingBytes(encoder) : 0));
   try {
     const shared = {
       ...{ kernels, reader, where, owned, staging, encoders, attention: formats.attention },

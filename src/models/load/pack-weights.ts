@@ -18,7 +18,6 @@ import {
   expectFormatLoaded,
   FORMATS,
   formatOf,
-  type LinearSize,
   type PackedFormat,
   type PackedLinear,
   type WeightFormat,
@@ -301,7 +300,7 @@ function everyNth(matrix: StoredTensor, first: number, step: number): StoredTens
   const to = new Float32Array(rows * inputs);
   for (let row = 0; row < rows; row++)
     for (let k = 0; k < inputs; k++) to[row * inputs + k] = from[k * outputs + first + row * step] as number;
-  return { ...matrix, dtype: "F32", shape: [rows, inputs], bytes: new Uint8Array(to.buffer) };
+  return { name: matrix.name, dtype: "F32", shape: [rows, inputs], bytes: new Uint8Array(to.buffer) };
 }
 
 /**
@@ -361,16 +360,18 @@ export interface Packing {
   readonly attention: WeightFormat | undefined;
   readonly encoders: EncoderParts | undefined;
   readonly activations: "exact" | "fast";
-  /** Memory for packing, of `stagingBytes` of `sizesOf`. */
+  /** Memory for packing, of `stagingBytes`. */
   readonly staging: number;
   /** What is freed with the model, and its bytes. */
   readonly owned: { readonly bytes: number; release(): void }[];
 }
 
-/** The sizes of the matrices outside attention. */
-export function* sizesOf({ spec }: Decoder): Generator<LinearSize, void, void> {
+/** Bytes of staging that the largest matrix outside attention needs. */
+export function stagingBytes({ spec }: Decoder): number {
+  let floats = 0;
   for (const { mixer, outside, shape } of weightsOf(spec))
-    if (!mixer && !outside) yield { n: shape[0], k: shape[1] ?? 1 };
+    if (!mixer && !outside) floats = Math.max(floats, stagedFloats({ n: shape[0], k: shape[1] ?? 1 }));
+  return 4 * floats;
 }
 
 /** Allocates a block that is freed with the model. */

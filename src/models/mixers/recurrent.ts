@@ -143,7 +143,8 @@ function diagonalOf({ name, dtype, shape, bytes: from }: StoredTensor): StoredTe
 /** A part of a vector times a factor. */
 function scaled(rows: StoredTensor, factor: number | undefined): StoredTensor {
   if (factor === undefined) return rows;
-  return { ...rows, dtype: "F32", bytes: bytesOf(toFloats(rows).map((value) => value * factor)) };
+  const { name, shape } = rows;
+  return { name, dtype: "F32", shape, bytes: bytesOf(toFloats(rows).map((value) => value * factor)) };
 }
 
 /** Rows of matrices that follow each other as one, in float32 if their dtypes differ. */
