@@ -224,10 +224,7 @@ export class WeightReader implements StoredMatrices {
     return packed;
   }
 
-  /**
-   * Packs outputs of a matrix [outputs, inputs] from `from` on, some panels at a time, so that only those are held twice. The next ones
-   * are read meanwhile.
-   */
+  /** Packs outputs of a matrix [outputs, inputs] from `from` on, some panels at a time, while the next ones are read. */
   async #packPieces(
     name: string,
     place: LinearPlace,
@@ -246,8 +243,7 @@ export class WeightReader implements StoredMatrices {
       const piece = await next;
       if (end < place.n) {
         next = read(end);
-        // It is awaited unless packing throws.
-        next.catch(() => {});
+        next.catch(() => {}); // It is awaited unless packing throws.
       }
       packRows(kernels, base, place, begin, piece, staging);
     }
