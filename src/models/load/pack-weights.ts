@@ -1,14 +1,7 @@
 // Reads the tensors of a model one after the other and packs the weights that they hold into their places.
 
 import { PANEL } from "../../../assembly/layout.ts";
-import {
-  codedOf,
-  FLOAT_DTYPE_RULE,
-  FLOAT_DTYPES,
-  isCoded,
-  type StoredTensor,
-  toFloats,
-} from "../../base/tensor/dtypes.ts";
+import { FLOAT_DTYPE_RULE, FLOAT_DTYPES, isCoded, type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
 import { cutOutputs, halvesOf, type MatrixLayout, rowsOf } from "../../base/tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import { cosine, exp, ln, sine } from "../../base/util/math.ts";
@@ -155,7 +148,7 @@ export class WeightReader implements StoredMatrices {
     if (tables === "on-demand") return tableOnDemand(this.#file, name, { rows, rowBytes: bytes / rows, step });
     const pieces: StoredTensor[] = [];
     for (const [begin, end] of chunksOf(rows, step)) {
-      const piece = codedOf(await this.#readRows(name, begin, end));
+      const piece = await this.#readRows(name, begin, end);
       pieces.push(tables === "views" ? piece : { ...piece, bytes: piece.bytes.slice() });
     }
     return residentTable(where, pieces, step);

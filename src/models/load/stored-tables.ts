@@ -8,7 +8,8 @@ import type { TensorReader } from "../../files/read-ahead.ts";
 import type { ReadRow, StoredTable } from "../blocks/model.ts";
 
 /** A table of `rows` rows in pieces of `step` rows each, all of them in memory. */
-export function residentTable(where: string, pieces: readonly StoredTensor[], step: number): StoredTable {
+export function residentTable(where: string, stored: readonly StoredTensor[], step: number): StoredTable {
+  const pieces = stored.map(codedOf);
   const row: ReadRow = (index) => {
     const at = index % step;
     const piece = pieces[Math.floor(index / step)] as StoredTensor;
