@@ -129,3 +129,30 @@ export const SCORE_EUCLIDEAN = 1;
 export const SCORE_MANHATTAN = 2;
 export const SCORE_INT8 = 3;
 export const SCORE_BINARY = 4;
+
+/** Types of blocks by their numbers in GGUF, of those that pack_blocks and pack_lookup read. */
+export const GGML_Q4_1 = 3;
+export const GGML_Q5_0 = 6;
+export const GGML_Q5_1 = 7;
+export const GGML_Q2_K = 10;
+export const GGML_Q3_K = 11;
+export const GGML_Q4_K = 12;
+export const GGML_Q5_K = 13;
+export const GGML_Q6_K = 14;
+export const GGML_IQ2_XXS = 16;
+export const GGML_IQ2_XS = 17;
+export const GGML_IQ3_XXS = 18;
+export const GGML_IQ1_S = 19;
+export const GGML_IQ4_NL = 20;
+export const GGML_IQ3_S = 21;
+export const GGML_IQ2_S = 22;
+export const GGML_IQ4_XS = 23;
+export const GGML_IQ1_M = 29;
+export const GGML_TQ1_0 = 34;
+export const GGML_TQ2_0 = 35;
+export const GGML_I2_S = 36;
+export const GGML_MXFP4 = 39;
+export const GGML_NVFP4 = 40;
+
+/** Instead of a type: blocks of codes as Q1_0 and Q2_0 have them. */
+export const PLAIN_CODES = 0;

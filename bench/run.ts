@@ -19,10 +19,12 @@ import { threads } from "./layers/threads.ts";
 import { readCommand, runParts } from "./lib/command.ts";
 import { peaks } from "./peaks/machine-peaks.ts";
 import { inputsOfLayers } from "./startup/inputs-of-layers.ts";
+import { loading } from "./startup/loading.ts";
 import { startup } from "./startup/startup.ts";
 
 const parts = [
   startup,
+  loading,
   peaks,
   kernels,
   linears,

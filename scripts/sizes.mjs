@@ -104,14 +104,14 @@ const imports = [
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 236.5,
+    budget: 239,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 180,
+    budget: 182.5,
   },
   {
     what: "an encoder app",
@@ -127,10 +127,10 @@ for (const { what, entries, names, budget } of imports)
   rows.push({ what, bytes: await bundled(entries, names), budget });
 rows.push(
   { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 50 },
-  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 272.5 },
+  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 274.5 },
 );
 /** The kernels of cache formats have tiles for each of the four, those of statistics have all of attention's, and sums besides. */
-const BUDGETS = { caches: 19, statistics: 17, weights: 23 };
+const BUDGETS = { caches: 19, statistics: 17, weights: 25 };
 for (const file of modules)
   rows.push({ what: file, bytes: readFileSync(join(root, "dist", file)), budget: BUDGETS[file.split("-")[0]] ?? 16 });
 

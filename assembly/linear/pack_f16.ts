@@ -133,14 +133,33 @@ function eight(at: usize, stride: usize, n: i32): v128 {
 
 /** A square of 8 x 8 halves from rows `stride` apart, turned over. */
 function turn(to: usize, from: usize, stride: usize): void {
-  const a = v128.load(from);
-  const b = v128.load(from + stride);
-  const c = v128.load(from + stride * 2);
-  const d = v128.load(from + stride * 3);
-  const e = v128.load(from + stride * 4);
-  const f = v128.load(from + stride * 5);
-  const g = v128.load(from + stride * 6);
-  const h = v128.load(from + stride * 7);
+  store_turned(
+    to,
+    v128.load(from),
+    v128.load(from + stride),
+    v128.load(from + stride * 2),
+    v128.load(from + stride * 3),
+    v128.load(from + stride * 4),
+    v128.load(from + stride * 5),
+    v128.load(from + stride * 6),
+    v128.load(from + stride * 7),
+  );
+}
+
+/** Eight lines of a panel from eight units of 16 bits of each of its rows. */
+// @ts-ignore: decorator
+@inline
+export function store_turned(
+  to: usize,
+  a: v128,
+  b: v128,
+  c: v128,
+  d: v128,
+  e: v128,
+  f: v128,
+  g: v128,
+  h: v128,
+): void {
   turn_four(to, zip_low(a, b), zip_low(c, d), zip_low(e, f), zip_low(g, h));
   turn_four(to + 64, zip_high(a, b), zip_high(c, d), zip_high(e, f), zip_high(g, h));
 }

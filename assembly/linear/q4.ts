@@ -87,7 +87,7 @@ export function linear_q4(
 /** The four nibbles of each unit of 16 bits, one of them in each. */
 // @ts-ignore: decorator
 @inline
-function nibble(v: v128, j: i32): v128 {
+export function nibble(v: v128, j: i32): v128 {
   if (j == 0) return v128.and(v, i16x8.splat(15));
   if (j == 3) return i16x8.shr_u(v, 12);
   return v128.and(i16x8.shr_u(v, j << 2), i16x8.splat(15));
@@ -151,7 +151,7 @@ function offset_of(x: U8Ptr, zero: i32): v128 {
 }
 
 /** Masks of the nibbles that are multiplied where they stand, from memory: V8 makes constants anew at each use. */
-const MASKS = memory.data<u16>([
+export const MASKS = memory.data<u16>([
   15, 15, 15, 15, 15, 15, 15, 15, 240, 240, 240, 240, 240, 240, 240, 240, 3840, 3840, 3840, 3840, 3840, 3840, 3840,
   3840,
 ]);

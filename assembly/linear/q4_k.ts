@@ -5,6 +5,7 @@ import { Q4_K_NIBBLES, Q4_K_SCALES } from "./block_layout";
 import { FAST } from "./int_dot";
 import { DIGIT, DIGIT_BITS } from "./int_dot_i8";
 import { store_super } from "./int_dot_q4_k";
+import { MASKS, nibble } from "./q4";
 import { scale_rows } from "./q8";
 import { q4_k_dot_skinny } from "./q4_k_skinny";
 import { ROW_HEAD, row_bytes } from "./quantize_rows";
@@ -128,14 +129,6 @@ function sum_blocks(to: U8Ptr, x: U8Ptr): void {
   }
 }
 
-/** The four nibbles of each unit of 16 bits, one of them in each. */
-// @ts-ignore: decorator
-@inline
-function nibble(v: v128, j: i32): v128 {
-  if (j == 3) return i16x8.shr_u(v, 12);
-  return v128.and(j == 0 ? v : i16x8.shr_u(v, j << 2), i16x8.splat(15));
-}
-
 /** A super-block of a panel in pairs. */
 function unpack(to: U8Ptr, panel: U8Ptr): void {
   let from = panel + Q4_K_NIBBLES;
@@ -229,12 +222,6 @@ function dot_nx8(
   v128.store(totals, acc31, 112);
   for (let r = 0; r < rows; r++) store_super(2, c + cStride * r, first, panel, sums + SUMS * r, totals + (r << 5));
 }
-
-/** Masks of the nibbles that are multiplied where they stand, from memory: V8 makes constants anew at each use. */
-const MASKS = memory.data<u16>([
-  15, 15, 15, 15, 15, 15, 15, 15, 240, 240, 240, 240, 240, 240, 240, 240, 3840, 3840, 3840, 3840, 3840, 3840, 3840,
-  3840,
-]);
 
 /**
  * C[8] (+)= a super-block of one row, from nibbles.

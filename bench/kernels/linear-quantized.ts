@@ -1,6 +1,6 @@
 // Projections with weights of 8 and 4 bits, with and without minimums, and activations of 14 bits (exact) or 7 bits (fast).
 
-import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
+import { LINEAR_SCRATCH, PLAIN_CODES } from "../../assembly/layout.ts";
 import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
 
 import { linear_lookup, linear_q4, linear_q4_k, linear_q8, subtract_mins } from "../../src/reference/linear.ts";
@@ -66,7 +66,7 @@ function prepare(
     const bytes = format === "q2-row" ? 20 : 18;
     for (let at = 0; at < blocks.length; at += bytes) blocks.set([0, 0, 0x80, 0x3c].slice(0, bytes - 16), at);
     if (bytes === 18) for (let at = 0; at < blocks.length; at += bytes) blocks[at + 1] = 0x20;
-    kernels.pack_lookup(w, pointer.u8(floats), own * 8, k, FORMATS[format].block(k), 0, own);
+    kernels.pack_lookup(w, pointer.u8(floats), own * 8, k, FORMATS[format].block(k), PLAIN_CODES, 0, own);
   } else if (kernelOf(format) === "linear_q4_k") {
     // Any bytes are scales and nibbles.
     const blocks = memory.u8(floats, ((own * 8 * k) / 256) * 144);

@@ -1,7 +1,7 @@
 // GGUF files: their header, and their tensors.
 
-import { type StoredTensor, shapeText } from "../base/tensor/dtypes.ts";
-import { codeGgml, GGML_FORMATS, type GgmlDtype, isGgmlDtype, widenGgml } from "../base/tensor/ggml-blocks.ts";
+import { type BlockTensor, FILE_BLOCKS, shapeText } from "../base/tensor/dtypes.ts";
+import { GGML_FORMATS, type GgmlDtype, ggmlBlocks, isGgmlDtype, widenGgml } from "../base/tensor/ggml-blocks.ts";
 import { describe, HeadwiseError, showBytes } from "../base/util/errors.ts";
 import {
   type ByteSource,
@@ -380,12 +380,16 @@ export async function openGguf(source: BytesOrSource): Promise<GgufFile> {
   });
 }
 
-/** Opens a file whose tensors are read as they are stored, those of blocks that kernels do not read in their coded dtypes. */
+/** Opens a file whose tensors are read as they are stored, those of other blocks than Q8_0 and Q4_0 with their coded dtypes. */
 export function openCodedGguf(source: BytesOrSource): Promise<GgufFile> {
-  return openConverted(source, (_where, dtype, bytes, tail) => ({
-    dtype: GGML_FORMATS[dtype].coded,
-    bytes: codeGgml(dtype, bytes, tail),
-  }));
+  // Tensors of a type have one object, except where each has a tail of its own.
+  const known = new Map<GgmlDtype, ReturnType<typeof ggmlBlocks>>();
+  return openConverted(source, (_where, dtype, bytes, tail) => {
+    // The next read may overwrite the tail.
+    const blocks = known.get(dtype) ?? ggmlBlocks(dtype, tail.slice());
+    if (tail.length === 0) known.set(dtype, blocks);
+    return { dtype: GGML_FORMATS[dtype].coded, bytes, [FILE_BLOCKS]: blocks };
+  });
 }
 
 async function openConverted(
@@ -395,7 +399,7 @@ async function openConverted(
     dtype: GgmlDtype,
     bytes: Uint8Array,
     tail: Uint8Array,
-  ) => Pick<StoredTensor, "dtype" | "bytes">,
+  ) => Pick<BlockTensor, "dtype" | "bytes" | typeof FILE_BLOCKS>,
 ): Promise<GgufFile> {
   const from = toSource(WHERE, source);
   const { metadata, tensors, alignment, start } = await readHeader(from);

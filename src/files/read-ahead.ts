@@ -2,15 +2,19 @@ import { type ByteSource, createArray, readRange } from "./byte-source.ts";
 import { PIECE } from "./store.ts";
 import type { TensorFile } from "./tensor-file.ts";
 
-/** What reads the tensors of all files. The bytes that a read gives are overwritten by the next one. */
+/**
+ * What reads the tensors of all files. The bytes that a read gives are overwritten by the next one, those of `readRows` by the one
+ * behind the next, if that is `readRows` too.
+ */
 export type TensorReader = Pick<TensorFile<unknown>, "readAll" | "readRows">;
 
 /**
  * Memory that is read into again and again. A fresh array for each read costs more than the read: its pages are mapped first,
- * and it is held until the engine collects it.
+ * and it is held until the engine collects it. There are two, so that rows can be read while those before them are used.
  */
 export class ReadBuffer {
   #bytes: Uint8Array = new Uint8Array();
+  #other: Uint8Array = new Uint8Array();
   #taken = 0;
   #settled = false;
 
@@ -19,10 +23,17 @@ export class ReadBuffer {
     this.#taken = 0;
   }
 
+  /** From now on, arrays are overwritten that were taken before the last call. */
+  turn(): void {
+    [this.#bytes, this.#other] = [this.#other, this.#bytes];
+    this.#taken = 0;
+  }
+
   /** From now on, each array has memory of its own. */
   settle(): void {
     this.#settled = true;
     this.#bytes = new Uint8Array();
+    this.#other = this.#bytes;
   }
 
   /** An array of `length` bytes, at a multiple of 8 of its buffer. Throws OUT_OF_MEMORY if the engine cannot allocate it. */
@@ -38,7 +49,7 @@ export class ReadBuffer {
   }
 }
 
-/** Reads tensors into `buffer`, each time from its start. */
+/** Reads tensors into `buffer`. */
 export function reading({ readAll, readRows }: TensorReader, buffer: ReadBuffer): TensorReader {
   return {
     readAll(...names) {
@@ -46,7 +57,7 @@ export function reading({ readAll, readRows }: TensorReader, buffer: ReadBuffer)
       return readAll(...names);
     },
     readRows(...rows) {
-      buffer.reuse();
+      buffer.turn();
       return readRows(...rows);
     },
   };

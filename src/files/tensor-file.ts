@@ -1,6 +1,6 @@
 // The tensors of a file, and what a file looks like that is none of the expected format.
 
-import { type Dtype, type StoredTensor, shapeText } from "../base/tensor/dtypes.ts";
+import { type BlockTensor, type Dtype, type FILE_BLOCKS, type StoredTensor, shapeText } from "../base/tensor/dtypes.ts";
 import { expectInt } from "../base/util/arguments.ts";
 import { joinBytes } from "../base/util/bytes.ts";
 import { describe, HeadwiseError, hexOf } from "../base/util/errors.ts";
@@ -53,12 +53,17 @@ export function expectNames(where: string, names: unknown, tensors: ReadonlyMap<
   return unique;
 }
 
-/** Dtypes whose tensors become those of another one as they are read. */
+/** Dtypes whose tensors become those of another one as they are read, or as they are packed. */
 interface Conversion {
   readonly dtypes: readonly string[];
   /** Bytes behind all rows that belong to each. */
   tailOf(dtype: string): number;
-  convert(where: string, dtype: string, bytes: Uint8Array, tail: Uint8Array): Pick<StoredTensor, "dtype" | "bytes">;
+  convert(
+    where: string,
+    dtype: string,
+    bytes: Uint8Array,
+    tail: Uint8Array,
+  ): Pick<BlockTensor, "dtype" | "bytes" | typeof FILE_BLOCKS>;
 }
 
 /** Reading a tensor of a dtype other than the `readable` ones and those of `conversion` throws. */

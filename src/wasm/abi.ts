@@ -443,10 +443,10 @@ interface WeightKernels {
   linear_q4(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_q4_k(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_q8(out: F32Ptr, x: U8Ptr, w: U8Ptr, sums: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
-  pack_blocks(out: U8Ptr, sums: U8Ptr | NullPtr, blocks: U8Ptr, n: number, k: number, bytes: number, begin: number, end: number): void;
+  pack_blocks(out: U8Ptr, sums: U8Ptr | NullPtr, blocks: U8Ptr, n: number, k: number, type: number, begin: number, end: number): void;
   pack_columns_f16(out: U16Ptr, w: F32Ptr, n: number, k: number, bf16: number, begin: number, end: number): void;
-  pack_lookup(out: U8Ptr, from: U8Ptr, n: number, k: number, block: number, begin: number, end: number): void;
-  pack_mins(out: F32Ptr, blocks: U8Ptr, n: number, k: number, bytes: number, begin: number, end: number): void;
+  pack_lookup(out: U8Ptr, from: U8Ptr, n: number, k: number, block: number, type: number, begin: number, end: number): void;
+  pack_mins(out: F32Ptr, blocks: U8Ptr, n: number, k: number, type: number, begin: number, end: number): void;
   pack_q4(out: U8Ptr, w: F32Ptr, n: number, k: number, begin: number, end: number): void;
   pack_q4_k(out: U8Ptr, blocks: U8Ptr, n: number, k: number, begin: number, end: number): void;
   pack_q8(out: U8Ptr, sums: U8Ptr, w: F32Ptr, n: number, k: number, block: number, begin: number, end: number): void;

@@ -45,14 +45,14 @@ function packed(random: Random, dtype: CodedDtype, n: number, k: number) {
   const blocks = blocksOf(random, dtype, n, k);
   const format = formatOf({ dtype }, true);
   const panels = panelsOf(n);
-  const { bytes } = CODED_BLOCKS[dtype];
+  const type = -CODED_BLOCKS[dtype].bytes;
   const w = new Uint8Array(panels * FORMATS[format].panelBytes(k)).fill(7);
   const sums = FORMATS[format].bits === 4 ? null : new Uint8Array(panels * FORMATS[format].sumBytes(k)).fill(7);
   const mins = FORMATS[format].mins ? new Float32Array((panels * FORMATS[format].minBytes(k)) / 4).fill(7) : null;
-  const packing: Arguments<"pack_blocks"> = [w, sums, blocks, n, k, bytes, 0, panels];
+  const packing: Arguments<"pack_blocks"> = [w, sums, blocks, n, k, type, 0, panels];
   reference.pack_blocks(...packing);
-  if (mins) reference.pack_mins(mins, blocks, n, k, bytes, 0, panels);
-  return { blocks, format, panels, bytes, w, sums, mins };
+  if (mins) reference.pack_mins(mins, blocks, n, k, type, 0, panels);
+  return { blocks, format, panels, type, w, sums, mins };
 }
 
 describe.each(builds)("blocks of integers in the %s build", (build) => {
@@ -65,9 +65,9 @@ describe.each(builds)("blocks of integers in the %s build", (build) => {
       [9, 64],
       [24, 96],
     ] as const) {
-      const { blocks, panels, bytes, w, sums, mins } = packed(random, dtype, n, k);
+      const { blocks, panels, type, w, sums, mins } = packed(random, dtype, n, k);
       const empty = [new Uint8Array(w.length).fill(9), sums && new Uint8Array(sums.length).fill(9)] as const;
-      const args: Arguments<"pack_blocks"> = [...empty, blocks, n, k, bytes, 0, panels];
+      const args: Arguments<"pack_blocks"> = [...empty, blocks, n, k, type, 0, panels];
       for (const [begin, end] of pieces(random, panels)) {
         args[6] = begin;
         args[7] = end;
@@ -76,7 +76,7 @@ describe.each(builds)("blocks of integers in the %s build", (build) => {
       expect(args[0]).toEqual(w);
       expect(args[1]).toEqual(sums);
       if (mins) {
-        const own: Arguments<"pack_mins"> = [new Float32Array(mins.length).fill(9), blocks, n, k, bytes, 0, panels];
+        const own: Arguments<"pack_mins"> = [new Float32Array(mins.length).fill(9), blocks, n, k, type, 0, panels];
         runKernel(instance, "pack_mins", own);
         expect(own[0]).toEqual(mins);
       }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { BLOCK, LINEAR_SCRATCH, ROUNDED } from "../../assembly/layout.ts";
-import { FORMATS, integerRowBytes, linearShape, panelsOf, wholeBlocks } from "../../src/layers/linear/formats.ts";
+import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
 
 import { reference } from "../../src/reference/index.ts";
 import { packedQ4, packedQ8 } from "../../src/reference/numbers.ts";
@@ -81,7 +81,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
       [9, 1056],
       [70, 2080],
     ] as const;
-    const cases = shapes.flatMap(([n, k]) => [BLOCK, wholeBlocks(k)].map((block) => ({ n, k, block })));
+    const cases = shapes.flatMap(([n, k]) => [BLOCK, FORMATS["q8-row"].block(k)].map((block) => ({ n, k, block })));
     for (const { n, k, block } of sampled(cases, 1, (each) => each.n, rows + build.length)) {
       const panels = panelsOf(n);
       const { w, sums } = weights(random, "pack_q8", n, k, block);
@@ -241,7 +241,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
         [131, 200],
       ] as const;
       const cases = MODES[build].flatMap((mode) =>
-        shapes.flatMap(([n, k]) => [BLOCK, wholeBlocks(k)].map((block) => ({ mode, n, k, block }))),
+        shapes.flatMap(([n, k]) => [BLOCK, FORMATS["q8-row"].block(k)].map((block) => ({ mode, n, k, block }))),
       );
       for (const { mode, n, k, block } of sampled(cases, 1, (each) => `${each.mode >> 1} ${each.n}`, rows)) {
         const x = integerRows(random, rows, k, mode, KINDS[random.int(0, 3)]);

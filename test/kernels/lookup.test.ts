@@ -1,7 +1,7 @@
 // Weights of 1 and 2 bits: packed, and multiplied by tables of sums or, for many rows, as integers of 8 bits.
 
 import { describe, expect, test } from "vitest";
-import { LINEAR_SCRATCH, WEIGHT_LOOKUP } from "../../assembly/layout.ts";
+import { LINEAR_SCRATCH, PLAIN_CODES, WEIGHT_LOOKUP } from "../../assembly/layout.ts";
 import { CODED_BLOCKS, decodeFloats } from "../../src/base/tensor/dtypes.ts";
 import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
 
@@ -52,7 +52,7 @@ function packed(random: Random, name: Name, n: number, k: number) {
   const [panels, block] = [panelsOf(n), format.block(k)];
   const blocks = blocksOf(random, name, n, k);
   const w = new Uint8Array(panels * format.panelBytes(k)).fill(7);
-  reference.pack_lookup(w, blocks, n, k, block, 0, panels);
+  reference.pack_lookup(w, blocks, n, k, block, PLAIN_CODES, 0, panels);
   return { format, panels, block, blocks, w };
 }
 
@@ -73,9 +73,18 @@ describe.each(builds)("codes in the %s build", (build) => {
     const random = createRandom(1);
     for (const [n, k] of SIZES.filter(([, k]) => k % (name === "q1" ? 128 : 64) === 0)) {
       const { panels, block, blocks, w } = packed(random, name, n, k);
-      const args: Arguments<"pack_lookup"> = [new Uint8Array(w.length).fill(9), blocks, n, k, block, 0, panels];
+      const args: Arguments<"pack_lookup"> = [
+        new Uint8Array(w.length).fill(9),
+        blocks,
+        n,
+        k,
+        block,
+        PLAIN_CODES,
+        0,
+        panels,
+      ];
       for (const [begin, end] of pieces(random, panels)) {
-        [args[5], args[6]] = [begin, end];
+        [args[6], args[7]] = [begin, end];
         runKernel(instance, "pack_lookup", args);
       }
       expect(args[0]).toEqual(w);

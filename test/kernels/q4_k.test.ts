@@ -2,7 +2,8 @@
 
 import { describe, expect, test } from "vitest";
 import { LINEAR_SCRATCH, WEIGHT_Q4_K } from "../../assembly/layout.ts";
-import { CODED_BLOCKS, decodeFloats } from "../../src/base/tensor/dtypes.ts";
+import { type BlockTensor, CODED_BLOCKS, decodeFloats, FILE_BLOCKS } from "../../src/base/tensor/dtypes.ts";
+import { ggmlBlocks } from "../../src/base/tensor/ggml-blocks.ts";
 import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import {
@@ -99,7 +100,9 @@ describe.each(builds)("super-blocks in the %s build", (build) => {
   test("rows of a table are the floats of its blocks, bit for bit", () => {
     const [n, k] = [19, 512];
     const { blocks, w } = packed(createRandom(4), n, k);
-    const want = decodeFloats({ name: "w", dtype: "I4_K", shape: [n, k], bytes: blocks }, "");
+    const stored = { name: "w", dtype: "I4_K", shape: [n, k], bytes: blocks } as const;
+    const tensor: BlockTensor = { ...stored, [FILE_BLOCKS]: ggmlBlocks("Q4_K", new Uint8Array(0)) };
+    const want = decodeFloats(tensor, "");
     const ids = Int32Array.from({ length: n }, (_, i) => i);
     const shape = { n, k, format: WEIGHT_Q4_K, block: FORMAT.block(k), scale: 1 };
     expect(FORMAT.rows).toBe(WEIGHT_Q4_K);

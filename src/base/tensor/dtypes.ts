@@ -42,8 +42,7 @@ export const BLOCKS = {
  * The same of blocks that GGUF's other formats become on their way to linear memory, without loss: a float32 scale, in "_MIN" a
  * float32 minimum, and int8 q, in I4 from 0 to 15: elements scale·q - minimum. I1 and I2 are GGUF's Q1_0 and Q2_0: a float16 scale and
  * codes of 1 or 2 bits, the first in the lowest bits: a bit is -scale or scale, two bits are (code - 1)·scale. I2_ROW has a float32
- * scale, which is the same in all blocks of a row. I4_K is GGUF's Q4_K: float16 d and least, 12 bytes of scales and minimums of 6 bits,
- * and 128 of nibbles: elements d·scale·q - least·minimum.
+ * scale, which is the same in all blocks of a row. I4_K is GGUF's Q4_K as it is.
  */
 export const CODED_BLOCKS = {
   I1_128: { length: 128, bytes: 18 },
@@ -77,6 +76,35 @@ export interface StoredTensor {
   readonly shape: readonly number[];
   /** The encoded elements, a view of the bytes that were read. */
   readonly bytes: Uint8Array;
+}
+
+/** How the bytes of a tensor of a coded dtype still are blocks of one of GGUF's types, which kernels decode as they pack. */
+interface FileBlocks {
+  /** The number of the type in GGUF. */
+  readonly type: number;
+  /** Bytes of an element. */
+  readonly width: number;
+  /** What kernels find in front of the blocks: a codebook, or the scale of all. */
+  readonly before: Uint8Array;
+  /** A tensor of such blocks as one whose bytes are those of its dtype. */
+  code(tensor: StoredTensor): StoredTensor;
+}
+
+/** Where a tensor has its FileBlocks. No caller can name it, so that nothing that is given is taken for one. */
+export const FILE_BLOCKS: unique symbol = /* @__PURE__ */ Symbol();
+
+/** A tensor whose bytes may be blocks of a file. */
+export interface BlockTensor extends StoredTensor {
+  readonly [FILE_BLOCKS]?: FileBlocks | undefined;
+}
+
+/** What the bytes of a tensor are, if they are blocks of a file. */
+export const blocksOf = (tensor: BlockTensor): FileBlocks | undefined =>
+  isCoded(tensor.dtype) ? tensor[FILE_BLOCKS] : undefined;
+
+/** A tensor whose bytes are those of its dtype. */
+export function codedOf(tensor: StoredTensor): StoredTensor {
+  return blocksOf(tensor)?.code(tensor) ?? tensor;
 }
 
 /** Whether a word names a dtype of safetensors. */
@@ -128,30 +156,30 @@ export const FLOAT_DTYPE_RULE: string = `dtype ${FLOAT_DTYPES.slice(0, -1).join(
  */
 export function decodeFloats(tensor: StoredTensor, where: string, out?: Float32Array): Float32Array {
   expectRecord(where, "tensor", tensor);
-  const { name, dtype, shape: given, bytes: data } = tensor;
+  const { name, dtype, shape: given, bytes: data } = blocksOf(tensor)?.code(tensor) ?? tensor;
   const shape = readShape(where, "tensor", given, LARGEST_LENGTH);
   const size = elementsIn(shape);
   const known = isCoded(dtype) ? dtype : FLOAT_DTYPES.find((each) => each === dtype);
-  if (known === undefined)
+  // Blocks of a file were decoded above: I4_K has no other form.
+  if (known === undefined || known === "I4_K")
     throw new HeadwiseError(
       "BAD_FILE",
       `${where}: tensor ${describe(name)} expected ${FLOAT_DTYPE_RULE}, ` +
         `got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
   const bytes = expectUint8Array(where, "tensor.bytes", data);
-  const bits = floatBits(known);
+  const width = floatBits(known) / 8;
   const { length = 1 } = storedBlock(known) ?? {};
   if ((shape.at(-1) ?? 1) % length !== 0)
     throw new RangeError(
       `${where}: tensor ${describe(name)} expected rows of whole blocks (${length}) for ${known}, ` +
         `got ${shapeText(shape)}`,
     );
-  const fit = (size * bits) / 8;
+  const fit = size * width;
   if (bytes.length !== fit)
     throw wrongValue(where, `tensor ${describe(name)}`, `${fit} bytes for ${dtype} ${shapeText(shape)}`, bytes.length);
   if (isBlockDtype(known)) return widenBlocks(known, bytes, size);
   if (isCoded(known)) return widenCoded(known, bytes, size);
-  const width = bits / 8;
   // Typed arrays need aligned elements, but a header may have any length: unaligned data is copied.
   const { buffer, byteOffset } = bytes.byteOffset % width === 0 ? bytes : new Uint8Array(bytes);
   if (dtype === "F32") return new Float32Array(buffer, byteOffset, size);
@@ -210,27 +238,9 @@ export function codeBits(dtype: CodedDtype): number {
   return Math.min(8, Math.floor((8 * bytes) / length));
 }
 
-/** The scales and minimums of the eight parts of a block of GGUF's Q4_K, of which d and least are the first four bytes: exact. */
-export function scalesOf(bytes: Uint8Array, at: number): readonly (readonly [scale: number, minimum: number])[] {
-  const halves = widenHalves(new Uint16Array(bytes.slice(at, at + 4).buffer), false);
-  // The lower six bits of eight bytes, or four bits of the last four with the upper two of those.
-  const integer = (i: number, first: number) => {
-    const six = bytes[at + first + (i & 3)]!;
-    return i < 4 ? six & 63 : ((bytes[at + 12 + (i & 3)]! >> (first - 4)) & 15) | ((six >> 6) << 4);
-  };
-  return Array.from({ length: 8 }, (_, i) => [halves[0]! * integer(i, 4), halves[1]! * integer(i, 8)] as const);
-}
-
 /** Coded blocks to float32: products and differences are rounded once. */
 function widenCoded(dtype: CodedDtype, bytes: Uint8Array, size: number): Float32Array {
   const floats = new Float32Array(size);
-  if (dtype === "I4_K") {
-    for (let at = 0, to = 0; to < size; at += 144)
-      for (const [part, [scale, minimum]] of scalesOf(bytes, at).entries())
-        for (let i = 0; i < 32; i++)
-          floats[to++] = scale * ((bytes[at + 16 + 32 * (part >> 1) + i]! >> (4 * (part & 1))) & 15) - minimum;
-    return floats;
-  }
   if (codeBits(dtype) < 8) {
     eachCode(dtype, bytes, (i, scale, weight) => {
       floats[i] = scale * weight;

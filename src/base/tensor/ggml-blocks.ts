@@ -2,7 +2,7 @@
 // minimum, for each 16 or 32 elements, and indices into codebooks. Layouts and values are those of ggml (ggml-common.h and the
 // reference dequantisation of gguf-py); a block lies along the last dimension.
 
-import { CODED_BLOCKS, type CodedDtype, codeBits, narrowF16, scalesOf } from "./dtypes.ts";
+import { type BlockTensor, CODED_BLOCKS, type CodedDtype, codeBits, type FILE_BLOCKS, narrowF16 } from "./dtypes.ts";
 import { ELEMENTS } from "./ggml-codebooks.ts";
 
 /** Names of the formats. */
@@ -39,8 +39,11 @@ interface Parts {
   readonly integers: Int8Array;
 }
 
-/** A format: elements and bytes of a block, the form that holds it without loss, and how a block at `at` is read. */
+/** A format: its number, elements and bytes of a block, the form that holds it without loss, and how a block at `at` is read. */
 interface GgmlFormat {
+  readonly type: number;
+  /** What the indices of a block are into. */
+  readonly codebook?: keyof typeof ELEMENTS;
   readonly length: number;
   readonly bytes: number;
   readonly coded: CodedDtype;
@@ -89,11 +92,20 @@ function nibbles(
 const twoBits = (block: Uint8Array, at: number, i: number) =>
   (block[at + ((i >> 7) << 5) + (i & 31)]! >> (((i >> 5) & 3) << 1)) & 3;
 
+/** The 6-bit scale and minimum of sub-block j of Q4_K and Q5_K, whose twelve bytes begin at `at`. */
+function scaleAndMin(block: Uint8Array, at: number, j: number): readonly [scale: number, min: number] {
+  if (j < 4) return [block[at + j]! & 63, block[at + j + 4]! & 63];
+  const low = block[at + j + 4]!;
+  return [(low & 15) | ((block[at + j - 4]! >> 6) << 4), (low >> 4) | ((block[at + j]! >> 6) << 4)];
+}
+
 /** Scales and minimums of Q4_K and Q5_K, which begin with d and dmin. */
 function readScales({ scales, mins }: Parts, block: Uint8Array, at: number): void {
-  for (const [j, [scale, min]] of scalesOf(block, at).entries()) {
-    scales[j] = scale;
-    mins[j] = min;
+  const [d, min] = [half(block, at), half(block, at + 2)];
+  for (let j = 0; j < 8; j++) {
+    const [scale, m] = scaleAndMin(block, at + 4, j);
+    scales[j] = d * scale;
+    mins[j] = min * m;
   }
 }
 
@@ -141,6 +153,7 @@ function quarterScales({ scales }: Parts, d: number, block: Uint8Array, at: numb
 export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   /** Scale d, minimum m, 16 bytes of nibbles: d·q + m. */
   Q4_1: {
+    type: 3,
     length: 32,
     bytes: 20,
     coded: "I4_32_MIN",
@@ -152,6 +165,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Scale d, the fifth bits of all elements, nibbles: d·(q - 16). */
   Q5_0: {
+    type: 6,
     length: 32,
     bytes: 22,
     coded: "I8_32",
@@ -163,6 +177,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Scale d, minimum m, fifth bits, nibbles: d·q + m. */
   Q5_1: {
+    type: 7,
     length: 32,
     bytes: 24,
     coded: "I8_32_MIN",
@@ -175,6 +190,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** 16 parts: bytes of scale (low) and minimum (high), 2-bit q, then d and dmin: d·scale·q - dmin·min. */
   Q2_K: {
+    type: 10,
     length: 256,
     bytes: 84,
     coded: "I8_16_MIN",
@@ -189,6 +205,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Third bits, 2-bit q, 16 scales of 6 bits, d: d·(scale - 32)·(q - 4, or q where the third bit is set). */
   Q3_K: {
+    type: 11,
     length: 256,
     bytes: 110,
     coded: "I8_16",
@@ -204,6 +221,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, dmin, 8 scales and minimums of 6 bits, nibbles: d·scale·q - dmin·min. */
   Q4_K: {
+    type: 12,
     length: 256,
     bytes: 144,
     coded: "I4_K",
@@ -214,6 +232,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** The same with a fifth bit: bit j of byte i for element i of part j. */
   Q5_K: {
+    type: 13,
     length: 256,
     bytes: 176,
     coded: "I8_32_MIN",
@@ -227,6 +246,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Low nibbles, upper 2 bits, 16 scales of 8 bits, d: d·scale·(q - 32). */
   Q6_K: {
+    type: 14,
     length: 256,
     bytes: 210,
     coded: "I8_16",
@@ -242,6 +262,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Scale d, 16 bytes of indices into NONLINEAR: d·value. */
   IQ4_NL: {
+    type: 20,
     length: 32,
     bytes: 18,
     coded: "I8_32",
@@ -252,6 +273,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, 8 scales of 6 bits, indices as in IQ4_NL: d·(scale - 32)·value. */
   IQ4_XS: {
+    type: 23,
     length: 256,
     bytes: 136,
     coded: "I8_32",
@@ -266,6 +288,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Ternary digits, five a byte, the last 16 elements four a byte, then d: d·(digit - 1). */
   TQ1_0: {
+    type: 34,
     length: 256,
     bytes: 54,
     coded: "I2_64",
@@ -278,6 +301,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Ternary digits of 2 bits, then d: d·(digit - 1). */
   TQ2_0: {
+    type: 35,
     length: 256,
     bytes: 66,
     coded: "I2_64",
@@ -288,6 +312,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Digits of 2 bits as bitnet.cpp has them on x86, the highest first: element 32·l + m of 128 is in byte m. */
   I2_S: {
+    type: 36,
     length: 128,
     bytes: 32,
     coded: "I2_ROW",
@@ -298,6 +323,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Scale d, bits: -d or d. */
   Q1_0: {
+    type: 41,
     length: 128,
     bytes: 18,
     coded: "I1_128",
@@ -308,6 +334,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Scale d, 2 bits: d·(q - 1). */
   Q2_0: {
+    type: 42,
     length: 64,
     bytes: 18,
     coded: "I2_64",
@@ -318,6 +345,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** An exponent e, nibbles of E2M1: 2^(e - 127)·value. */
   MXFP4: {
+    type: 39,
     length: 32,
     bytes: 17,
     coded: "I8_32",
@@ -328,6 +356,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Four scales as floats of 4 exponent and 3 fraction bits, whose pattern of ones is 0, nibbles of E2M1 for 16 elements each. */
   NVFP4: {
+    type: 40,
     length: 64,
     bytes: 36,
     coded: "I8_16",
@@ -343,6 +372,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, 32 low bytes of indices, and for each 32 elements their upper bits, a sign of the shift, and a scale. */
   IQ1_S: {
+    type: 19,
+    codebook: "IQ1",
     length: 256,
     bytes: 50,
     coded: "I8_32",
@@ -360,6 +391,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** Low bytes of indices; their upper bits and signs of shifts, two a byte; 16 scales of 3 bits, and between them d. */
   IQ1_M: {
+    type: 29,
+    codebook: "IQ1",
     length: 256,
     bytes: 56,
     coded: "I8_16",
@@ -377,6 +410,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, and for each 32 elements four indices, four times seven signs, and a scale. */
   IQ2_XXS: {
+    type: 16,
+    codebook: "IQ2_XXS",
     length: 256,
     bytes: 66,
     coded: "I8_32",
@@ -400,6 +435,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, 32 indices of 9 bits with seven signs each, 16 scales. */
   IQ2_XS: {
+    type: 17,
+    codebook: "IQ2_XS",
     length: 256,
     bytes: 74,
     coded: "I8_16",
@@ -413,6 +450,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, 32 low bytes of indices, eight signs each, their upper bits, 16 scales. */
   IQ2_S: {
+    type: 22,
+    codebook: "IQ2_S",
     length: 256,
     bytes: 82,
     coded: "I8_16",
@@ -433,6 +472,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, 64 indices of 4 elements, and for each 32 four times seven signs and a scale. */
   IQ3_XXS: {
+    type: 18,
+    codebook: "IQ3_XXS",
     length: 256,
     bytes: 98,
     coded: "I8_32",
@@ -450,6 +491,8 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
   },
   /** d, 64 low bytes of indices of 4 elements, their ninth bits, signs, 8 scales: d·(2·scale + 1). */
   IQ3_S: {
+    type: 21,
+    codebook: "IQ3_S",
     length: 256,
     bytes: 110,
     coded: "I8_32",
@@ -489,7 +532,7 @@ function eachBlock(
 /** Whole blocks as floats, in `out`. Products and differences are rounded once, where they are not exact. */
 export function widenGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array, out: Float32Array): void {
   const { length, coded } = GGML_FORMATS[dtype];
-  const part = coded === "I4_K" ? 32 : CODED_BLOCKS[coded].length;
+  const part = CODED_BLOCKS[decodedOf(coded)].length;
   eachBlock(GGML_FORMATS[dtype], blocks, tail, ({ scales, mins, integers }, to) => {
     for (let s = 0, i = 0; i < length; s++) {
       const [scale, min] = [scales[s]!, mins[s]!];
@@ -498,11 +541,13 @@ export function widenGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array
   });
 }
 
-/** Whole blocks in their coded dtype. Scales and minimums are exact: they have at most 19 significant bits. */
-export function codeGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array): Uint8Array {
-  const { length, coded } = GGML_FORMATS[dtype];
+/** The dtype of blocks whose scales are numbers: super-blocks have bytes by which one float counts. */
+const decodedOf = (coded: CodedDtype): CodedDtype => (coded === "I4_K" ? "I4_32_MIN" : coded);
+
+/** Whole blocks in a coded dtype. Scales and minimums are exact: they have at most 19 significant bits. */
+function codeGgml(dtype: GgmlDtype, coded: CodedDtype, blocks: Uint8Array, tail: Uint8Array): Uint8Array {
+  const { length } = GGML_FORMATS[dtype];
   const { length: part, bytes } = CODED_BLOCKS[coded];
-  if (dtype === "Q1_0" || dtype === "Q2_0" || dtype === "Q4_K") return blocks;
   const out = new Uint8Array((blocks.length / GGML_FORMATS[dtype].bytes) * (length / part) * bytes);
   const view = new DataView(out.buffer);
   const withMin = bytes - part > 4;
@@ -513,7 +558,7 @@ export function codeGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array)
         const [scale] = new Uint32Array(Float32Array.of(scales[s]!).buffer);
         if (coded === "I2_ROW") view.setFloat32(at, scales[s]!, true);
         else view.setUint16(at, narrowF16(scale as number), true);
-        // Two bits each: Q1_0 was returned above.
+        // Two bits each: Q1_0 is never decoded.
         for (let i = 0; i < part; i++)
           out[at + bytes - 16 + (i >> 2)]! |= (integers[s * part + i]! + 1) << ((i & 3) << 1);
         continue;
@@ -524,4 +569,18 @@ export function codeGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array)
     }
   });
   return out;
+}
+
+/** Whole blocks as kernels take them; undefined for those that lie in their coded dtype already. */
+export function ggmlBlocks(dtype: GgmlDtype, tail: Uint8Array): BlockTensor[typeof FILE_BLOCKS] {
+  if (dtype === "Q1_0" || dtype === "Q2_0") return undefined;
+  const { type, length, bytes: stride, codebook } = GGML_FORMATS[dtype];
+  return {
+    ...{ type, width: stride / length },
+    before: codebook ? new Uint8Array(ELEMENTS[codebook]().buffer) : tail,
+    code({ name, shape, bytes }) {
+      const coded = decodedOf(GGML_FORMATS[dtype].coded);
+      return { name, dtype: coded, shape, bytes: codeGgml(dtype, coded, bytes, tail) };
+    },
+  };
 }

@@ -1,8 +1,11 @@
 import { expectOneOf, expectUint8Array, wrongValue } from "../util/arguments.ts";
 import { describe } from "../util/errors.ts";
 import {
+  type BlockTensor,
+  blocksOf,
   type CodedDtype,
   decodeFloats,
+  FILE_BLOCKS,
   FLOAT_DTYPE_RULE,
   FLOAT_DTYPES,
   type FloatDtype,
@@ -38,15 +41,15 @@ export function expectLayout(where: string, layout: unknown = "out-in"): MatrixL
  * A copy of the fields of a weight matrix with views of its data: a tensor, or a stored one. Each of its fields is read once,
  * because reading may run code of the caller's.
  */
-export function readMatrix(where: string, name: string, value: unknown): WeightTensor {
+export function readMatrix(where: string, name: string, value: unknown): Tensor | BlockTensor {
   if (value === null || typeof value !== "object" || !("dtype" in value)) return readTensor(where, name, value);
-  const { dtype, shape: given, bytes } = value as StoredTensor;
-  if (!isCoded(dtype) && !FLOAT_DTYPES.some((each) => each === dtype))
+  const { dtype, shape: given, bytes, [FILE_BLOCKS]: blocks } = value as BlockTensor;
+  if (!isCoded(dtype) && !FLOAT_DTYPES.includes(dtype as FloatDtype))
     throw new RangeError(
       `${where}: ${name} expected ${FLOAT_DTYPE_RULE}, got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
   const shape = readShape(where, name, given, LARGEST_LENGTH);
-  return { name, dtype, shape, bytes: expectUint8Array(where, `${name}.bytes`, bytes) };
+  return { name, dtype, shape, bytes: expectUint8Array(where, `${name}.bytes`, bytes), [FILE_BLOCKS]: blocks };
 }
 
 /**
@@ -73,8 +76,8 @@ export function expectMatrix(where: string, name: string, value: unknown, layout
 }
 
 /** Bytes of `elements` adjacent elements of a row of a weight matrix; of a block dtype, whole blocks. */
-function bytesOf({ dtype }: StoredTensor, elements: number): number {
-  return (elements * floatBits(dtype as FloatDtype | CodedDtype)) / 8;
+function bytesOf(matrix: StoredTensor, elements: number): number {
+  return elements * (blocksOf(matrix)?.width ?? floatBits(matrix.dtype as FloatDtype | CodedDtype) / 8);
 }
 
 /** Rows begin..end, as a view. */

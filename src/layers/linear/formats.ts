@@ -18,6 +18,7 @@ import {
   WEIGHT_Q8,
 } from "../../../assembly/layout.ts";
 import {
+  blocksOf,
   CODED_BLOCKS,
   type CodedDtype,
   codeBits,
@@ -130,7 +131,7 @@ export function packedFloats(n: number, k: number): number {
 }
 
 /** Inputs of an integer matrix: k rounded up to whole blocks, padded with zeros. */
-export function wholeBlocks(k: number): number {
+function wholeBlocks(k: number): number {
   return Math.ceil(k / BLOCK) * BLOCK;
 }
 
@@ -152,9 +153,11 @@ export function linearShape(
   return { xStride: 0, bf16: 0, block: block(sizes.k), mode: 0, zero: 0, ...shape, ...sizes };
 }
 
-/** Copies a piece to `staging` in its own dtype. */
-function stage({ memory }: Kernels, { bytes }: StoredTensor, staging: number): number {
-  memory.u8(staging, bytes.length).set(bytes);
+/** Copies a piece to `staging` in its own dtype; of blocks of a file, what kernels find in front of them before. */
+function stage({ memory }: Kernels, piece: StoredTensor, staging: number): number {
+  const before = blocksOf(piece)?.before ?? [];
+  memory.u8(staging, before.length).set(before);
+  memory.u8(staging + before.length, piece.bytes.length).set(piece.bytes);
   return staging;
 }
 
@@ -268,7 +271,7 @@ function integers(
       const { dtype } = piece;
       const [n, k] = piece.shape as [number, number];
       const [out, sumsAt, panels] = [pointer.u8(w), pointer.u8(sums), panelsOf(n)];
-      if (!keeps.some((each) => each === dtype)) {
+      if (!keeps.includes(dtype as CodedDtype)) {
         const floats = stageFloats(kernels, piece, staging);
         if (nibbles) table.pack_q4(out, floats, n, k, 0, panels);
         else table.pack_q8(out, sumsAt, floats, n, k, blockOf(k), 0, panels);
@@ -276,9 +279,10 @@ function integers(
       }
       const blocks = pointer.u8(stage(kernels, piece, staging));
       if (isCoded(dtype)) {
-        const { bytes } = CODED_BLOCKS[dtype];
-        table.pack_blocks(out, nibbles ? NULL : sumsAt, blocks, n, k, bytes, 0, panels);
-        if (mins) table.pack_mins(pointer.f32(minsAt), blocks, n, k, bytes, 0, panels);
+        const type = blocksOf(piece)?.type ?? -CODED_BLOCKS[dtype].bytes;
+        table.pack_blocks(out, nibbles ? NULL : sumsAt, blocks, n, k, type, 0, panels);
+        // No type with minimums has anything in front of its blocks.
+        if (mins) table.pack_mins(pointer.f32(minsAt), blocks, n, k, type, 0, panels);
       } else if (nibbles) table.repack_q4(out, blocks, n, k, 0, panels);
       else table.repack_q8(out, sumsAt, blocks, n, k, 0, panels);
     },
@@ -308,7 +312,7 @@ function kept(
   dtype: CodedDtype,
   linear: "linear_lookup" | "linear_q4_k",
   own: Pick<Format, "rows" | "block" | "panelBytes">,
-  pack: (table: KernelTable, w: U8Ptr, blocks: U8Ptr, n: number, k: number) => void,
+  pack: (table: KernelTable, w: U8Ptr, blocks: U8Ptr, n: number, k: number, type?: number) => void,
 ): Format {
   return {
     ...{ bits: codeBits(dtype), integers: true, mins: false, keeps: [dtype], shape: {}, work: LINEAR_SCRATCH },
@@ -317,7 +321,7 @@ function kept(
     minBytes: () => 0,
     pack(kernels, piece, { w }, staging) {
       const [n, k] = piece.shape as [number, number];
-      pack(kernels.table, pointer.u8(w), pointer.u8(stage(kernels, piece, staging)), n, k);
+      pack(kernels.table, pointer.u8(w), pointer.u8(stage(kernels, piece, staging)), n, k, blocksOf(piece)?.type);
     },
     multiply(table, out, { w, bias }, { integers: x, shape, work }, begin, end) {
       table[linear](out, x, pointer.u8(w), pointer.u8(work), bias, shape, begin, end);
@@ -345,7 +349,8 @@ function codes(dtype: "I1_128" | "I2_64" | "I2_ROW"): Format {
     dtype,
     "linear_lookup",
     { rows: WEIGHT_LOOKUP, block: () => block, panelBytes: (k) => PANEL * (isRow ? 4 + k / 4 : (k / length) * bytes) },
-    (table, w, blocks, n, k) => table.pack_lookup(w, blocks, n, k, block, 0, panelsOf(n)),
+    // Type 0 is PLAIN_CODES.
+    (table, w, blocks, n, k, type = 0) => table.pack_lookup(w, blocks, n, k, block, type, 0, panelsOf(n)),
   );
 }
 

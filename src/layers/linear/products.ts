@@ -24,9 +24,9 @@ import {
 /** Floats of a piece, if no panel and no row is longer. */
 const STAGED_FLOATS = 2 ** 16;
 
-/** Floats of staging memory for packing a matrix of n outputs and k inputs. */
+/** Floats of staging memory for packing a matrix of n outputs and k inputs: beside a panel, 16 KB, since codebooks lie before blocks. */
 export function stagedFloats({ n, k }: LinearSize): number {
-  return Math.max(Math.min(STAGED_FLOATS, n * k), PANEL * k, n);
+  return Math.max(Math.min(STAGED_FLOATS, n * k), PANEL * k + 4096, n);
 }
 
 /**

@@ -217,7 +217,7 @@ export class WeightReader implements StoredMatrices {
     return packed;
   }
 
-  /** Packs outputs of a matrix [outputs, inputs] from `from` on, some panels at a time, so that only those are held twice. */
+  /** Packs outputs of a matrix [outputs, inputs] from `from` on, some panels at a time, while the next ones are read. */
   async #packPieces(
     name: string,
     place: LinearPlace,
@@ -229,8 +229,15 @@ export class WeightReader implements StoredMatrices {
     const { kernels, pieceBytes } = this.#options;
     const { bytes, shape } = this.#factsOf(name);
     const panelBytesRead = (bytes / (shape[0] as number)) * PANEL;
-    for (const [begin, end] of chunksOf(place.n, PANEL * Math.max(1, Math.floor(pieceBytes / panelBytesRead)))) {
-      const piece = await this.#readRows(name, from + begin, from + end);
+    const step = PANEL * Math.max(1, Math.floor(pieceBytes / panelBytesRead));
+    const read = (begin: number) => this.#readRows(name, from + begin, from + Math.min(begin + step, place.n));
+    let next = read(0);
+    for (const [begin, end] of chunksOf(place.n, step)) {
+      const piece = await next;
+      if (end < place.n) {
+        next = read(end);
+        next.catch(() => {}); // It is awaited unless packing throws.
+      }
       packRows(kernels, base, place, begin, piece, staging);
     }
     return storeLinear(kernels, base, place, undefined, "out-in", bias, staging);
@@ -282,7 +289,7 @@ function everyNth(matrix: StoredTensor, first: number, step: number): StoredTens
   const to = new Float32Array(rows * inputs);
   for (let row = 0; row < rows; row++)
     for (let k = 0; k < inputs; k++) to[row * inputs + k] = from[k * outputs + first + row * step] as number;
-  return { ...matrix, dtype: "F32", shape: [rows, inputs], bytes: new Uint8Array(to.buffer) };
+  return { name: matrix.name, dtype: "F32", shape: [rows, inputs], bytes: new Uint8Array(to.buffer) };
 }
 
 /**

@@ -7,10 +7,10 @@ import {
   CODED_BLOCKS,
   type CodedDtype,
   codeBits,
+  codedOf,
   eachCode,
   isCoded,
   type StoredTensor,
-  scalesOf,
   shapeText,
   toFloats,
 } from "../../base/tensor/dtypes.ts";
@@ -110,7 +110,7 @@ export function scaledFiles(where: string, decoder: Decoder, files: ModelFiles):
     return Math.max(sum / (rows * k), 1e-5);
   };
   const times = (stored: StoredTensor, scale: number): StoredTensor => {
-    if (scales === "product") return multiplied(stored, scale);
+    if (scales === "product") return multiplied(codedOf(stored), scale);
     const [rows, k] = stored.shape as [number, number];
     const signs = scales === "online" ? signsOf(toFloats(stored, where), scale) : unpacked(stored.bytes);
     return ternary(stored.name, signs, [scales === "online" ? rows : PACKED * rows, k], scale);
@@ -203,30 +203,12 @@ function codesTimes(stored: StoredTensor, dtype: CodedDtype, scale: number): Sto
   return { ...stored, dtype: MULTIPLIED, bytes };
 }
 
-/** Super-blocks of Q4_K times a scale. */
-function supersTimes(stored: StoredTensor, scale: number): StoredTensor {
-  const { length, bytes: stride } = CODED_BLOCKS[MULTIPLIED];
-  const bytes = new Uint8Array((elementsIn(stored.shape) / length) * stride);
-  const view = new DataView(bytes.buffer);
-  let at = 0;
-  for (let from = 0; from < stored.bytes.length; from += CODED_BLOCKS.I4_K.bytes)
-    for (const [part, [own, minimum]] of scalesOf(stored.bytes, from).entries()) {
-      view.setFloat32(at, own * scale, true);
-      view.setFloat32(at + 4, minimum * scale, true);
-      for (let i = 0; i < length; i++)
-        bytes[at + 8 + i] = (stored.bytes[from + 16 + 32 * (part >> 1) + i]! >> (4 * (part & 1))) & 15;
-      at += stride;
-    }
-  return { ...stored, dtype: MULTIPLIED, bytes };
-}
-
 /** A matrix times a scale: of blocks, their scales and minimums. */
 function multiplied(stored: StoredTensor, scale: number): StoredTensor {
   if (!isCoded(stored.dtype)) {
     const floats = toFloats(stored).map((value) => value * scale);
     return { ...stored, dtype: "F32", bytes: new Uint8Array(floats.buffer) };
   }
-  if (stored.dtype === "I4_K") return supersTimes(stored, scale);
   if (codeBits(stored.dtype) < 8) return codesTimes(stored, stored.dtype, scale);
   const bytes = stored.bytes.slice();
   const view = new DataView(bytes.buffer);

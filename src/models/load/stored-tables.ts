@@ -1,6 +1,6 @@
 // Tables outside of linear memory, as files store them: held as a whole, or left in the file, of which passes read their rows.
 
-import { type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
+import { codedOf, type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
 import { rowsOf } from "../../base/tensor/matrix.ts";
 import { throwUnder } from "../../base/util/errors.ts";
 import { chunksOf } from "../../base/util/rows.ts";
@@ -8,7 +8,8 @@ import type { TensorReader } from "../../files/read-ahead.ts";
 import type { ReadRow, StoredTable } from "../blocks/model.ts";
 
 /** A table of `rows` rows in pieces of `step` rows each, all of them in memory. */
-export function residentTable(where: string, pieces: readonly StoredTensor[], step: number): StoredTable {
+export function residentTable(where: string, stored: readonly StoredTensor[], step: number): StoredTable {
+  const pieces = stored.map(codedOf);
   const row: ReadRow = (index) => {
     const at = index % step;
     const piece = pieces[Math.floor(index / step)] as StoredTensor;
@@ -91,7 +92,7 @@ export function tableOnDemand(
       const read = async () => {
         for (let run = runs.shift(); run; run = runs.shift()) {
           const [first] = run as [number];
-          const piece = await file.readRows(name, first, (run.at(-1) as number) + 1, where);
+          const piece = codedOf(await file.readRows(name, first, (run.at(-1) as number) + 1, where));
           for (const index of run) {
             const view = rowsOf(piece, index - first, index - first + 1);
             // A view of its own would keep the rows between.
@@ -110,7 +111,8 @@ export function tableOnDemand(
       return readerOf(found);
     },
     async *pieces(where) {
-      for (const [begin, end] of chunksOf(rows, step)) yield (await file.readRows(name, begin, end, where)).bytes;
+      for (const [begin, end] of chunksOf(rows, step))
+        yield codedOf(await file.readRows(name, begin, end, where)).bytes;
     },
   };
 }

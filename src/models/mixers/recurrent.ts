@@ -1,7 +1,6 @@
 // Recurrent layers as the mixer of a layer.
 
-import type { StoredTensor } from "../../base/tensor/dtypes.ts";
-import { toFloats } from "../../base/tensor/dtypes.ts";
+import { blocksOf, codedOf, type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
 import { rowsOf } from "../../base/tensor/matrix.ts";
 import { exp, ln } from "../../base/util/math.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
@@ -144,13 +143,16 @@ function diagonalOf({ name, dtype, shape, bytes: from }: StoredTensor): StoredTe
 /** A part of a vector times a factor. */
 function scaled(rows: StoredTensor, factor: number | undefined): StoredTensor {
   if (factor === undefined) return rows;
-  return { ...rows, dtype: "F32", bytes: bytesOf(toFloats(rows).map((value) => value * factor)) };
+  const { name, shape } = rows;
+  return { name, dtype: "F32", shape, bytes: bytesOf(toFloats(rows).map((value) => value * factor)) };
 }
 
 /** Rows of matrices that follow each other as one, in float32 if their dtypes differ. */
-function joinRows(parts: readonly StoredTensor[]): StoredTensor {
+function joinRows(stored: readonly StoredTensor[]): StoredTensor {
+  if (stored.length === 1) return stored[0] as StoredTensor;
+  const blocks = blocksOf(stored[0] as StoredTensor);
+  const parts = stored.every((part) => blocksOf(part) === blocks) ? stored : stored.map(codedOf);
   const [first] = parts as [StoredTensor];
-  if (parts.length === 1) return first;
   const shape = [parts.reduce((sum, { shape: [n = 0] }) => sum + n, 0), first.shape[1] as number];
   const isAlike = parts.every(({ dtype }) => dtype === first.dtype);
   const all = parts.map((part) => (isAlike ? part.bytes : bytesOf(toFloats(part))));

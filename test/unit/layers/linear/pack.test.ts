@@ -2,12 +2,15 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
+  type BlockTensor,
   CODED_BLOCKS,
   type CodedDtype,
   codeBits,
   decodeFloats,
+  FILE_BLOCKS,
   type StoredTensor,
 } from "../../../../src/base/tensor/dtypes.ts";
+import { ggmlBlocks } from "../../../../src/base/tensor/ggml-blocks.ts";
 import { attend, createLinear, type Kernels, linear, type Tensor } from "../../../../src/entries/core.ts";
 import { createLatentAttention } from "../../../../src/entries/latent.ts";
 import { FORMATS, formatOf, WEIGHT_FORMATS } from "../../../../src/layers/linear/formats.ts";
@@ -50,7 +53,9 @@ function blocksOf(dtype: CodedDtype, n: number, k: number): StoredTensor {
     else for (let i = 0; i < head; i += 4) view.setFloat32(at + i, isCodes ? 1 : random.int(1, 9) / 8, true);
     for (let i = head; i < bytes; i++) all[at + i] = random.int(0, dtype === "I4_32_MIN" ? 15 : 255);
   }
-  return { name: "w", dtype, shape: [n, k], bytes: all };
+  const blocks = dtype === "I4_K" ? ggmlBlocks("Q4_K", new Uint8Array(0)) : undefined;
+  const stored: BlockTensor = { name: "w", dtype, shape: [n, k], bytes: all, [FILE_BLOCKS]: blocks };
+  return stored;
 }
 
 describe.each(DTYPES)("%s", (dtype) => {
