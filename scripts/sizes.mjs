@@ -104,20 +104,20 @@ const imports = [
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 239,
+    budget: 243.5,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 182.5,
+    budget: 187.5,
   },
   {
     what: "an encoder app",
     entries: ["headwise", "headwise/models"],
     names: ["loadKernels", "models, loadEncoder, embed"],
-    budget: 147,
+    budget: 147.5,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));
@@ -126,11 +126,11 @@ const rows = [];
 for (const { what, entries, names, budget } of imports)
   rows.push({ what, bytes: await bundled(entries, names), budget });
 rows.push(
-  { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 50 },
-  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 274.5 },
+  { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 50.5 },
+  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 278 },
 );
 /** The kernels of cache formats have tiles for each of the four, those of statistics have all of attention's, and sums besides. */
-const BUDGETS = { caches: 19, statistics: 17, weights: 25 };
+const BUDGETS = { caches: 19, statistics: 17, weights: 25.5 };
 for (const file of modules)
   rows.push({ what: file, bytes: readFileSync(join(root, "dist", file)), budget: BUDGETS[file.split("-")[0]] ?? 16 });
 
@@ -147,7 +147,7 @@ for (const { what, bytes, budget } of rows) {
 }
 
 /** What all of src/ may have. The goal is 1,500 exports. */
-const READER = { files: 298, lines: 67_440, exports: 2_059 };
+const READER = { files: 299, lines: 68_000, exports: 2_070 };
 const rooms = roomsOf();
 const counts = Object.keys(READER);
 const total = {

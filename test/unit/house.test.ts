@@ -367,7 +367,7 @@ test.each(["simd", "relaxed"])("the tables of the modules of the %s build lie ap
     return { from: Math.min(...starts), to: Number(HEAP_BASE.value) };
   };
   const others = ["weights", "caches", "latents", "decoders"].map((part) => `${part}-${build}`);
-  let end = 1024;
+  let end = 512;
   for (const { from, to } of [...others, build].map(reach)) {
     expect(from).toBeGreaterThanOrEqual(end);
     expect(to).toBeGreaterThan(from);

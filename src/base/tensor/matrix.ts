@@ -49,7 +49,8 @@ export function readMatrix(where: string, name: string, value: unknown): Tensor 
       `${where}: ${name} expected ${FLOAT_DTYPE_RULE}, got ${typeof dtype === "string" ? dtype : describe(dtype)}`,
     );
   const shape = readShape(where, name, given, LARGEST_LENGTH);
-  return { name, dtype, shape, bytes: expectUint8Array(where, `${name}.bytes`, bytes), [FILE_BLOCKS]: blocks };
+  const matrix = { name, dtype, shape, bytes: expectUint8Array(where, `${name}.bytes`, bytes) };
+  return blocks ? { ...matrix, [FILE_BLOCKS]: blocks } : matrix;
 }
 
 /**

@@ -1,9 +1,7 @@
-import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { HeadwiseError } from "../../../src/base/util/errors.ts";
 import { createRandom } from "../../../src/tools/diagnostics/random.ts";
 import { aligned, LinearMemory } from "../../../src/wasm/memory.ts";
-import { moduleOf } from "../../support/modules.ts";
 
 /** A memory whose bytes nobody has: it only counts, so that addresses beyond 2 GiB can be reached. */
 function createCounting(limit: number): { readonly buffer: ArrayBuffer; grow(pages: number): number } {
@@ -92,19 +90,4 @@ test("shared memory grows like any other, and what was written before stays", ()
   expect([memory.f32(at, 256)[0], memory.f32(at, 256)[255], memory.f32(later, 750_000)[749_999]]).toEqual([0.5, 3, 2]);
   expect(() => memory.allocate("test", 2e6)).toThrow(HeadwiseError);
   expect(memory.used).toBe(1024 + aligned(3e6));
-});
-
-test("the static tables of the modules of a memory lie apart", () => {
-  const text = readFileSync(new URL("../../../asconfig.json", import.meta.url), "utf8");
-  const { targets } = JSON.parse(text) as { targets: Record<string, { memoryBase?: number }> };
-  const memory = new WebAssembly.Memory({ initial: 1 });
-  const tables = Object.entries(targets).flatMap(([name, { memoryBase: begin }]) => {
-    if (begin === undefined) return [];
-    const { HEAP_BASE } = new WebAssembly.Instance(moduleOf(name), { env: { memory } }).exports;
-    return [{ name, begin, end: (HEAP_BASE as WebAssembly.Global).value as number }];
-  });
-  tables.sort((a, b) => a.begin - b.begin);
-  expect(tables.length).toBe(6);
-  for (const [i, { name, end }] of tables.slice(0, -1).entries())
-    expect(end, `the tables of ${name} end before those of the next`).toBeLessThanOrEqual(tables[i + 1]!.begin);
 });
