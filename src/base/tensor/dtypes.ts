@@ -156,7 +156,9 @@ export const FLOAT_DTYPE_RULE: string = `dtype ${FLOAT_DTYPES.slice(0, -1).join(
  */
 export function decodeFloats(tensor: StoredTensor, where: string, out?: Float32Array): Float32Array {
   expectRecord(where, "tensor", tensor);
-  const { name, dtype, shape: given, bytes: data } = codedOf({ ...tensor });
+  const { name, dtype: own, shape: given, bytes: stored, [FILE_BLOCKS]: blocks } = tensor as BlockTensor;
+  const read: BlockTensor = { name, dtype: own, shape: given, bytes: stored, [FILE_BLOCKS]: blocks };
+  const { dtype, bytes: data } = codedOf(read);
   const shape = readShape(where, "tensor", given, LARGEST_LENGTH);
   const size = elementsIn(shape);
   const known = isCoded(dtype) ? dtype : FLOAT_DTYPES.find((each) => each === dtype);
