@@ -74,12 +74,16 @@ const waiting = [debug, ...modules];
 /** Compiles in a thread until nothing waits. */
 async function compileWaiting() {
   const thread = new Worker(new URL("compile-modules.mjs", import.meta.url));
+  const ended = once(thread, "exit");
   for (let module = waiting.shift(); module; module = waiting.shift()) {
     const { target, entries, flags = [] } = module;
     const file = module === debug ? undefined : resolve(`build/${target}.wasm`);
     const args = [...entries.map((entry) => `assembly/${entry}.ts`), "--target", target, ...flags];
     thread.postMessage({ args, inlined: file });
-    const [{ failed, printed, text }] = await once(thread, "message");
+    // A compiler that crashes ends its thread without a word.
+    const [answer] = await Promise.race([once(thread, "message"), ended]);
+    if (typeof answer === "number") throw new Error(`asc ${args.join(" ")} ended with ${answer}`);
+    const { failed, printed, text } = answer;
     process.stderr.write(printed);
     if (failed) throw new Error(`asc ${args.join(" ")} failed`);
     if (file) inlined.set(file, text);

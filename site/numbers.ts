@@ -35,7 +35,7 @@ export async function readFigures(root: string): Promise<Figure[]> {
     { value: String(Object.keys(dependencies).length), about: "dependencies" },
     {
       value: `${ratio.toFixed(1)}×`,
-      about: `as fast as onnxruntime-web: a GPT-2 layer, ${core}, ${month} ${year}`,
+      about: `as fast as onnxruntime-web: 512 tokens of a GPT-2 layer, ${core}, ${month} ${year}`,
     },
     { value: String(new Set(tested.match(RUNTIMES)).size), about: "runtimes and browsers tested" },
   ];

@@ -28,7 +28,7 @@ import { U8Ptr } from "../types";
 
 // Blocks in parts of 16 elements, of GGUF's types by their numbers, and decoded ones: of these a type is minus their bytes, which are a
 // float32 scale, a float32 min if there is one, and 16 or 32 integers. Of a part, there are integers, and the scale and the min with which element i of part s is
-// scale_of(s) · integers_of(s)[i] - min_of(s). The readable form, which says where everything lies, is src/base/tensor/ggml-blocks.ts.
+// unit_of · factor_of(s) · integers_of(s)[i] - min_unit_of · min_factor_of(s). The readable form, which says where everything lies, is src/base/tensor/ggml-blocks.ts.
 
 /** From type 3 on: elements of a block / 32, its bytes, elements that share a scale / 16, bytes of the codebook / 1024. */
 const TYPES = memory.data<u8>([

@@ -65,7 +65,7 @@ function add_block(
  * first may start from 0, and up to four rows of digits: as many rows of A, or where `planes` is 2, the lower and the upper
  * digits of half as many. `path`, `rows`, from 1 to 4, and `planes` are constants.
  *
- * 4x8 tile, 14 v128: acc00..acc31 = 8 | low0 high0 low1 high1 = 4 | a0, product = 2
+ * 4x8 tile, 15 v128: acc00..acc31 = 8 | low0 high0 low1 high1 = 4 | a0, product, mask = 3
  * A as order_digits leaves it, rows aStride apart · B 4 steps of two rows: columns 0 to 3, then 4 to 7; panels bStride apart
  * C rows cStride, panels cPanel apart · 8 k a step · the sums are exact: 16 bits hold 17 products of two digits and two nibbles
  */

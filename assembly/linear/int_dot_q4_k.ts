@@ -94,7 +94,7 @@ export function store_super(planes: i32, c: F32Ptr, first: bool, panel: U8Ptr, s
  * a super-block, for one after the other, of which the first may start from 0, and up to four rows of digits: as many rows of A, or
  * where `planes` is 2, the lower and the upper digits of half as many. `path`, `rows`, from 1 to 4, and `planes` are constants.
  *
- * 4x8 tile, 14 v128: acc00..acc31 = 8 | low0 high0 low1 high1 = 4 | a0, product = 2; totals of a super-block go through memory
+ * 4x8 tile, 15 v128: acc00..acc31 = 8 | low0 high0 low1 high1 = 4 | a0, product, mask = 3; totals of a super-block go through memory
  * A rows aStride apart · B panels bStride apart · C rows cStride, panels cPanel apart · totals [rows][8] i32
  * 8 k a step · sums of a super-block are exact: 63 · 15 · 8191 · 256 < 2^31
  */

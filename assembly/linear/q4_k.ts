@@ -34,7 +34,7 @@ const PAIRS: usize = SUPER_BLOCK * PANEL * 2;
 /**
  * The same as linear_q8 for weights of GGUF's Q4_K: in a super-block of 256 inputs, w[n, k] = d · scale · nibble - least · minimum,
  * where each 32 inputs have a scale and a minimum of 6 bits. Its sums are exact: d · Σ scale·nibble·x - least · Σ minimum·x, both
- * products and their difference rounded, and super-blocks are added in ascending order. w is packed [panels][K / 256] as pack_q4_k
+ * sums converted to f32, products and their difference rounded, and super-blocks are added in ascending order. w is packed [panels][K / 256] as pack_q4_k
  * does. scratch: LINEAR_SCRATCH bytes (layout.ts), 16-byte aligned.
  */
 export function linear_q4_k(

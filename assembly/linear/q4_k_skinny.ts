@@ -26,7 +26,7 @@ function dot_eight(path: i32, low: v128, high: v128, nibbles: v128, mask: v128, 
 /**
  * q4_k_dot_nx8 for one row of one plane by two panels, which are bStride apart, as are their C by cPanel: digits are loaded once.
  *
- * 1x16 tile, 14 v128: acc00..acc03 = 4 | totals = 4 | low high = 2 | b0, product, mask = 3
+ * 1x16 tile, 13 v128: acc00..acc03 = 4 | totals = 4 | low high = 2 | b0, product, mask = 3
  */
 // @ts-ignore: decorator
 @inline

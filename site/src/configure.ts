@@ -145,10 +145,7 @@ measure.addEventListener("click", async () => {
   stop.addEventListener("click", end, { once: true });
   measure.disabled = true;
   stop.disabled = bar.hidden = false;
-  const begin = performance.now();
-  const tell = () => showMessage(status, `Measuring for ${((performance.now() - begin) / 1000).toFixed(0)} s …`);
-  const timer = setInterval(tell, 1000);
-  tell();
+  showMessage(status, "Measuring …");
   if (document.activeElement === document.body) stop.focus();
   try {
     const measurement = await own.run("measureLayer", { configuration: { ...configuration } });
@@ -160,7 +157,6 @@ measure.addEventListener("click", async () => {
     if (name === "AbortError") showMessage(status, "Measuring was stopped.");
     else showMessage(status, message, true);
   }
-  clearInterval(timer);
   own.end();
   stop.removeEventListener("click", end);
   measure.disabled = false;

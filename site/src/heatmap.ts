@@ -1,8 +1,10 @@
 // An attention map that one can read: a canvas of one pixel a weight, labels, and a cursor that the pointer and the arrow keys move.
 
 import { visible } from "../../src/base/util/strings.ts";
+import { inkOn } from "../../src/tools/inspect/colours.ts";
 import { paint } from "./colours.ts";
 import { make } from "./dom.ts";
+import { differenceColour, weightColour } from "./ramps.ts";
 
 /** What a map shows: weights [queries, keys], with a word for each. */
 export interface MapData {
@@ -35,8 +37,6 @@ export interface Heatmap {
 
 /** Tokens below which numbers fit into cells. */
 const FEW = 12;
-/** Weights from which on cells have the strong end of the colours. */
-const STRONG = 0.45;
 
 /** Pixels that a label needs: below each other, side by side. */
 const LABEL = { queries: 12, keys: 14 };
@@ -66,12 +66,15 @@ export function sayCell({ name, weights, signed, queries, keys }: MapData, { que
   return `${name}: ${named(queries, query)} looks at ${named(keys, key)}: ${value}`;
 }
 
-/** The number in a cell: nothing for what is masked. */
-const numberOf = (weight: number, isLater: boolean): HTMLElement =>
-  make("span", {
-    className: weight > STRONG ? "strong" : "",
-    textContent: isLater && weight === 0 ? "" : weight.toFixed(2).replace(/^0/, "").replace("-0", "−"),
-  });
+/** The number in a cell, in ink that its colours in light and dark pages carry: nothing for what is masked. */
+function numberOf(weight: number, isLater: boolean, isSigned: boolean): HTMLElement {
+  const digits = weight.toFixed(2).replace("-0.00", "0.00").replace(/^0/, "").replace("-0", "−");
+  const cell = make("span", { textContent: isLater && weight === 0 ? "" : digits });
+  const colour = isSigned ? differenceColour : weightColour;
+  cell.style.setProperty("--ink-light", inkOn(colour(weight, false)));
+  cell.style.setProperty("--ink-dark", inkOn(colour(weight, true)));
+  return cell;
+}
 
 /** A map, whose `onMove` gets the cell under the cursor and its weight. */
 export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () => {}): Heatmap {
@@ -167,7 +170,9 @@ export function createHeatmap(onMove: (cell: Cell, weight: number) => void = () 
       numbers.style.gridTemplateColumns = `repeat(${keys.length}, 1fr)`;
       numbers.replaceChildren(
         ...(isFew
-          ? Array.from(weights, (weight, i) => numberOf(weight, i % keys.length > Math.floor(i / keys.length)))
+          ? Array.from(weights, (weight, i) =>
+              numberOf(weight, i % keys.length > Math.floor(i / keys.length), given.signed === true),
+            )
           : []),
       );
       const about = `${name}: ${queries.length} by ${keys.length}; arrow keys read its cells`;

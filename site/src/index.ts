@@ -33,9 +33,10 @@ const state = createState({ text: text(recorded.text), off: text("") });
 
 function readOff(given: string): readonly HeadPlace[] {
   if (given === SEVEN_OFF) return seven;
-  return [...given.matchAll(/(\d+)\.(\d+)/g)].flatMap(([, layer, head]) => {
-    const place = { layer: Number(layer), head: Number(head) };
-    return recorded.effects[place.layer]?.[place.head] === undefined ? [] : [place];
+  const names = new Set(given.match(/\d+\.\d+/g));
+  return [...names].flatMap((name) => {
+    const [layer = 0, head = 0] = name.split(".").map(Number);
+    return recorded.effects[layer]?.[head] === undefined ? [] : [{ layer, head }];
   });
 }
 
@@ -46,6 +47,7 @@ function writeOff(off: readonly HeadPlace[]): string {
 
 startPage();
 const say = byId("say", HTMLElement);
+const whole = say.closest("section") as HTMLElement;
 const status = byId("state", HTMLElement);
 const unknown = byId("unknown", HTMLElement);
 const prompt = byId("prompt", HTMLInputElement);
@@ -60,6 +62,7 @@ const effects = createEffects(byId("effects", HTMLElement), seven, (place) => {
 });
 
 function show(story: Story): void {
+  whole.classList.remove("stale");
   sentence.show(story);
   showNext(next, story);
   effects.show(story);
@@ -73,15 +76,15 @@ function sayUnknown({ words }: Story): void {
   unknown.textContent =
     lacking.length === 0
       ? `The model knows ${known} words and marks, and nothing about the world.`
-      : `${lacking.slice(0, 4).join(", ")}${lacking.length > 4 ? " and others" : ""} ${are} not among the ${known} words of this model, which reads “unknown” there.`;
+      : `${lacking.slice(0, 4).join(", ")}${lacking.length > 4 ? " and others" : ""} ${are} not among the ${known} words and marks of this model, which reads “unknown” there.`;
 }
 
 /** The recorded run has the answer to a question if it is of its text, with all heads or without the seven. */
-const isRecorded = ({ text, off }: typeof state.values): boolean =>
-  text === recorded.text && (off === "" || off === SEVEN_OFF);
+const isRecorded = (given: string, off: string): boolean =>
+  given === recorded.text && (off === "" || off === SEVEN_OFF);
 
 let engine: Engine | undefined;
-let isLoaded = false;
+let [isLoaded, hasFailed] = [false, false];
 /** The question that is being answered; what is asked meanwhile is asked next. */
 let asking: string | undefined;
 
@@ -93,11 +96,20 @@ async function ask(): Promise<void> {
       const story = await engine.run("story", { text: values.text, off: readOff(values.off) });
       if (JSON.stringify(state.values) === asking) show(story);
     } catch (error) {
+      // What else is shown is the answer to another text.
       if (JSON.stringify(state.values) === asking) showMessage(say, (error as Error).message, true);
+      if (JSON.stringify(state.values) === asking) whole.classList.add("stale");
     }
     if (JSON.stringify(state.values) === asking) break;
   }
   asking = undefined;
+}
+
+/** Of what only the model can answer, while it is not there. */
+function sayWaiting(): void {
+  if (isRecorded(state.values.text, writeOff(readOff(state.values.off)))) return;
+  const waiting = "The model is being loaded, and then answers this.";
+  showMessage(say, hasFailed ? "Only the model could answer this, and it could not be loaded." : waiting);
 }
 
 /** Loads the model behind the recorded run. */
@@ -105,15 +117,19 @@ async function load(): Promise<void> {
   engine ??= startEngine();
   try {
     await engine.run("load", { source: { model: "stories.gguf" }, deterministic: true });
-    isLoaded = true;
+    [isLoaded, hasFailed] = [true, false];
     await ask();
     status.replaceChildren("The model of ", make("i", { textContent: "stories" }), " runs on this device now.");
   } catch (error) {
+    hasFailed = true;
+    sayWaiting();
     const again = make("button", { type: "button", textContent: "Load again" });
     again.addEventListener("click", () => {
-      again.disabled = true;
+      status.textContent = "The model is being loaded.";
+      toggle.focus();
       engine?.end();
-      engine = undefined;
+      [engine, hasFailed] = [undefined, false];
+      sayWaiting();
       void load();
     });
     status.replaceChildren(`The model could not be loaded: ${(error as Error).message} `, again);
@@ -136,7 +152,8 @@ byId("examples", HTMLElement).append(
 );
 toggle.addEventListener("click", () => state.set({ off: state.values.off === "" ? SEVEN_OFF : "" }));
 state.follow((values) => {
-  const { text: given, off } = values;
+  const given = values.text;
+  const off = writeOff(readOff(values.off));
   if (document.activeElement !== prompt && prompt.value !== given) prompt.value = given;
   toggle.textContent =
     off === "" ? "Take the seven heads away" : off === SEVEN_OFF ? "Give them back" : "Give all heads back";
@@ -144,21 +161,22 @@ state.follow((values) => {
   if (given !== recorded.text) fields.set("text", given);
   if (off !== "") fields.set("off", off);
   send.href = `./index.html${String(fields) === "" ? "" : `#${fields}`}`;
-  if (isRecorded(values)) show({ ...recorded, off: readOff(off) });
-  else if (!isLoaded) showMessage(say, "The model is being loaded, and then answers this.");
+  if (isRecorded(given, off)) show({ ...recorded, off: readOff(off) });
+  else if (!isLoaded) sayWaiting();
   void ask();
 });
 toggle.disabled = false;
 performance.mark("story");
 setTimeout(load); // the recorded run is drawn first
 
-const [copied, manual] = [byId("copied", HTMLElement), byId("manual", HTMLTextAreaElement)];
+const [copied, sent] = [byId("copied", HTMLElement), byId("sent", HTMLElement)];
+const manual = byId("manual", HTMLTextAreaElement);
 for (const id of ["install", "code"])
   byId(`copy-${id}`, HTMLButtonElement).addEventListener("click", () =>
     copyText(byId(id, HTMLElement).textContent ?? "", copied, manual),
   );
 send.addEventListener("click", (event) => {
   event.preventDefault();
-  void copyText(send.href, copied, manual);
+  void copyText(send.href, sent, manual);
 });
 for (const element of document.querySelectorAll<HTMLElement>("[data-example]")) prepareExample(element);

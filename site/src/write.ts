@@ -9,7 +9,7 @@ import { markReady, startPage } from "./page.ts";
 import { sayUnknown } from "./unknown.ts";
 
 const BEGINNING = "the cat sat on the mat because it was";
-const OFFERED = [{ name: "stories.gguf", label: "Stories, 0.8 MB: 290 words" }];
+const OFFERED = [{ name: "stories.gguf", label: "Stories, 0.8 MB: a few hundred words" }];
 
 /** Characters of a text that the address has: a longer one is kept on this device only, as conversations are. */
 const MOST_LINKED = 4096;

@@ -52,8 +52,8 @@ export interface Recording {
 const GUESSES = 8;
 /** Words that a text may have: beyond, one line of arcs is no picture any more. */
 const MOST_WORDS = 60;
-/** Words, numbers, and marks one by one, as the tokenizer takes them. */
-const WORDS = /[\p{L}\p{N}\p{M}]+|[^\s\p{L}\p{N}\p{M}]/gu;
+/** Names of special tokens, marks one by one, and what lies between these and spaces, as the tokenizer takes them. */
+const WORDS = /<\w+>|[\p{P}!-/:-@[-\x60{-~]|[^\s\p{P}!-/:-@[-\x60{-~]+/gu;
 
 const round = (value: number, digits: number): number => Number(value.toFixed(digits)) + 0;
 
@@ -150,7 +150,7 @@ function wordsOf(tokenizer: Tokenizer, text: string): Pick<Read, "ids" | "words"
   const [unknown] = encode(tokenizer.specialTokens?.unk_token ?? "");
   const typed = text.match(WORDS) ?? [];
   if (typed.length === 0) throw new Error("Type a sentence.");
-  if (ids.length > MOST_WORDS) throw new Error(`A sentence has at most ${MOST_WORDS} words here, and marks count.`);
+  if (typed.length > MOST_WORDS) throw new Error(`A sentence has at most ${MOST_WORDS} words here, and marks count.`);
   let end = ids.length - typed.reduce((sum, word) => sum + encode(word).length, 0);
   if (end !== 1) throw new Error("The story is told by a model whose words are tokens.");
   const tokens: (readonly [begin: number, end: number])[] = [];

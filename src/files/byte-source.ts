@@ -27,7 +27,10 @@ import { reasonOf } from "../base/util/strings.ts";
 export interface ByteSource {
   /** Size in bytes. */
   readonly size: number;
-  /** Reads the bytes from `offset` to `offset + length`, which is at most `size`. The result may be a view: it is only read. */
+  /**
+   * Reads the bytes from `offset` to `offset + length`, which is at most `size`. The result may be a view: it is only read, and later reads must
+   * leave it as it is, since the next piece is read while one is packed.
+   */
   read(offset: number, length: number): Promise<Uint8Array>;
 }
 

@@ -118,6 +118,7 @@ async function swipe(page, _errors, { kind }) {
   }
   await page.setViewport({ width: 1024, height: 900 });
   await ready(page);
+  expect("a map was there to be swiped over", swiped > 0, true);
   return `${swiped} maps`;
 }
 

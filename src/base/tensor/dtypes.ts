@@ -86,7 +86,7 @@ interface FileBlocks {
   readonly width: number;
   /** What kernels find in front of the blocks: a codebook, or the scale of all. */
   readonly before: Uint8Array;
-  /** A tensor of such blocks as one whose bytes are those of its dtype. */
+  /** A tensor of such blocks as one of blocks whose scales are numbers. */
   code(tensor: StoredTensor): StoredTensor;
 }
 
@@ -102,7 +102,7 @@ export interface BlockTensor extends StoredTensor {
 export const blocksOf = (tensor: BlockTensor): FileBlocks | undefined =>
   isCoded(tensor.dtype) ? tensor[FILE_BLOCKS] : undefined;
 
-/** A tensor whose bytes are those of its dtype. */
+/** A tensor whose bytes are no blocks of a file any more, but such as have numbers for scales. */
 export function codedOf(tensor: StoredTensor): StoredTensor {
   return blocksOf(tensor)?.code(tensor) ?? tensor;
 }

@@ -571,7 +571,7 @@ function codeGgml(dtype: GgmlDtype, coded: CodedDtype, blocks: Uint8Array, tail:
   return out;
 }
 
-/** Whole blocks as kernels take them; undefined for those that lie in their coded dtype already. */
+/** Whole blocks as kernels take them; undefined for those of codes that lie in their coded dtype already. */
 export function ggmlBlocks(dtype: GgmlDtype, tail: Uint8Array): BlockTensor[typeof FILE_BLOCKS] {
   if (dtype === "Q1_0" || dtype === "Q2_0") return undefined;
   const { type, length, bytes: stride, codebook } = GGML_FORMATS[dtype];

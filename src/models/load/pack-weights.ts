@@ -54,7 +54,7 @@ import {
 } from "../spec/spec.ts";
 import { type Decoder, endSources, layerSources, type TensorFacts } from "../spec/tensors.ts";
 import { weightsOf } from "../spec/weights.ts";
-import { residentTable, tableOnDemand } from "./stored-tables.ts";
+import { residentPiece, residentTable, tableOnDemand } from "./stored-tables.ts";
 
 // What is read at a time.
 
@@ -147,10 +147,8 @@ export class WeightReader implements StoredMatrices {
     const step = Math.max(1, Math.floor((pieceBytes * rows) / bytes));
     if (tables === "on-demand") return tableOnDemand(this.#file, name, { rows, rowBytes: bytes / rows, step });
     const pieces: StoredTensor[] = [];
-    for (const [begin, end] of chunksOf(rows, step)) {
-      const piece = await this.#readRows(name, begin, end);
-      pieces.push(tables === "views" ? piece : { ...piece, bytes: piece.bytes.slice() });
-    }
+    for (const [begin, end] of chunksOf(rows, step))
+      pieces.push(residentPiece(await this.#readRows(name, begin, end), tables === "views"));
     return residentTable(where, pieces, step);
   }
 

@@ -7,9 +7,14 @@ import { chunksOf } from "../../base/util/rows.ts";
 import type { TensorReader } from "../../files/read-ahead.ts";
 import type { ReadRow, StoredTable } from "../blocks/model.ts";
 
+/** A piece of such a table that stays, in blocks whose scales are numbers; a view only of memory that stays, too. */
+export function residentPiece(read: StoredTensor, stays: boolean): StoredTensor {
+  const piece = codedOf(read);
+  return stays || piece !== read ? piece : { ...piece, bytes: piece.bytes.slice() };
+}
+
 /** A table of `rows` rows in pieces of `step` rows each, all of them in memory. */
-export function residentTable(where: string, stored: readonly StoredTensor[], step: number): StoredTable {
-  const pieces = stored.map(codedOf);
+export function residentTable(where: string, pieces: readonly StoredTensor[], step: number): StoredTable {
   const row: ReadRow = (index) => {
     const at = index % step;
     const piece = pieces[Math.floor(index / step)] as StoredTensor;

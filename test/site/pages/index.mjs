@@ -1,6 +1,7 @@
 // The start page: its story is a run of the model that Node repeats, shows before the model is there, and is that of any words and
 // without any heads; and code that runs as it is shown.
 
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { loadKernels } from "../../../dist/index.js";
@@ -11,11 +12,13 @@ import { PAGES } from "../../../site/pages.ts";
 import { readStory, SEVEN, tellStory } from "../../../site/worker/story-run.ts";
 import { expect } from "../../examples/given.mjs";
 import { textOf, visit } from "../../examples/pages.mjs";
+import { run } from "../../examples/processes.mjs";
 import { drawn, ready } from "../every-page.mjs";
 import { layoutShift } from "../layout-shift.mjs";
 import { ONLY_CHROME } from "../tasks.mjs";
 
-const FILE = join(import.meta.dirname, "../../../model/stories/stories.gguf");
+const ROOT = join(import.meta.dirname, "../../..");
+const FILE = join(ROOT, "model/stories/stories.gguf");
 const TEXT = "the cat sat on the mat because it was soft. what was soft? the";
 const DRAGON = "The dragon sat on the mat because it was soft. What was soft? the";
 
@@ -117,6 +120,16 @@ export const scenarios = {
       async (page) => expectStory(page, await expected(DRAGON, [{ layer: 0, head: 4 }])),
       `#text=${encodeURIComponent(DRAGON)}&off=0.4`,
     ),
+  "what a link says of heads is read as far as there are such": (given) =>
+    open(
+      given,
+      async (page) => {
+        await page.waitForFunction(() => document.getElementById("state").textContent.endsWith("now."));
+        await saysOf(page, "Without head 0.4 ");
+        expect("the link", await page.$eval("#send", (link) => link.href.split("#")[1]), "off=0.4");
+      },
+      "#off=0.4,0.4,9.9,junk",
+    ),
   "a cell takes its head away, also by the keyboard": (given) =>
     open(given, async (page) => {
       await page.focus("#effects button");
@@ -146,7 +159,7 @@ export const scenarios = {
       await page.waitForFunction(() => document.querySelector(".token.unknown")?.textContent === "dragon");
       await expectStory(page, await expected(DRAGON));
       const sentence = await textOf(page, "#unknown");
-      expect("the sentence", sentence, /^“dragon” is not among the 290 words of this model/);
+      expect("the sentence", sentence, /^“dragon” is not among the 290 words and marks of this model/);
       await page.waitForFunction(() => location.hash !== "");
       expect("the address", fieldsOf(page), String(new URLSearchParams({ text: DRAGON })));
       await page.$eval("#prompt", (field) => field.select());
@@ -155,11 +168,17 @@ export const scenarios = {
       const { unknown } = await shown(page);
       expect("words of other languages", unknown, /^Der Hund schläft Собака спит /);
       await page.$eval("#prompt", (field) => field.select());
+      await page.keyboard.type("it costs 5€ 😀😀 <unk>");
+      await page.waitForFunction(() => document.querySelectorAll(".token.unknown").length === 5);
+      expect("other signs", (await shown(page)).unknown, "it costs 5€ 😀😀 <unk>");
+      await page.$eval("#prompt", (field) => field.select());
       await page.keyboard.press("Backspace");
       await saysOf(page, "^Type a sentence\\.$");
+      expect("the rest is of another text", await page.$eval(".story", (all) => all.classList.contains("stale")), true);
       await page.$eval("#examples button", (button) => button.click());
       await saysOf(page, "“tin”");
       expect("no word is unknown", (await shown(page)).unknown, "");
+      expect("the rest is of this text", await page.$eval(".story", (all) => all.classList.contains("stale")), false);
     }),
   "arcs cross no word, at any width": (given) =>
     open(given, async (page) => {
@@ -248,7 +267,11 @@ export const scenarios = {
       );
       expect("the size", figures[0], /^\d\d KB gzip, kernels inside$/);
       expect("the dependencies", figures[1], "0 dependencies");
-      expect("the ratio", figures[2], /^\d\.\d× as fast as onnxruntime-web: a GPT-2 layer, Zen 4, \w+ 20\d\d$/);
+      expect(
+        "the ratio",
+        figures[2],
+        /^\d\.\d× as fast as onnxruntime-web: 512 tokens of a GPT-2 layer, Zen 4, \w+ 20\d\d$/,
+      );
       expect("the runtimes", figures[3], "7 runtimes and browsers tested");
       await page.$eval("[data-example] button", (button) => button.click());
       await page.waitForFunction(() => document.querySelector("[data-example] button").textContent === "Run again");
@@ -258,6 +281,11 @@ export const scenarios = {
           pieces.push(piece);
         return pieces.join("");
       });
+      // As it is copied, in Node, too.
+      const file = join(ROOT, "build/site-example.mjs");
+      writeFileSync(file, await textOf(page, "#code"));
+      const inNode = (await run(process.execPath, [file], { cwd: ROOT })).trim();
+      expect(`what it prints in Node, “${inNode.slice(0, 60)}…”, begins so`, inNode.startsWith(written.trim()), true);
       const printed = (await textOf(page, "[data-example] output")).trim();
       expect(`what it printed, “${printed.slice(0, 60)}…”, begins as Node's`, printed.startsWith(written.trim()), true);
       expect("the command", await textOf(page, "#install"), "npm install headwise");

@@ -24,6 +24,21 @@ test("what does not fit gets new memory, and what was taken before stays", () =>
   expect(buffer.take("test", 4000).buffer).toBe(b.buffer);
 });
 
+test("after a turn, what was taken before stays until the next one", () => {
+  const buffer = new ReadBuffer();
+  for (const size of [64, 64]) {
+    buffer.turn();
+    buffer.take("test", size);
+  }
+  buffer.turn();
+  const first = buffer.take("test", 64).fill(1);
+  buffer.turn();
+  expect(new Set([...buffer.take("test", 64).fill(2), ...first])).toEqual(new Set([1, 2]));
+  buffer.turn();
+  expect(buffer.take("test", 64).byteOffset).toBe(first.byteOffset);
+  expect(buffer.take("test", 0).buffer).toBe(first.buffer);
+});
+
 test("memory that the engine refuses is OUT_OF_MEMORY", () => {
   expect(() => new ReadBuffer().take("test", 2 ** 53 - 1)).toThrow(expect.objectContaining({ code: "OUT_OF_MEMORY" }));
 });
