@@ -1,4 +1,4 @@
-// Matrices that are packed in several parts, in a format whose blocks have minimums.
+// Matrices that are packed in several parts, in formats whose blocks have minimums, beside them or apart.
 
 import { expect, test } from "vitest";
 import { forward } from "../../../../src/models/decoder/forward.ts";
@@ -17,24 +17,30 @@ const PHI3 = {
   tie_word_embeddings: false,
 };
 
-test("a head of Q4_K that is packed in several parts gives the logits of its floats within 1 %", async () => {
-  using kernels = await kernelsOf("simd");
-  const random = createRandom(3);
-  const model = ggufModel(PHI3, tinyTensors(PHI3));
-  const tensors = model.tensors.map((tensor) => {
-    if (tensor.name !== "output.weight") return tensor;
-    const bytes = Uint8Array.from({ length: (tensor.bytes.length / 4 / 256) * 144 }, () => random.int(0, 255));
-    // Scales of about 3e-4 and minimums of about 2e-3, as float16.
-    for (let at = 0; at < bytes.length; at += 144) bytes.set([0xea, 0x0c, 0x19, 0x18], at);
-    return { ...tensor, type: 12, bytes };
-  });
-  const logitsOf = async (weights?: "f32") => {
-    using loaded = await loadModel(kernels, writeGguf({ ...model, tensors }), { gguf, weights });
-    using session = createSession(loaded, { maxSeqLen: 8 });
-    return forward(session, [1, 2, 3]).logits.slice();
-  };
-  const [got, want] = [await logitsOf(), await logitsOf("f32")];
-  const most = Math.max(...want.map(Math.abs));
-  expect(Math.max(...got.map((x, i) => Math.abs(x - (want[i] as number)))) / most).toBeLessThan(0.01);
-  expect(got).not.toEqual(want);
-});
+test.each([
+  ["Q4_K", 12, 144],
+  ["Q5_K", 13, 176],
+] as const)(
+  "a head of %s that is packed in several parts gives the logits of its floats within 1 %",
+  async (_name, type, size) => {
+    using kernels = await kernelsOf("simd");
+    const random = createRandom(3);
+    const model = ggufModel(PHI3, tinyTensors(PHI3));
+    const tensors = model.tensors.map((tensor) => {
+      if (tensor.name !== "output.weight") return tensor;
+      const bytes = Uint8Array.from({ length: (tensor.bytes.length / 4 / 256) * size }, () => random.int(0, 255));
+      // Scales of about 3e-4 and minimums of about 2e-3, as float16.
+      for (let at = 0; at < bytes.length; at += size) bytes.set([0xea, 0x0c, 0x19, 0x18], at);
+      return { ...tensor, type, bytes };
+    });
+    const logitsOf = async (weights?: "f32") => {
+      using loaded = await loadModel(kernels, writeGguf({ ...model, tensors }), { gguf, weights });
+      using session = createSession(loaded, { maxSeqLen: 8 });
+      return forward(session, [1, 2, 3]).logits.slice();
+    };
+    const [got, want] = [await logitsOf(), await logitsOf("f32")];
+    const most = Math.max(...want.map(Math.abs));
+    expect(Math.max(...got.map((x, i) => Math.abs(x - (want[i] as number)))) / most).toBeLessThan(0.01);
+    expect(got).not.toEqual(want);
+  },
+);

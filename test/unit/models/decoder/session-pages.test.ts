@@ -222,6 +222,29 @@ describe("calls that fail", () => {
     ]);
   });
 
+  test("reading the lists that releases the session, or its model, fails before a page is read", async () => {
+    using source = filled(10);
+    const lists = exportSession(source);
+    const own = await loadModel(kernels, tinyFolder(TINY.llama));
+    for (const owner of ["session", "model"] as const) {
+      const session = createSession(own, { maxSeqLen: 300 });
+      let read = 0;
+      const listOf = (pages: Iterable<CachePage>) => ({
+        *[Symbol.iterator]() {
+          read++;
+          yield* pages;
+        },
+      });
+      function* releasing() {
+        yield* Array.from(lists, listOf);
+        ({ session, model: own })[owner].release();
+      }
+      const error = new HeadwiseError("RELEASED", `importSession: ${owner} was released`);
+      expect(() => importSession(session, releasing(), ids.slice(0, 10))).toThrow(error);
+      expect(read).toBe(0);
+    }
+  });
+
   test("reading pages that reads tokens into the session fails, and leaves it empty", () => {
     using source = filled(10);
     const [first, second] = exportSession(source) as [never, never];
