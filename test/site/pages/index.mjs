@@ -169,8 +169,8 @@ export const scenarios = {
       expect("words of other languages", unknown, /^Der Hund schläft Собака спит /);
       await page.$eval("#prompt", (field) => field.select());
       await page.keyboard.type("it costs 5€ 😀😀 <unk>");
-      await page.waitForFunction(() => document.querySelectorAll(".token.unknown").length === 5);
-      expect("other signs", (await shown(page)).unknown, "it costs 5€ 😀😀 <unk>");
+      await page.waitForFunction(() => document.querySelectorAll(".token.unknown").length === 4);
+      expect("other signs", (await shown(page)).unknown, "costs 5€ 😀😀 <unk>");
       await page.$eval("#prompt", (field) => field.select());
       await page.keyboard.press("Backspace");
       await saysOf(page, "^Type a sentence\\.$");
