@@ -7,11 +7,14 @@ import type { Build, BuildName } from "../lib/builds.ts";
 import type { Case, Prepared } from "../lib/case.ts";
 
 export type Headwise = typeof import("../../src/entries/index.ts");
+/** What whole decoders need besides. */
+export type Models = typeof import("../../src/entries/models.ts") & typeof import("../../src/entries/quantized.ts");
 
 export interface Checkout {
   readonly folder: string;
   /** The public API of its dist/. */
   readonly headwise: Headwise;
+  readonly models: Models;
   /** Its own cases of kernels, which know its kernels' signatures, by name. */
   readonly cases: ReadonlyMap<string, Pick<Case, "quick">>;
   /** A function that prepares its cases on one build. */
@@ -48,6 +51,7 @@ export async function openCheckout(path: string): Promise<Checkout> {
   return {
     folder,
     headwise: (await open("dist/index.js")) as Headwise,
+    models: { ...(await open("dist/models.js")), ...(await open("dist/quantized.js")) } as Models,
     cases: byName,
     async load(name) {
       const build = await loadBuild(name);

@@ -4,12 +4,13 @@ import { join } from "node:path";
 import { type Command, runParts } from "../lib/command.ts";
 import { openCheckout } from "./checkout.ts";
 import { type Difference, verdictOf } from "./difference.ts";
-import { compareDecode, compareKernels, comparePrompts, compareStartup } from "./parts.ts";
+import { compareDecode, compareKernels, comparePrompts, compareStartup, compareTokens } from "./parts.ts";
 
 const COMPARISONS = {
   kernels: compareKernels,
   layers: comparePrompts,
   decode: compareDecode,
+  tokens: compareTokens,
   startup: compareStartup,
 };
 

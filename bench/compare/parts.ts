@@ -8,6 +8,7 @@ import type { BuildName } from "../lib/builds.ts";
 import type { Prepared } from "../lib/case.ts";
 import type { Effort } from "../lib/measure.ts";
 import { type Part, part } from "../lib/part.ts";
+import { MODEL_CONFIGS, randomModel } from "../lib/random-model.ts";
 import { gpt2Layer, type LayerWork, llamaLayer, tinyLayer } from "../lib/shapes.ts";
 import type { Checkout, Headwise } from "./checkout.ts";
 import {
@@ -84,7 +85,11 @@ const decodeSteps: readonly LayerWork[] = [
 ];
 
 /** A layer of one checkout through its public functions. */
-async function prepareLayer(headwise: Headwise, build: BuildName, { shape, tokens, past = 0 }: LayerWork) {
+async function prepareLayer(
+  headwise: Headwise,
+  build: BuildName,
+  { shape, tokens, past = 0 }: LayerWork,
+): Promise<Made> {
   const kernels = await headwise.loadKernels({ deterministic: build === "simd" });
   if (kernels.build !== build) throw new Error(`bench --against: build ${build} expected, got ${kernels.build}`);
   const attention = headwise.createAttention(kernels, configOf(shape), weightsOf(shape));
@@ -97,12 +102,45 @@ async function prepareLayer(headwise: Headwise, build: BuildName, { shape, token
     cache?.truncate(past);
     headwise.attend(attention, x, { cache, out });
   };
-  return { out, load: { work: 1, run }, release: () => kernels.release() };
+  return { out: () => out, run, release: () => kernels.release() };
 }
 
 function equalBits(a: Float32Array, b: Float32Array): boolean {
   const [first, second] = [a, b].map(({ buffer }) => new Uint32Array(buffer)) as [Uint32Array, Uint32Array];
   return first.every((bits, i) => bits === second[i]);
+}
+
+/** What is timed of one checkout, and what it computed last. */
+interface Made {
+  readonly out: () => Float32Array;
+  readonly run: () => void;
+  readonly release: () => void;
+}
+
+/** Times a work in both checkouts, in groups with engines of their own. */
+async function timeGroups(
+  [old, now]: readonly [Checkout, Checkout],
+  effort: Effort,
+  make: (checkout: Checkout) => Promise<Made>,
+) {
+  let sameBits = true;
+  const groups: Round[][] = [];
+  for (let group = 0; group < GROUPS; group++) {
+    // Made in alternating order, because addresses make a difference.
+    const order = group % 2 === 0 ? [old, now] : [now, old];
+    const made = new Map<Checkout, Made>();
+    for (const checkout of order) made.set(checkout, await make(checkout));
+    const [first, second] = [made.get(old)!, made.get(now)!];
+    for (const { run } of [first, second]) run();
+    sameBits &&= equalBits(first.out(), second.out());
+    const release = () => {
+      first.release();
+      second.release();
+    };
+    const pair = { old: { work: 1, run: first.run }, new: { work: 1, run: second.run }, release };
+    groups.push(await timePair(pair, shareOf(effort, GROUPS)));
+  }
+  return { ...summarise(groups), sameBits };
 }
 
 function compareLayers(name: string, works: readonly LayerWork[], old: Checkout, now: Checkout): Part {
@@ -112,29 +150,63 @@ function compareLayers(name: string, works: readonly LayerWork[], old: Checkout,
         const { shape, tokens, past } = work;
         const label = `${shape.model} ${past === undefined ? `T=${tokens}` : `decode past ${past}`}`;
         if ((quick && !work.quick) || !wants(label)) continue;
-        let sameBits = true;
-        const groups: Round[][] = [];
-        for (let group = 0; group < GROUPS; group++) {
-          // New engines for each group, made in alternating order, because addresses make a difference.
-          const order = group % 2 === 0 ? [old, now] : [now, old];
-          const made = new Map<Checkout, Awaited<ReturnType<typeof prepareLayer>>>();
-          for (const checkout of order) made.set(checkout, await prepareLayer(checkout.headwise, build, work));
-          const [first, second] = [made.get(old)!, made.get(now)!];
-          for (const { load } of [first, second]) load.run();
-          sameBits &&= equalBits(first.out, second.out);
-          const release = () => {
-            first.release();
-            second.release();
-          };
-          groups.push(await timePair({ old: first.load, new: second.load, release }, shareOf(effort, GROUPS)));
-        }
-        yield { work: label, build, ...summarise(groups), sameBits };
+        const timed = await timeGroups([old, now], effort, ({ headwise }) => prepareLayer(headwise, build, work));
+        yield { work: label, build, ...timed };
       }
   });
 }
 
 export const comparePrompts = (old: Checkout, now: Checkout) => compareLayers("layers", prompts, old, now);
 export const compareDecode = (old: Checkout, now: Checkout) => compareLayers("decode", decodeSteps, old, now);
+
+/** Decoders whose tokens are compared, one of each way to find places: rotations, and learned positions. */
+const DECODERS = {
+  "SmolLM2-135M": MODEL_CONFIGS["SmolLM2-135M"]!,
+  "GPT-2": {
+    ...{ model_type: "gpt2", n_embd: 768, n_head: 12, n_layer: 12, n_positions: 1024, vocab_size: 50_257 },
+    ...{ activation_function: "gelu_new", layer_norm_epsilon: 1e-5, tie_word_embeddings: true },
+  },
+} as const satisfies Record<string, object>;
+
+/** Tokens in front of the timed one. */
+const BEFORE = 128;
+
+/** A token of a decoder of one checkout through its public functions. */
+async function prepareToken(
+  { headwise, models }: Checkout,
+  build: BuildName,
+  config: object,
+  weights: "f32" | "q8",
+): Promise<Made> {
+  const { createSession, forward, loadModel, quantized } = models;
+  const kernels = await headwise.loadKernels({ deterministic: build === "simd", models: models.models, quantized });
+  const model = await loadModel(kernels, randomModel(config), { weights });
+  const session = createSession(model, { maxSeqLen: BEFORE + 1 });
+  forward(
+    session,
+    Array.from({ length: BEFORE }, (_, i) => (i * 7919) % model.vocabSize),
+  );
+  let logits: Float32Array;
+  const run = () => {
+    session.truncate(BEFORE);
+    ({ logits } = forward(session, [1]));
+  };
+  return { out: () => logits, run, release: () => kernels.release() };
+}
+
+/** Tokens of whole decoders. */
+export function compareTokens(old: Checkout, now: Checkout): Part {
+  return part("tokens", columns, async function* rows({ quick, effort, builds, wants }): AsyncGenerator<Difference> {
+    for (const [name, config] of Object.entries(DECODERS))
+      for (const weights of ["f32", "q8"] as const)
+        for (const build of builds) {
+          const work = `${name} ${weights} token`;
+          if (quick || !wants(work)) continue;
+          const prepare = (checkout: Checkout) => prepareToken(checkout, build, config, weights);
+          yield { work, build, ...(await timeGroups([old, now], effort, prepare)) };
+        }
+  });
+}
 
 const RUNS = 31;
 const QUICK_RUNS = 7;
