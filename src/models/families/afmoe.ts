@@ -3,7 +3,7 @@
 
 import type { AttentionRules } from "./attention-rules.ts";
 import { countExperts, expertsOf, type ReadExperts, SOFTMAX } from "./experts.ts";
-import { type Biases, type Family, GATED_MLP } from "./family.ts";
+import { type Family, GATED_MLP } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "afmoe",
@@ -35,8 +35,6 @@ const readExperts: ReadExperts = (file, layer, mlp) => {
       };
 };
 
-export const biases: Biases = [["afmoe", (facts) => (facts.flag("attention_bias", false) ? ["qkv", "o"] : [])]];
-
 export const decoders = (): Family[] => [
   {
     attention,
@@ -65,5 +63,6 @@ export const decoders = (): Family[] => [
       ...{ num_expert_groups: [1], num_limited_groups: [1] },
     },
     ignored: ["global_attn_every_n_layers", "load_balance_coeff", "use_grouped_mm"],
+    biases: (facts) => (facts.flag("attention_bias", false) ? ["qkv", "o"] : []),
   },
 ];

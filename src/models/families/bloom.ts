@@ -1,7 +1,7 @@
 // BLOOM: ALiBi instead of RoPE, layer norms, a norm behind the embeddings, biases throughout.
 
 import type { AttentionRules } from "./attention-rules.ts";
-import { ALL_BIASES, type Biases, type Family, LAYER_NORM_EPSILON, type Names } from "./family.ts";
+import { ALL_BIASES, type Family, LAYER_NORM_EPSILON, type Names } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "bloom",
@@ -30,8 +30,6 @@ export const BLOOM_NAMES: Partial<Names> = {
   finalNorm: "ln_f",
 };
 
-export const biases: Biases = [["bloom", ALL_BIASES]];
-
 export const decoders = (): Family[] => [
   {
     attention,
@@ -52,5 +50,6 @@ export const decoders = (): Family[] => [
       "masked_softmax_fusion",
       "bias_dropout_fusion",
     ],
+    biases: ALL_BIASES,
   },
 ];

@@ -2,7 +2,7 @@
 
 import type { AttentionRules } from "./attention-rules.ts";
 import { DEEPSEEK_EXPERTS, readDeepSeek, sigmoidRouter } from "./deepseek.ts";
-import type { Biases, Family } from "./family.ts";
+import type { Family } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "dots1",
@@ -12,8 +12,6 @@ const attention: AttentionRules = {
 };
 
 export const layers: readonly AttentionRules[] = [attention];
-
-export const biases: Biases = [["dots1", (facts) => (facts.flag("attention_bias", false) ? ["qkv", "o"] : [])]];
 
 export const decoders = (): Family[] => [
   {
@@ -28,5 +26,6 @@ export const decoders = (): Family[] => [
     ),
     moeNames: DEEPSEEK_EXPERTS,
     only: { scoring_func: ["noaux_tc", "sigmoid"], topk_method: ["noaux_tc"] },
+    biases: (facts) => (facts.flag("attention_bias", false) ? ["qkv", "o"] : []),
   },
 ];

@@ -3,7 +3,8 @@
 import type { AttentionRules } from "./attention-rules.ts";
 import { DEEPSEEK_EXPERTS } from "./deepseek.ts";
 import { type ReadExperts, SOFTMAX } from "./experts.ts";
-import type { Biases, Family } from "./family.ts";
+import type { Facts } from "./facts.ts";
+import type { BiasPart, Family } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "ernie4_5",
@@ -38,17 +39,16 @@ const readExperts: ReadExperts = (file, layer, mlp) => {
     : undefined;
 };
 
-export const biases: Biases = [
-  ["ernie4_5 ernie4_5_moe", (facts) => (facts.flag("use_bias", false) ? ["qkv", "o", "mlp"] : [])],
-];
+const biases = (facts: Facts): readonly BiasPart[] => (facts.flag("use_bias", false) ? ["qkv", "o", "mlp"] : []);
 
 export const decoders = (): Family[] => [
-  { attention, gguf: {}, tied: true },
+  { attention, gguf: {}, tied: true, biases },
   {
     attention: attentionMoe,
     gguf: {},
     tied: true,
     moe: readExperts,
     moeNames: { ...DEEPSEEK_EXPERTS, correction: "mlp.moe_statics.e_score_correction_bias", correctionRow: true },
+    biases,
   },
 ];

@@ -4,7 +4,7 @@ import { alibiSlopes } from "../../layers/attention/config.ts";
 import type { AttentionRules, HfAttentionConfig, Shape } from "./attention-rules.ts";
 import { BLOOM_NAMES } from "./bloom.ts";
 import type { Facts, Fields } from "./facts.ts";
-import { type Biases, type Family, LAYER_NORM_EPSILON, type Names, ONE_NORM } from "./family.ts";
+import { type Family, LAYER_NORM_EPSILON, type Names, ONE_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "falcon",
@@ -32,10 +32,6 @@ function namesOf(facts: Facts): Partial<Names> {
   return grouped || facts.flag("parallel_attn", true) ? { norms: ONE_NORM } : {};
 }
 
-export const biases: Biases = [
-  ["falcon", (facts) => (facts.flag("bias", false) ? ["qkv", "o", "mlp", "norm"] : ["norm"])],
-];
-
 export const decoders = (): Family[] => [
   {
     attention,
@@ -49,5 +45,6 @@ export const decoders = (): Family[] => [
     parallel: (facts) => facts.flag("new_decoder_architecture", false) || facts.flag("parallel_attn", true),
     tied: true,
     ignored: ["multi_query", "num_ln_in_parallel_attn", "parallel_attn"],
+    biases: (facts) => (facts.flag("bias", false) ? ["qkv", "o", "mlp", "norm"] : ["norm"]),
   },
 ];

@@ -140,16 +140,15 @@ export interface TensorForm {
   readonly gatedQueries?: true;
   /** The joint projection of attention has so many blocks, each of the rows of its queries, values and keys, in this order. */
   readonly fusedBlocks?: number;
+  /**
+   * Which biases there are, which shapes do not say, where that is not by the flags `attention_bias` and `mlp_bias`. Parameters are
+   * counted by it; what reads files takes those that there are.
+   */
+  readonly biases?: (facts: Facts) => readonly BiasPart[];
 }
 
 /** Where a bias is. "qkv" is of queries, keys and values, "o" of attention's outputs. */
 export type BiasPart = "qkv" | "o" | "mlp" | "router" | "norm" | "headNorm" | "head";
-
-/**
- * Which biases the models of these types have, which shapes do not say, where that is not by the flags `attention_bias` and
- * `mlp_bias`. Parameters are counted by it; what reads files takes those that there are.
- */
-export type Biases = readonly (readonly [types: string, rule: (facts: Facts) => readonly BiasPart[]])[];
 
 /** How GGUF files of whole models differ from those of Llama besides what config.json states too. */
 interface GgufForm {

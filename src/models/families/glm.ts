@@ -4,7 +4,8 @@
 import type { AttentionRules, LatentRules } from "./attention-rules.ts";
 import { DEEPSEEK_EXPERTS, readDeepSeek, sigmoidRouter } from "./deepseek.ts";
 import type { ReadExperts } from "./experts.ts";
-import { type Biases, type Family, FUSED_MLP, SECOND_NORM } from "./family.ts";
+import type { Facts } from "./facts.ts";
+import { type BiasPart, type Family, FUSED_MLP, SECOND_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "glm",
@@ -43,10 +44,10 @@ const readLite: ReadExperts = (file, layer, mlp) => {
   return kind === "sparse" ? experts : undefined;
 };
 
-export const biases: Biases = [["glm glm4 glm4_moe", (facts) => (facts.flag("attention_bias", false) ? ["qkv"] : [])]];
+const biases = (facts: Facts): readonly BiasPart[] => (facts.flag("attention_bias", false) ? ["qkv"] : []);
 
 export const decoders = (): Family[] => [
-  { attention, gguf: {}, names: { mlp: FUSED_MLP } },
+  { attention, gguf: {}, names: { mlp: FUSED_MLP }, biases },
   {
     attention: attention4,
     gguf: {},
@@ -59,6 +60,7 @@ export const decoders = (): Family[] => [
         mlpPost: "post_mlp_layernorm",
       },
     },
+    biases,
   },
   {
     attention: attentionMoe,
@@ -70,6 +72,7 @@ export const decoders = (): Family[] => [
     }),
     moeNames: DEEPSEEK_EXPERTS,
     ignored: ["num_nextn_predict_layers", "use_qk_norm"],
+    biases,
   },
   {
     attention: attentionLite,

@@ -2,7 +2,7 @@
 
 import type { AttentionRules } from "./attention-rules.ts";
 import { type Fields, refusal } from "./facts.ts";
-import { type Biases, type Family, LAYER_NORM_EPSILON, OUT_PROJ } from "./family.ts";
+import { type Family, LAYER_NORM_EPSILON, OUT_PROJ } from "./family.ts";
 import { GPT2_NAMES } from "./gpt2.ts";
 
 /** Files list the kind of each layer, or repeat lists of kinds. */
@@ -27,8 +27,6 @@ const attention: AttentionRules = {
 
 export const layers: readonly AttentionRules[] = [attention];
 
-export const biases: Biases = [["gpt_neo", () => ["o", "mlp", "norm"]]];
-
 export const decoders = (): Family[] => [
   {
     attention,
@@ -40,5 +38,6 @@ export const decoders = (): Family[] => [
     embed: (facts) => ({ positions: { offset: 0, rows: facts.count("max_position_embeddings", 2048) } }),
     tied: true,
     ignored: ["attention_layers", "attention_types", "window_size", "gradient_checkpointing"],
+    biases: () => ["o", "mlp", "norm"],
   },
 ];

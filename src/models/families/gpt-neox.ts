@@ -1,7 +1,7 @@
 // GPT-NeoX and Pythia: a quarter of a head rotates, layer norms, both branches read the residual unless the file says otherwise.
 
 import type { AttentionRules } from "./attention-rules.ts";
-import { type Biases, type Family, LAYER_NORM } from "./family.ts";
+import { type Family, LAYER_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "gpt_neox",
@@ -11,10 +11,6 @@ const attention: AttentionRules = {
 };
 
 export const layers: readonly AttentionRules[] = [attention];
-
-export const biases: Biases = [
-  ["gpt_neox", (facts) => (facts.flag("attention_bias", true) ? ["qkv", "o", "mlp", "norm"] : ["mlp", "norm"])],
-];
 
 export const decoders = (): Family[] => [
   {
@@ -33,5 +29,6 @@ export const decoders = (): Family[] => [
     activation: { word: "gelu" },
     plain: true,
     parallel: (facts) => facts.flag("use_parallel_residual", true),
+    biases: (facts) => (facts.flag("attention_bias", true) ? ["qkv", "o", "mlp", "norm"] : ["mlp", "norm"]),
   },
 ];

@@ -2,7 +2,7 @@
 
 import type { AttentionRules } from "./attention-rules.ts";
 import { countExperts, type ReadExperts, SOFTMAX } from "./experts.ts";
-import type { Biases, Family } from "./family.ts";
+import type { Family } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "gpt_oss",
@@ -29,10 +29,6 @@ const readExperts: ReadExperts = (file, _layer, mlp) => {
   };
 };
 
-export const biases: Biases = [
-  ["gpt_oss", (facts) => (facts.flag("attention_bias", true) ? ["qkv", "o", "router"] : ["router"])],
-];
-
 export const decoders = (): Family[] => [
   {
     attention,
@@ -46,5 +42,6 @@ export const decoders = (): Family[] => [
       mlp: { gate: "mlp.experts.gate_up_proj", down: "mlp.experts.down_proj" },
     },
     ignored: ["initial_context_length", "experts_per_token", "swiglu_limit"],
+    biases: (facts) => (facts.flag("attention_bias", true) ? ["qkv", "o", "router"] : ["router"]),
   },
 ];

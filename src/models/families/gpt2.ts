@@ -4,7 +4,7 @@
 
 import type { AttentionRules, FieldNames, HfAttentionConfig, Shape } from "./attention-rules.ts";
 import type { Fields } from "./facts.ts";
-import { ALL_BIASES, type Biases, type Family, LAYER_NORM_EPSILON, type Names, OUT_PROJ } from "./family.ts";
+import { ALL_BIASES, type Family, LAYER_NORM_EPSILON, type Names, OUT_PROJ } from "./family.ts";
 
 export const GPT2_FIELDS: Partial<FieldNames> = { dModel: ["n_embd"], numHeads: ["n_head"], layers: ["n_layer"] };
 
@@ -62,13 +62,6 @@ export const GPT2_NAMES: Partial<Names> = {
 
 const mlpDim = (file: Fields, dModel: number): number => file.count("n_inner", 4 * dModel);
 
-export const biases: Biases = [
-  ["gpt2", ALL_BIASES],
-  ["gpt_bigcode", ALL_BIASES],
-  ["gptj", () => ["mlp", "norm", "head"]],
-  ["codegen", () => ["mlp", "norm", "head"]],
-];
-
 /** What all have in common. */
 const ALL: Partial<Family> = { norm: LAYER_NORM_EPSILON, plain: true, mlpDim, lengthField: "n_positions" };
 const GELU_NEW: Family["activation"] = { fields: ["activation_function"], word: "gelu_new" };
@@ -98,6 +91,7 @@ export const decoders = (): Family[] => [
     layout: "in-out",
     activation: GELU_NEW,
     ignored: ["n_ctx", "reorder_and_upcast_attn", "task_specific_params"],
+    biases: ALL_BIASES,
   },
   {
     ...placed(),
@@ -108,11 +102,13 @@ export const decoders = (): Family[] => [
       ...["attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "validate_runner_input"],
       ...["max_sequence_length", "max_batch_size", "pre_allocate_kv_cache", "n_ctx", "multi_query"],
     ],
+    biases: ALL_BIASES,
   },
   {
     ...parallel(OUT_PROJ),
     attention: attentionJ,
     ignored: ["n_ctx", "rotary", "scale_attn_weights", "task_specific_params"],
+    biases: () => ["mlp", "norm", "head"],
   },
   {
     ...parallel(["qkv_proj", "out_proj"]),
@@ -120,5 +116,6 @@ export const decoders = (): Family[] => [
     attentionNames: { query_key_value: "qkv_proj", dense: "out_proj" },
     fusedBlocks: 4,
     ignored: ["n_ctx", "rotary", "scale_attn_weights", "task_specific_params", "gradient_checkpointing"],
+    biases: () => ["mlp", "norm", "head"],
   },
 ];

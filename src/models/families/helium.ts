@@ -1,7 +1,7 @@
 // Helium: Llama with interleaved pairs.
 
 import type { AttentionRules } from "./attention-rules.ts";
-import type { Biases, Family } from "./family.ts";
+import type { Family } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "helium",
@@ -11,14 +11,13 @@ const attention: AttentionRules = {
 
 export const layers: readonly AttentionRules[] = [attention];
 
-export const biases: Biases = [
-  [
-    "helium",
-    (facts) => [
+export const decoders = (): Family[] => [
+  {
+    attention,
+    norm: { eps: 1e-8 },
+    biases: (facts) => [
       ...(facts.flag("attention_bias", false) ? (["qkv"] as const) : []),
       ...(facts.flag("mlp_bias", false) ? (["mlp"] as const) : []),
     ],
-  ],
+  },
 ];
-
-export const decoders = (): Family[] => [{ attention, norm: { eps: 1e-8 } }];

@@ -17,7 +17,7 @@ import * as ernie from "./ernie.ts";
 import * as exaone from "./exaone.ts";
 import * as falcon from "./falcon.ts";
 import * as falconH1 from "./falcon-h1.ts";
-import type { Biases, Family } from "./family.ts";
+import type { Family } from "./family.ts";
 import * as gemma from "./gemma.ts";
 import * as glm from "./glm.ts";
 import * as gptNeo from "./gpt-neo.ts";
@@ -170,32 +170,6 @@ const encoderLists = (): (readonly Family[])[] => [
 /** Models with two halves. */
 const halvesLists = (): (readonly Family[])[] => [bart.halves(), t5.halves()];
 
-/** Biases of decoders. */
-const biasLists = (): Biases[] => [
-  afmoe.biases,
-  bloom.biases,
-  dots1.biases,
-  ernie.biases,
-  falcon.biases,
-  glm.biases,
-  gpt2.biases,
-  gptNeo.biases,
-  gptNeox.biases,
-  gptOss.biases,
-  helium.biases,
-  internlm.biases,
-  nemotron.biases,
-  opt.biases,
-  persimmon.biases,
-  phi.biases,
-  qwen.biases,
-  recurrentGemma.biases,
-  seedOss.biases,
-  stablelm.biases,
-  starcoder2.biases,
-  xglm.biases,
-];
-
 /** Records by name. */
 type Table<Entry> = ReadonlyMap<unknown, Entry>;
 
@@ -231,6 +205,3 @@ export const ENCODERS: Families = /* @__PURE__ */ tableOf(encoderLists, typesOfW
 export const HALVES: Families = /* @__PURE__ */ tableOf(halvesLists, typesOfWhole);
 export const GGUF_DECODERS: Families = /* @__PURE__ */ tableOf(decoderLists, architecturesOfWhole);
 export const GGUF_ENCODERS: Families = /* @__PURE__ */ tableOf(encoderLists, architecturesOfWhole);
-
-/** Which biases a decoder has, by `model_type`. */
-export const BIASES: Table<Biases[number]> = /* @__PURE__ */ tableOf(biasLists, ([types]) => types);

@@ -2,7 +2,7 @@
 
 import type { AttentionRules } from "./attention-rules.ts";
 import type { Facts } from "./facts.ts";
-import type { Biases, BiasPart, Family } from "./family.ts";
+import type { BiasPart, Family } from "./family.ts";
 
 const attention: AttentionRules = { types: "internlm3", defaults: { headDim: 128 } };
 
@@ -10,12 +10,10 @@ const attention2: AttentionRules = { types: "internlm2", gguf: { permuted: true 
 
 export const layers: readonly AttentionRules[] = [attention2, attention];
 
-const biasesOf = (facts: Facts): readonly BiasPart[] =>
+const biases = (facts: Facts): readonly BiasPart[] =>
   ["attention_bias", "qkv_bias", "bias"].some((name) => facts.flag(name, false)) ? ["qkv", "o", "mlp"] : [];
-
-export const biases: Biases = [["internlm3", biasesOf]];
 
 export const decoders = (): Family[] => [
   { attention: attention2, gguf: { alone: true } },
-  { attention, norm: { eps: 1e-5 } },
+  { attention, norm: { eps: 1e-5 }, biases },
 ];

@@ -2,7 +2,7 @@
 
 import type { AttentionRules } from "./attention-rules.ts";
 import type { Facts } from "./facts.ts";
-import { ALL_BIASES, type Biases, type Family, type Names, OUT_PROJ } from "./family.ts";
+import { ALL_BIASES, type Family, type Names, OUT_PROJ } from "./family.ts";
 
 const attention: AttentionRules = { types: "opt", rope: false };
 
@@ -17,8 +17,6 @@ function namesOf(facts: Facts): Partial<Names> {
       : { attentionAfter: attentionNorm, mlpAfter: mlpNorm },
   };
 }
-
-export const biases: Biases = [["opt", ALL_BIASES]];
 
 export const decoders = (): Family[] => [
   {
@@ -43,5 +41,6 @@ export const decoders = (): Family[] => [
     tied: true,
     only: { enable_bias: [true], layer_norm_elementwise_affine: [true] },
     ignored: ["prefix", "init_std", "layerdrop"],
+    biases: ALL_BIASES,
   },
 ];

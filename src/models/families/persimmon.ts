@@ -1,7 +1,7 @@
 // Persimmon: GPT-NeoX' joint projection, layer norms of heads, half of a head rotates, the square of ReLU without a gate.
 
 import type { AttentionRules } from "./attention-rules.ts";
-import { type Biases, type Family, HEAD_NORMS, LAYER_NORM } from "./family.ts";
+import { type Family, HEAD_NORMS, LAYER_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "persimmon",
@@ -9,8 +9,6 @@ const attention: AttentionRules = {
   layerNormFlag: "qk_layernorm",
   fused: "grouped",
 };
-
-export const biases: Biases = [["persimmon", () => ["qkv", "o", "mlp", "norm", "headNorm"]]];
 
 export const decoders = (): Family[] => [
   {
@@ -24,5 +22,6 @@ export const decoders = (): Family[] => [
     headNorm: { ...HEAD_NORMS, otherwise: true },
     activation: { word: "relu2" },
     plain: true,
+    biases: () => ["qkv", "o", "mlp", "norm", "headNorm"],
   },
 ];

@@ -3,7 +3,7 @@
 
 import type { AttentionRules } from "./attention-rules.ts";
 import { countExperts, type ReadExperts, SOFTMAX } from "./experts.ts";
-import { type Biases, type Family, FUSED_MLP, HEAD_NORMS, LAYER_NORM, ONE_NORM } from "./family.ts";
+import { type Family, FUSED_MLP, HEAD_NORMS, LAYER_NORM, ONE_NORM } from "./family.ts";
 import { MIXTRAL_EXPERTS } from "./mistral.ts";
 
 const attention: AttentionRules = {
@@ -22,18 +22,6 @@ const attentionMoe: AttentionRules = {
 };
 
 export const layers: readonly AttentionRules[] = [attention, attention3, attentionMoe];
-
-export const biases: Biases = [
-  ["phi", () => ["qkv", "o", "mlp", "norm", "headNorm", "head"]],
-  [
-    "phimoe",
-    (facts) => [
-      "norm",
-      ...(facts.flag("attention_bias", false) ? (["qkv", "o"] as const) : []),
-      ...(facts.flag("lm_head_bias", false) ? (["head"] as const) : []),
-    ],
-  ],
-];
 
 const readExperts: ReadExperts = (file, _layer, mlp) => {
   const experts = countExperts(file, ["num_local_experts", "num_experts"], 16);
@@ -60,6 +48,7 @@ export const decoders = (): Family[] => [
     plain: true,
     headNorm: HEAD_NORMS,
     parallel: () => true,
+    biases: () => ["qkv", "o", "mlp", "norm", "headNorm", "head"],
   },
   { attention: attention3, gguf: {}, names: { mlp: FUSED_MLP, projections: ["qkv_proj", "o_proj"] } },
   {
@@ -68,5 +57,10 @@ export const decoders = (): Family[] => [
     moe: readExperts,
     moeNames: MIXTRAL_EXPERTS,
     ignored: ["input_jitter_noise", "lm_head_bias"],
+    biases: (facts) => [
+      "norm",
+      ...(facts.flag("attention_bias", false) ? (["qkv", "o"] as const) : []),
+      ...(facts.flag("lm_head_bias", false) ? (["head"] as const) : []),
+    ],
   },
 ];

@@ -3,7 +3,7 @@
 import type { AttentionRules } from "./attention-rules.ts";
 import { countExperts, expertsOf, type ReadExperts, SOFTMAX } from "./experts.ts";
 import type { Fields } from "./facts.ts";
-import { type Biases, type Family, GATED_MLP, type MoeNames } from "./family.ts";
+import { type BiasPart, type Family, GATED_MLP, type MoeNames } from "./family.ts";
 
 const attention2: AttentionRules = {
   types: "qwen2",
@@ -92,16 +92,17 @@ export const QWEN_EXPERTS: MoeNames = {
   mlp: GATED_MLP,
 };
 
-export const biases: Biases = [["qwen2 qwen2_moe qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text", () => ["qkv"]]];
+const biases = (): readonly BiasPart[] => ["qkv"];
 
 export const decoders = (): Family[] => [
-  { attention: attention2, gguf: {} },
+  { attention: attention2, gguf: {}, biases },
   {
     attention: attention2Moe,
     gguf: { renormalise: false },
     moe: readQwen({ experts: 60, topK: 4, dim: 1408, shared: 5632 }),
     moeNames: { ...QWEN_EXPERTS, shared: "mlp.shared_expert", sharedGate: "mlp.shared_expert_gate" },
     ignored: ["intermediate_size"],
+    biases,
   },
   { attention: attention3, gguf: {} },
   {
@@ -117,6 +118,7 @@ export const decoders = (): Family[] => [
     norm: { eps: 1e-5 },
     hasTowers: true,
     ignored: ["vision_config", "vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id"],
+    biases,
   },
   { attention: attention3Vision, gguf: {} },
   {

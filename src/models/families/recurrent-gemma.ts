@@ -3,7 +3,7 @@
 import type { RecurrentConfig } from "../../layers/recurrent/config.ts";
 import type { AttentionRules, RecurrentRules } from "./attention-rules.ts";
 import type { Facts } from "./facts.ts";
-import type { Biases, Family } from "./family.ts";
+import type { Family } from "./family.ts";
 import { ownTensors, type RecurrentTensor } from "./recurrent.ts";
 
 const attention: AttentionRules = {
@@ -66,8 +66,6 @@ function rootOf(dModel: number): number {
   return Math.round(root / unit) * unit;
 }
 
-export const biases: Biases = [["recurrent_gemma", () => ["o", "mlp"]]];
-
 export const decoders = (): Family[] => [
   {
     attention,
@@ -88,5 +86,6 @@ export const decoders = (): Family[] => [
       ...["attention_window_size", "conv1d_width", "lru_width", "w_init_variance_scale", "final_w_init_variance_scale"],
       "block_types",
     ],
+    biases: () => ["o", "mlp"],
   },
 ];

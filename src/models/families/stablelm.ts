@@ -1,7 +1,7 @@
 // StableLM: a quarter of a head rotates, layer norms, and in some sizes one norm before both branches.
 
 import type { AttentionRules } from "./attention-rules.ts";
-import { type Biases, type Family, HEAD_NORMS, LAYER_NORM, ONE_NORM } from "./family.ts";
+import { type Family, HEAD_NORMS, LAYER_NORM, ONE_NORM } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "stablelm",
@@ -12,10 +12,6 @@ const attention: AttentionRules = {
 
 export const layers: readonly AttentionRules[] = [attention];
 
-export const biases: Biases = [
-  ["stablelm", (facts) => (facts.flag("use_qkv_bias", false) ? ["qkv", "norm"] : ["norm"])],
-];
-
 export const decoders = (): Family[] => [
   {
     attention,
@@ -24,5 +20,6 @@ export const decoders = (): Family[] => [
     norm: LAYER_NORM,
     headNorm: { ...HEAD_NORMS, each: "apart" },
     parallel: (facts) => facts.flag("use_parallel_residual", false),
+    biases: (facts) => (facts.flag("use_qkv_bias", false) ? ["qkv", "norm"] : ["norm"]),
   },
 ];

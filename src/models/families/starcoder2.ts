@@ -1,15 +1,11 @@
 // StarCoder2: layer norms, an MLP without gate, biases.
 
 import type { AttentionRules } from "./attention-rules.ts";
-import type { Biases, Family } from "./family.ts";
+import type { Family } from "./family.ts";
 
 const attention: AttentionRules = { types: "starcoder2", gguf: {}, window: {} };
 
 export const layers: readonly AttentionRules[] = [attention];
-
-export const biases: Biases = [
-  ["starcoder2", (facts) => (facts.flag("use_bias", true) ? ["qkv", "o", "mlp", "norm"] : ["norm"])],
-];
 
 export const decoders = (): Family[] => [
   {
@@ -20,5 +16,6 @@ export const decoders = (): Family[] => [
     activation: { word: "gelu_pytorch_tanh" },
     plain: true,
     tied: true,
+    biases: (facts) => (facts.flag("use_bias", true) ? ["qkv", "o", "mlp", "norm"] : ["norm"]),
   },
 ];

@@ -1,7 +1,7 @@
 // XGLM: positions are waves that are computed, not read; layer norms, biases throughout, ReLU or GELU without a gate.
 
 import type { AttentionRules } from "./attention-rules.ts";
-import { ALL_BIASES, type Biases, type Family, OUT_PROJ } from "./family.ts";
+import { ALL_BIASES, type Family, OUT_PROJ } from "./family.ts";
 
 const attention: AttentionRules = {
   types: "xglm",
@@ -10,8 +10,6 @@ const attention: AttentionRules = {
 };
 
 export const layers: readonly AttentionRules[] = [attention];
-
-export const biases: Biases = [["xglm", ALL_BIASES]];
 
 export const decoders = (): Family[] => [
   {
@@ -40,5 +38,6 @@ export const decoders = (): Family[] => [
     },
     tied: true,
     only: { add_cross_attention: [false] },
+    biases: ALL_BIASES,
   },
 ];

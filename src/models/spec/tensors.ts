@@ -6,7 +6,6 @@ import type { MatrixLayout } from "../../base/tensor/matrix.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
 import type { Facts } from "../families/facts.ts";
 import type { BiasPart, MlpNames, Names, TensorForm } from "../families/family.ts";
-import { BIASES } from "../families/index.ts";
 import type { MixerFiles } from "../mixers/mixer.ts";
 import type { Source, Weight, XIELU } from "../mixers/weight.ts";
 import { type BlockSpec, headsOf, type MixerSpec, type ModelSpec, type NormRole } from "./spec.ts";
@@ -358,7 +357,7 @@ const numbersOf = ({ shape: [n, k = 1] }: Weight): number => n * k;
 /** Counts the parameters of a decoder, whose head is resolved (`resolveHead`), and whose config.json is `file`. */
 export function countDecoder(decoder: Decoder, file: Facts): DecoderCounts {
   const { head } = decoder.spec;
-  const parts = (BIASES.get(decoder.spec.type)?.[1] ?? biasesByFlags)(file);
+  const parts = (decoder.family.biases ?? biasesByFlags)(file);
   const counts = { parameters: 0, active: 0, tables: 0 };
   const counted = new Set<string>();
   for (const { name, shape, weights, optional, bias } of sourcesOf(decoder, "")) {

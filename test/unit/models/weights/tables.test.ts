@@ -3,7 +3,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import {
-  BIASES,
   DECODERS,
   ENCODERS,
   GGUF_DECODERS,
@@ -84,7 +83,6 @@ test("the index has what each file of a family states", async () => {
     decoders: [...DECODERS.values(), ...GGUF_DECODERS.values()].map(({ attention }) => attention),
     encoders: [...ENCODERS.values(), ...GGUF_ENCODERS.values()].map(({ attention }) => attention),
     halves: [...HALVES.values()].map(({ attention }) => attention),
-    biases: [...BIASES.values()],
   };
   let found = 0;
   for (const file of readdirSync(folder)) {
