@@ -83,7 +83,7 @@ const imports = [
     names: ["loadKernels, scaledDotProductAttention"],
   },
   { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 153 },
-  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 129.5 },
+  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 130 },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
   {
     what: "headwise + models, without gguf",
@@ -92,7 +92,7 @@ const imports = [
       undefined,
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 159.5,
+    budget: 160,
   },
   {
     what: "headwise + models, decoders alone",
@@ -126,7 +126,7 @@ const rows = [];
 for (const { what, entries, names, budget } of imports)
   rows.push({ what, bytes: await bundled(entries, names), budget });
 rows.push(
-  { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 50.5 },
+  { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 51.1 },
   { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 278 },
 );
 /** The kernels of cache formats have tiles for each of the four, those of statistics have all of attention's, and sums besides. */

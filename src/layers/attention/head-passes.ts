@@ -6,9 +6,11 @@ import { chunksOf, copyRows, listRows, type RowList, type RowRun, rowsIn } from 
 import { finish, type Steps } from "../../base/util/steps.ts";
 import { NULL } from "../../wasm/abi.ts";
 import { Layout, pointer } from "../../wasm/memory.ts";
+import { planToken, repeatCalls, type TokenCalls } from "../../wasm/token-calls.ts";
 import { linearFlops, type Rows } from "../linear/products.ts";
 import type {
   CheckedCall,
+  LayerCall,
   MixerCall,
   NextToken,
   PassCall,
@@ -18,7 +20,7 @@ import type {
   Runs,
 } from "../mixer/mixer.ts";
 import { createPageLayout } from "../state/pages.ts";
-import type { Pages } from "../state/table.ts";
+import { type Pages, settlePage } from "../state/table.ts";
 import type { CheckedConfig } from "./config.ts";
 import {
   appendKeys,
@@ -233,6 +235,8 @@ function headFlops(attention: HeadsLayer, call: MixerCall, stepFlops: number): n
   return flops;
 }
 
+const runOf = (of: LayerCall): Runs => [{ of, begin: 0, end: 1, at: 0 }];
+
 /** The next token of a sequence, if queries, keys and values are one product. */
 function planNext(attention: HeadsLayer, pages: Pages): NextToken | undefined {
   const { kernels, config, layer } = attention;
@@ -241,18 +245,27 @@ function planNext(attention: HeadsLayer, pages: Pages): NextToken | undefined {
   const { places, bytes } = placePass(config, layer.formats, 1, [needs]);
   const shape = layerShape(attention, places.layer.stride);
   const width = widthOf(attention);
-  const stepFlops = Infinity;
+  let last: { readonly base: number; readonly calls: TokenCalls | undefined } | undefined;
   return {
     ...{ bytes, width },
     run(base, of, x, y) {
-      const floats = kernels.memory.floats();
-      const work = { attention, shape, places: places.layer, base, stepFlops, maps: undefined };
-      const runs = [{ of, begin: 0, end: 1, at: 0 }];
+      const work = { attention, shape, places: places.layer, base, stepFlops: Infinity, maps: undefined };
       const from = { at: pointer.f32(base + places.x), stride: config.dModel };
       const out = outputRows(attention, places, base);
+      const { past } = of.tokens;
+      const stepsAt = (position: number) => {
+        const placements = [{ position, kvLen: position + 1 }];
+        return runAttention(work, runOf({ ...of, tokens: { ...of.tokens, past: position, placements } }), {
+          x: from,
+          out,
+        });
+      };
+      settlePage(kernels, pages, past);
+      if (last?.base !== base) last = { base, calls: planToken(kernels, past, stepsAt) };
+      const floats = kernels.memory.floats();
       floats.set(x, from.at / 4);
-      fillTables(work, runs, ({ tokens }) => tokens.positions);
-      finish(runAttention(work, runs, { x: from, out }));
+      fillTables(work, runOf(of), ({ tokens }) => tokens.positions);
+      finish(last.calls ? repeatCalls(kernels, last.calls, past) : stepsAt(past));
       y.set(floats.subarray(out.at / 4, out.at / 4 + width));
     },
   };

@@ -17,6 +17,7 @@ import { fillTables, type RopeWithDim, rotateHeads } from "./rope.ts";
 import {
   attendSegment,
   type CallShape,
+  type CutSegment,
   callShape,
   inChunks,
   type Measure,
@@ -410,12 +411,12 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
     const { where, masks, target } = tokens;
     for (const whole of segmentsOf(tokens, run, inStep, stepFlops)) {
       if (inStep) agePages(where, kernels, pages, whole.batchRow, pageOf(whole.position));
-      const parts = chunks?.cut(whole, shape.left, chunks.size, !!(maps ?? measure)) ?? [
-        { ...whole, left: shape.left, before: 0 },
-      ];
-      for (const { left, before, ...placed } of parts) {
-        const own = { kernels, base, places: places.segment, call: { ...shape, left }, masks, target };
-        const segment = segmentIn(work, pages, placed, before);
+      const parts: Iterable<CutSegment> = chunks?.cut(whole, chunks.size, !!(maps ?? measure)) ?? [whole];
+      for (const part of parts) {
+        const { left, before } = part;
+        const call = left === undefined ? shape : { ...shape, left };
+        const own = { kernels, base, places: places.segment, call, masks, target };
+        const segment = segmentIn(work, pages, part, before);
         yield* attendSegment(own, segment, stepFlops, measure);
         if (maps) readScores(own, segment, stage, maps);
       }
@@ -434,14 +435,14 @@ function* attendRows(work: LayerWork, runs: Runs, out: Rows): Steps {
 export function segmentIn(
   { places, base }: LayerWork,
   pages: Pages,
-  { at, ...placed }: PlacedSegment,
+  { batchRow, begin, end, position, kvLen, at }: PlacedSegment,
   before = 0,
 ): Segment {
   return {
-    ...placed,
+    ...{ batchRow, begin, end, position, kvLen },
     q: pointer.f32(base + places.q + 4 * at * places.stride.qkv),
     out: pointer.f32(base + places.heads + 4 * at * places.stride.heads),
-    pages: pageTable(pages, placed.batchRow, before),
+    pages: pageTable(pages, batchRow, before),
     layout: pages.layout,
   };
 }

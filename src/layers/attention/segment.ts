@@ -71,6 +71,12 @@ export interface Segment {
 /** A segment whose first token is row `at` of the rows that are computed together. */
 export type PlacedSegment = Omit<Segment, "q" | "out" | "pages" | "layout"> & { readonly at: number };
 
+/** A segment whose queries see `left` keys before theirs, if that is not by the rules of the call, of pages behind the first `before`. */
+export interface CutSegment extends PlacedSegment {
+  readonly left?: number;
+  readonly before?: number;
+}
+
 /** The most mask elements that are written in one step, if steps are bounded. */
 const STEP_MASK_ELEMENTS = 2 ** 21;
 
@@ -99,25 +105,19 @@ export function* segmentsOf(
       const first = position + from + begin;
       end = Math.min(to - from, begin + (masks.perRow ? most : qLen));
       if (inStep) end = Math.min(end, begin + PAGE - (first % PAGE));
-      yield { ...{ batchRow, kvLen, begin: from + begin, end: from + end }, position: first, at: at + begin };
+      yield { batchRow, begin: from + begin, end: from + end, position: first, kvLen, at: at + begin };
     }
   }
 }
 
 /**
- * Cuts a segment whose queries attend keys of their own `chunk` of tokens alone, of a sequence whose queries see `left` keys before
- * theirs. A chunk that begins with a page is attended like a sequence of its own, `before` pages behind the first one. In others, and
+ * Cuts a segment whose queries attend keys of their own `chunk` of tokens alone. A chunk that begins with a page is attended like a sequence of its own, `before` pages behind the first one. In others, and
  * where keys are read by their positions (`isRead`), each query has a `left` of its own.
  */
-export function* inChunks(
-  whole: PlacedSegment,
-  left: number,
-  chunk: number,
-  isRead: boolean,
-): Generator<PlacedSegment & { readonly left: number; readonly before: number }, void, void> {
+export function* inChunks(whole: PlacedSegment, chunk: number, isRead: boolean): Generator<CutSegment, void, void> {
   const { begin, end, position, kvLen, at } = whole;
   if (position + end - begin <= chunk) {
-    yield { ...whole, left, before: 0 };
+    yield whole;
     return;
   }
   for (let from = begin, to = begin; from < end; from = to) {
@@ -127,8 +127,8 @@ export function* inChunks(
     to = isPaged ? Math.min(end, from + first + chunk - own) : from + 1;
     const placed = { ...whole, begin: from, end: to, at: at + from - begin };
     yield isPaged
-      ? { ...placed, position: own - first, kvLen: kvLen - first, left, before: first / PAGE }
-      : { ...placed, position: own, left: own - first, before: 0 };
+      ? { ...placed, position: own - first, kvLen: kvLen - first, before: first / PAGE }
+      : { ...placed, position: own, left: own - first };
   }
 }
 

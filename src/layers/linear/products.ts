@@ -151,7 +151,9 @@ export function storeLinear(
 }
 
 /** Panels begin..end of a projection. */
-export function cutPanels({ k, format, w, sums, mins, bias }: PackedLinear, begin: number, end: number): PackedLinear {
+export function cutPanels(linear: PackedLinear, begin: number, end: number): PackedLinear {
+  const { panels, k, format, w, sums, mins, bias } = linear;
+  if (end - begin === panels) return linear;
   const { panelBytes, sumBytes, minBytes } = FORMATS[format];
   return {
     ...{ k, format },
