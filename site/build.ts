@@ -10,6 +10,7 @@ import { gzipSync } from "node:zlib";
 import { type BuildOptions, build } from "esbuild";
 import { escapeHtml } from "../src/base/util/strings.ts";
 import { collectExamples } from "./docs/examples.ts";
+import { documentHtml, documentsHtml } from "./docs/layout.ts";
 import { type DocumentPage, renderDocuments } from "./docs/pages.ts";
 import { fill, type PageParts, pageHtml } from "./html.ts";
 import { readFigures } from "./numbers.ts";
@@ -146,38 +147,23 @@ function firstLoad(page: string, engine?: string, tasks: readonly string[] = [])
   return [...seen].reduce((sum, file) => sum + gzipSync(readFileSync(join(OUT, file))).length, 0);
 }
 
-/** Writes the documents; returns their list for the page that has them all. */
+/** Writes the documents; returns their lists for the page that has them all. */
 function writeDocuments(
   documents: readonly DocumentPage[],
   write: (path: string, page: Pick<PageParts, "title" | "about" | "menu" | "script" | "content">) => void,
   scripts: ReadonlyMap<string, string>,
   script: string,
 ): string {
-  const list = (root: string, here?: string) =>
-    [...new Set(documents.map(({ group }) => group))].map((group) => {
-      const links = documents
-        .filter((each) => each.group === group)
-        .map(({ path, title }) => {
-          const current = path === here ? ' aria-current="page"' : "";
-          return `<li><a href="${root}${path}.html"${current}>${escapeHtml(title)}</a></li>`;
-        });
-      return `<h2>${group}</h2>\n<ul>${links.join("")}</ul>`;
-    });
-  for (const { path, title, group, html, images } of documents) {
+  for (const [at, { path, title, group, html, images }] of documents.entries()) {
     for (const image of images) cpSync(join(ROOT, image), join(OUT, image));
-    const root = "../".repeat(path.split("/").length - 1);
-    const content = html.replace(/data-example="(\w+)"/g, (_, id: string) => `data-example="${scripts.get(id)}"`);
-    const aside = `<aside class="documents" aria-label="Documents">${SEARCH}<nav aria-label="Documents">${list(root, path).join("\n")}</nav></aside>`;
-    const whole = `<div class="sides">\n${aside}\n<article class="document">\n${content}</article>\n</div>`;
-    write(path, { title, about: group === "API" ? "API reference" : group, menu: "docs", script, content: whole });
+    const text = html.replace(/data-example="(\w+)"/g, (_, id: string) => `data-example="${scripts.get(id)}"`);
+    write(path, { title, about: group, menu: "docs", script, content: documentHtml(documents, at, text) });
   }
   const parts = documents.flatMap(({ path, title: document, parts }) =>
     parts.map(({ id, title, text }) => ({ id: `${path}.html${id && `#${id}`}`, title, document, text })),
   );
   writeFileSync(join(OUT, "docs-search.json"), JSON.stringify(parts));
-  return `${SEARCH}<div class="lists">${list("./")
-    .map((each) => `<section>${each}</section>`)
-    .join("\n")}</div>`;
+  return documentsHtml(documents);
 }
 
 /** What the groups of the menu have, for the first page. */
@@ -233,10 +219,6 @@ function doctorHtml(): string {
   if (part === undefined) throw new Error("doctor.html expected a summary and a report");
   return part;
 }
-
-/** The field of the search, which src/docs.ts enables. */
-const SEARCH =
-  '<label for="search">Search</label><input id="search" type="search" autocomplete="off" disabled /><p id="found" class="quiet small" role="status"></p><ul id="results" class="results"></ul>';
 
 export async function buildSite(): Promise<void> {
   rmSync(OUT, { recursive: true, force: true });

@@ -60,10 +60,10 @@ export function oncePerFrame<A extends readonly unknown[]>(work: (...args: A) =>
 const PAUSE_MS = 250;
 
 /** Runs `work` once nothing has asked for it for a while: what is too much for every key that is pressed. */
-export function afterPause(work: () => void): () => void {
+export function afterPause(work: () => void, ms = PAUSE_MS): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   return () => {
     clearTimeout(timer);
-    timer = setTimeout(work, PAUSE_MS);
+    timer = setTimeout(work, ms);
   };
 }

@@ -86,7 +86,7 @@ export const scenarios = {
           [...document.querySelectorAll(".steps button")].find((each) => / softmax$/.test(each.textContent)).click(),
         );
         await page.waitForFunction(() => document.querySelectorAll(".stage .guesses li").length === 17);
-        expect("a word beside its weight", await textOf(page, ".stage .guesses li:nth-child(7) .label"), "because");
+        expect("a word beside its weight", await textOf(page, ".stage .guesses li:nth-child(7) .label"), "rug");
         expect("the step at hand", await page.$$eval('.steps [aria-pressed="true"]', (all) => all.length), 1);
         return named.join(", ");
       },
@@ -127,10 +127,16 @@ export const scenarios = {
         await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
         return page.evaluate(() => {
           const of = (selector) => document.querySelector(selector).getBoundingClientRect();
-          const [all, one, beside, chosen] = [".all", ".one", ".beside", ".heads [aria-pressed=true]"].map(of);
+          const [all, one, title, beside, chosen] = [
+            ".all",
+            ".one",
+            "#one-title",
+            ".beside",
+            ".heads [aria-pressed=true]",
+          ].map(of);
           return {
             columns: all.right <= one.left && one.right <= beside.left && Math.abs(all.top - one.top) < 2,
-            strip: all.bottom <= one.top && all.height < 260,
+            strip: all.bottom <= title.top && all.height < 260,
             isInSight: chosen.left >= all.left && chosen.right <= all.right,
           };
         });
