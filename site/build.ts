@@ -1,5 +1,5 @@
 // npm run site: the site as static files in build/site, which any server can hand out from any folder.
-// `-- --serve [PORT]` serves it too.
+// `-- --serve [PORT]` serves it too; `-- --address URL` says where it will lie.
 
 import { createHash } from "node:crypto";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -9,15 +9,18 @@ import { parseArgs } from "node:util";
 import { gzipSync } from "node:zlib";
 import { type BuildOptions, build } from "esbuild";
 import { escapeHtml } from "../src/base/util/strings.ts";
+import { headsCard, storyCard } from "./card.ts";
 import { collectExamples } from "./docs/examples.ts";
 import { documentHtml, documentsHtml } from "./docs/layout.ts";
 import { type DocumentPage, renderDocuments } from "./docs/pages.ts";
+import { recordGallery } from "./gallery.ts";
 import { fill, type PageParts, pageHtml } from "./html.ts";
 import { readFigures } from "./numbers.ts";
 import { PAGES } from "./pages.ts";
 import { ISOLATION, POLICY, serveSite } from "./serve.ts";
 import { answerOf, sayStory } from "./src/story/say.ts";
 import { recordStory } from "./story.ts";
+import type { Recording } from "./worker/story-run.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const SITE = join(ROOT, "site");
@@ -191,10 +194,15 @@ using model = await openModel(file);
 const answer = model.text("the cat sat on the mat");
 console.log(await answer.text);`;
 
+const STORIES = join(ROOT, "model/stories/stories.gguf");
+
 /** What fills the first page: a recorded run of the model, in words too, and what the repository has measured. */
-async function firstPage(title: string, about: string, example: string): Promise<Record<string, string>> {
-  const file = join(ROOT, "model/stories/stories.gguf");
-  const recording = await recordStory(file);
+async function firstPage(
+  title: string,
+  about: string,
+  example: string,
+  recording: Recording,
+): Promise<Record<string, string>> {
   const { story, seven } = recording;
   const words = story.words.map(({ word }, i) => {
     const isLast = i === story.words.length - 1;
@@ -207,7 +215,7 @@ async function firstPage(title: string, about: string, example: string): Promise
   return {
     ...{ title: escapeHtml(title), about: escapeHtml(about), code: escapeHtml(CODE), example, doors: doors() },
     ...{ words: words.join(" "), said: escapeHtml(sayStory(story, seven)), figures: figures.join("") },
-    megabytes: (statSync(file).size / 1e6).toFixed(1),
+    megabytes: (statSync(STORIES).size / 1e6).toFixed(1),
     recording: JSON.stringify(recording).replaceAll("<", "\\u003c"),
   };
 }
@@ -220,7 +228,8 @@ function doctorHtml(): string {
   return part;
 }
 
-export async function buildSite(): Promise<void> {
+/** `address` is where the site will lie, if that is known: other sites want whole addresses of pictures. */
+export async function buildSite(address = ""): Promise<void> {
   rmSync(OUT, { recursive: true, force: true });
   mkdirSync(OUT, { recursive: true });
   const examples = collectExamples();
@@ -250,20 +259,24 @@ export async function buildSite(): Promise<void> {
   );
   const asset = (source: string): string => assets.get(source) as string;
   const icon = asset("icon.svg");
+  const { recording, maps } = await recordStory(STORIES);
+  writeFileSync(join(OUT, "story.png"), storyCard(recording.story));
+  writeFileSync(join(OUT, "heads.png"), headsCard(maps));
   const write = (path: string, page: Pick<PageParts, "title" | "about" | "menu" | "script" | "content">) => {
     const root = "../".repeat(path.split("/").length - 1) || "./";
     mkdirSync(dirname(join(OUT, path)), { recursive: true });
     const styles = ["site.css", ...styleOf(page.menu)].map(asset);
-    writeFileSync(join(OUT, `${path}.html`), pageHtml({ ...page, root, styles, icon, version }));
+    writeFileSync(join(OUT, `${path}.html`), pageHtml({ ...page, root, styles, icon, version, address, path }));
   };
   const scripts = new Map([...sources].map(([id, file]) => [id, workers.get(relative(SITE, file)) as string]));
   const list = writeDocuments(documents, write, scripts, asset("src/docs.ts"));
   const values = { documents: list, doctor: doctorHtml(), version };
   for (const { name, title, about } of PAGES) {
-    const first = name === "index" ? await firstPage(title, about, scripts.get(own) as string) : {};
+    const first = name === "index" ? await firstPage(title, about, scripts.get(own) as string, recording) : {};
     const content = fill(readFileSync(join(SITE, "pages", `${name}.html`), "utf8"), { ...values, ...first });
     write(name, { title, about, menu: name, script: asset(`src/${name}.ts`), content });
   }
+  writeFileSync(join(OUT, "gallery.json"), await recordGallery(ROOT));
   const icons = [{ src: icon, sizes: "any", type: "image/svg+xml" }];
   const names = { name: "headwise", short_name: "headwise" };
   const manifest = { ...names, start_url: "./index.html", display: "standalone", icons };
@@ -288,8 +301,11 @@ export async function buildSite(): Promise<void> {
   console.log(`build/site: ${all.length} files, ${(bytes / 1e6).toFixed(1)} MB with the models`);
 }
 
-const { values, positionals } = parseArgs({ options: { serve: { type: "boolean" } }, allowPositionals: true });
-await buildSite();
+const { values, positionals } = parseArgs({
+  options: { serve: { type: "boolean" }, address: { type: "string" } },
+  allowPositionals: true,
+});
+await buildSite(values.address?.replace(/\/*$/, "/"));
 if (values.serve) {
   const { url } = await serveSite(Number(positionals[0] ?? 8000), { isolated: true });
   console.log(`Listening on ${url}`);

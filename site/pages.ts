@@ -54,6 +54,15 @@ export const PAGES: readonly Page[] = [
     tasks: ["write"],
   },
   {
+    name: "speed",
+    label: "Speed",
+    group: "Try",
+    title: "How fast is it here?",
+    about:
+      "A model's tokens a second, its first token and its memory on this device: the model of the site, one of the hub, or your own file.",
+    tasks: ["speed"],
+  },
+  {
     name: "positions",
     label: "Positions",
     group: "See",
@@ -78,6 +87,13 @@ export const PAGES: readonly Page[] = [
     about:
       "An encoder turns each line into a vector; lines with vectors alike are sorted, compared and put into clusters.",
     tasks: ["embed"],
+  },
+  {
+    name: "lessons",
+    label: "Lessons",
+    group: "See",
+    title: "Five lessons",
+    about: "How attention works, in five questions that one answers by looking: for a class, or for oneself.",
   },
   {
     name: "configure",

@@ -74,7 +74,8 @@ export function renderDocuments(
   const linkFrom = (file: string, path: string) => (target: string) => {
     const [to = "", anchor] = target.split("#");
     const page = paths.get(resolveLink(file, to));
-    const hash = anchor === undefined ? "" : `#${anchor}`;
+    // The page that has all documents has no headings of its own.
+    const hash = anchor === undefined || page === "docs" ? "" : `#${anchor}`;
     if (page === undefined) return `${repository}/blob/main/${resolveLink(file, to)}${hash}`;
     return posix.relative(posix.dirname(path), `${page}.html`) + hash;
   };

@@ -37,6 +37,10 @@ function prepareCopy(button: HTMLButtonElement): void {
   });
 }
 
+/** Guides come before what one looks up, and both before how the package is made. */
+const boostDocument = (id: string): number =>
+  /^docs\/(?:guide\/|overview)/.test(id) ? 2 : /^docs\/(?:reference|design|kernels)/.test(id) ? 0.5 : 1;
+
 /** An index of all documents, made in short tasks. */
 async function createIndex(): Promise<MiniSearch<Entry>> {
   const answer = await fetch(new URL("docs-search.json", root));
@@ -45,7 +49,7 @@ async function createIndex(): Promise<MiniSearch<Entry>> {
   const index = new MiniSearch<Entry>({
     fields: ["title", "document", "text"],
     storeFields: ["title", "document", "text"],
-    searchOptions: { boost: { title: 4, document: 2 }, prefix: true, fuzzy: 0.15, combineWith: "AND" },
+    searchOptions: { boost: { title: 4, document: 2 }, prefix: true, fuzzy: 0.15, combineWith: "AND", boostDocument },
   });
   await index.addAllAsync(entries);
   return index;

@@ -5,6 +5,7 @@ import type { Attended, HeadAbout } from "../worker/inspect.ts";
 import { afterPause, byId, make, showMessage } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { type Cell, createHeatmap } from "./heatmap.ts";
+import { HUB_DECODERS } from "./hub.ts";
 import { answerControl } from "./inspector/answer.ts";
 import { createEditControls, readEdits, writeEdits } from "./inspector/edits.ts";
 import { createEffectsView } from "./inspector/effects.ts";
@@ -26,6 +27,7 @@ const OFFERED = [
   { name: "stories.gguf", label: "Stories, 8 bits, 0.8 MB: 743,296 parameters" },
   { name: "stories", label: "Stories, 16 bits, 1.5 MB: the same" },
   { name: "induction", label: "Induction, 0.2 MB: 45,248 parameters, characters" },
+  ...HUB_DECODERS,
 ];
 
 type OnReport = NonNullable<NonNullable<Parameters<typeof engine.run>[2]>["onReport"]>;

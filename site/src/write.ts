@@ -4,13 +4,14 @@ import type { WriteOptions, Written } from "../worker/write.ts";
 import { choice, createState, integer, number, text } from "./address.ts";
 import { afterPause, byId, make, showMessage } from "./dom.ts";
 import { type OnReport, startEngine } from "./engine.ts";
+import { HUB_DECODERS } from "./hub.ts";
 import { NO_MODEL, openModelPicker, WAITING } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
 import { sayUnknown } from "./unknown.ts";
 import { createTokens } from "./write/tokens.ts";
 
 const BEGINNING = "the cat sat on the mat because it was";
-const OFFERED = [{ name: "stories.gguf", label: "Stories, 0.8 MB: a few hundred words" }];
+const OFFERED = [{ name: "stories.gguf", label: "Stories, 0.8 MB: 290 words and marks" }, ...HUB_DECODERS];
 
 /** Characters of a text that the address has: a longer one is kept on this device only, as conversations are. */
 const MOST_LINKED = 4096;

@@ -23,6 +23,8 @@ export const TASKS = {
   /** Vectors of lines, their cosines, and how they join to clusters; the vector of one text. */
   embed: later(async () => (await import("./embed.ts")).embedTask),
   embedOne: later(async () => (await import("./embed.ts")).embedOneTask),
+  /** How fast the model is here. */
+  speed: later(async () => (await import("./speed.ts")).speedTask),
   /** Examines this engine. */
   diagnose: later(async () => (await import("./diagnose.ts")).diagnoseTask),
   /** Where the heads that answer look, what comes next with and without heads, and what each carries alone. */

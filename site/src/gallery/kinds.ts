@@ -1,7 +1,7 @@
 // The kinds of heads that the gallery shows, and which head shows each.
 
 import type { DetectedHead, KindScore } from "headwise/inspect";
-import type { Shipped } from "../../worker/gallery.ts";
+import type { Shipped } from "../../worker/gallery-run.ts";
 import { make } from "../dom.ts";
 import { HEAD_KINDS } from "../head-kinds.ts";
 
