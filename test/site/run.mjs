@@ -14,13 +14,13 @@ import { expectOffline } from "./offline.mjs";
 import { expectOlder } from "./older.mjs";
 import { expectPolicy } from "./policy.mjs";
 import { expectSameBits, readDigests } from "./same-bits.mjs";
-import { enginesOf } from "./sample.mjs";
+import { enginesOf } from "./sample.ts";
 import { launchWebKit, RECORDER } from "./webkit.mjs";
 
 const { only, all } = parseArgs({
   options: { only: { type: "string", default: "" }, all: { type: "boolean", default: false } },
 }).values;
-/** Whether scenarios that repeat another engine are left out: sample.mjs. What one asks for by name runs in every engine. */
+/** Whether scenarios that repeat another engine are left out: sample.ts. What one asks for by name runs in every engine. */
 const isSampled = only === "" && !all;
 const root = join(import.meta.dirname, "../..");
 const shots = join(root, "build/site-screenshots");

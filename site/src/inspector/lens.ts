@@ -27,7 +27,7 @@ export function createLens(): LensView {
         ...likeliest.map(({ word, probability }) => `${visible(word)}\u00a0${percent(probability)}`),
       ]);
       const said = layers.map((likeliest) => likeliest[0]?.word);
-      const since = said.findLastIndex((word) => word !== said.at(-1)) + 1;
+      const since = said.reduce((from, word, layer) => (word === said.at(-1) ? from : layer + 1), 0);
       const last = visible(said.at(-1) ?? "");
       element.replaceChildren(
         make("p", { textContent: `After “${token}” the model settles on “${last}” in layer ${since}.` }),

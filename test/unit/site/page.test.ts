@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { markReady } from "../../../site/src/page.ts";
 import { visit } from "../../examples/pages.mjs";
-import { enginesOf } from "../../site/sample.mjs";
+import { enginesOf } from "../../site/sample.ts";
 
 class FakeDocument extends EventTarget {
   hidden = false;
