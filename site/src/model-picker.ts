@@ -78,12 +78,15 @@ export function openModelPicker(options: PickerOptions): void {
   const bits = make("label", { className: "check" }, sameBits, " the same bits on every engine");
   let abort: AbortController | undefined;
   let again = (): void => {};
+  /** Whether the button loads a model of another host, which was chosen but not loaded yet. */
+  let isOffer = false;
 
   const load = async (source: Source, name: string, inAddress: string): Promise<void> => {
     abort?.abort();
     const own = new AbortController();
     const isCurrent = () => own === abort;
     abort = own;
+    isOffer = false;
     again = () => void load(source, name, inAddress);
     options.onUnloaded(true);
     nameHost();
@@ -142,7 +145,13 @@ export function openModelPicker(options: PickerOptions): void {
   /** Offers a model of another host: what was loaded stays until the button is pressed. */
   const offer = ({ name, label, megabytes: size }: Offered, from: string): void => {
     const host = otherHost(from) ?? from;
-    if (!bar.hidden) abort?.abort();
+    if (!bar.hidden) {
+      abort?.abort();
+      abort = undefined;
+      bar.hidden = true;
+      amount.textContent = "";
+      options.onUnloaded(false);
+    }
     state.set({ model: name });
     again = () => void load({ url: from }, label, name);
     button.textContent = `Load ${size} MB from ${host}`;
@@ -156,7 +165,8 @@ export function openModelPicker(options: PickerOptions): void {
     hint.textContent = HINTS[select.value] ?? "";
     hint.hidden = hint.textContent === "";
     const one = offered.find(({ name }) => name === select.value);
-    actions.hidden ||= !one?.url && bar.hidden && button.textContent !== "Load again";
+    if (isOffer) hideActions();
+    isOffer = one?.url !== undefined;
     if (one?.url !== undefined) offer(one, one.url);
     else if (one) void load({ model: one.name }, one.label, one.name);
   };
@@ -164,7 +174,7 @@ export function openModelPicker(options: PickerOptions): void {
   select.addEventListener("change", choose);
   sameBits.addEventListener("change", () => {
     state.set({ deterministic: sameBits.checked ? "yes" : "no" });
-    again();
+    if (!isOffer) again();
   });
   button.addEventListener("click", () => (bar.hidden ? again() : abort?.abort()));
   for (const input of [file, folder]) {

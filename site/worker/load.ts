@@ -229,10 +229,11 @@ async function shardsOf(index: File): Promise<string[]> {
   );
 }
 
-/** The first bytes of a lone file, or of what a URL answers. */
+/** The first bytes of a lone file, or of what the URL of a file answers; none of folders, of which any file may be the wrong one. */
 async function beginningOf(source: Source): Promise<Uint8Array> {
-  if ("files" in source) return new Uint8Array((await source.files[0]?.slice(0, 64).arrayBuffer()) ?? []);
-  if (!("url" in source)) return new Uint8Array();
+  const [file, ...others] = "files" in source ? source.files : [];
+  if (file && others.length === 0) return new Uint8Array(await file.slice(0, 64).arrayBuffer());
+  if (!("url" in source) || source.url.endsWith("/")) return new Uint8Array();
   const { body } = await fetch(source.url, { headers: { Range: "bytes=0-63" } });
   const reader = body?.getReader();
   const first = await reader?.read();

@@ -58,6 +58,9 @@ export async function expectHub({ browser, url }, name) {
         await textOf(page, ".picker [role=status]"),
         /^SmolLM2 135M Instruct, 145 MB: read from 127/,
       );
+      // Another choice on the page is none of the model.
+      await page.click("#deterministic");
+      await page.click("#deterministic");
       expect("what was read before that was chosen", hub.requests.join(), "");
       // A link with the model asks as well.
       await page.reload();
