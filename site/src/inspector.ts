@@ -335,7 +335,7 @@ state.follow((values) => {
   for (const [name, element] of Object.entries(views))
     element.hidden = name !== (values.view === "difference" ? "map" : values.view);
   const cell = `${values.query} ${values.key} ${values.view}`;
-  const named = `${values.answer} ${values.token}`;
+  const named = `${values.answer} ${values.token} ${values.edits}`;
   stages.go(values.stage);
   if (questionOf(values) !== asked) void ask();
   else if (cell !== explained) {

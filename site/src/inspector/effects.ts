@@ -96,7 +96,9 @@ export function createEffectsView(
     element,
     show(view, edits, token) {
       shown = { view, edits, token };
+      const focused = [...list.children].findIndex((row) => row.contains(document.activeElement));
       list.replaceChildren(...guessRows(view.guesses, onToken));
+      list.children[focused]?.querySelector("button")?.focus();
       if (found?.of !== keyOf(shown)) showMessage(about, "");
       draw();
     },

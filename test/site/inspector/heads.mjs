@@ -60,9 +60,10 @@ export const scenarios = {
         changed,
       );
       await page.click(cellOf("head 1.7"));
+      await page.waitForFunction(() => document.querySelectorAll('#effects button[aria-pressed="true"]').length === 7);
       await page.waitForFunction(() => !location.hash.includes("1.7"));
-      expect("heads that are away", (await page.$$('#effects button[aria-pressed="true"]')).length, 7);
       await press(page, "Restore all");
+      await page.waitForFunction(() => !/ → /.test(document.querySelector("#guesses .value").textContent));
       // Another word is chosen in the list, and stays so in the address.
       const word = await textOf(page, "#guesses li:nth-child(2) .label");
       await page.click("#guesses li:nth-child(2) button");
