@@ -102,7 +102,9 @@ export const scenarios = {
       const stored = await measures();
       expect("where", await textOf(page, "#status"), /^Measured when these pages were made: 8 heads of induction in /);
       await page.click("#again");
-      await page.waitForFunction(() => /^Measured here in /.test(document.getElementById("status").textContent));
+      await page.waitForFunction(() => /^Measured here in /.test(document.getElementById("status").textContent), {
+        timeout: 100_000, // every head of both models
+      });
       expect("the scores", await measures(), stored);
       return textOf(page, "#status");
     }),
