@@ -1,7 +1,7 @@
 // What is measured in the process or page of a peer.
 
 import { median } from "../../../src/tools/diagnostics/timing.ts";
-import { processorMs } from "../processor-time.ts";
+import { processorMs } from "../../lib/processor-time.ts";
 import type { Decoder, LoadDecoder, LoadRequest } from "./decoder.ts";
 import { type MachineSpeed, startLoops } from "./peak-loops.ts";
 

@@ -2,7 +2,7 @@
 
 import { median } from "../../../src/tools/diagnostics/timing.ts";
 import type { PeakLoops } from "../../lib/peak-loops.ts";
-import { processorMs } from "../processor-time.ts";
+import { processorMs } from "../../lib/processor-time.ts";
 
 /** Bytes that are read, in no processor's cache. */
 const READ_BYTES = 2 ** 28;

@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import { median } from "../../../src/tools/diagnostics/timing.ts";
 import type { PeakLoops } from "../../lib/peak-loops.ts";
-import { processorMs } from "../processor-time.ts";
+import { processorMs } from "../../lib/processor-time.ts";
 import { BATCHES, type Job, LENGTHS, type LoadEmbedder, textsOf } from "./embedder.ts";
 
 const ROUNDS = 2_000_000;
