@@ -2,17 +2,9 @@
 
 import { bool, f32, list, type Typed, u32 } from "../../../test/support/gguf-writer.ts";
 import { HYBRID_CONFIGS } from "../../lib/random-model.ts";
-import type { DecoderShape, TensorSpec } from "./shape.ts";
+import { type DecoderShape, type GgufHybrid, shapeOf, type TensorSpec } from "./shape.ts";
 
 type Fields = Readonly<Record<string, number>>;
-
-export interface GgufHybrid {
-  readonly architecture: string;
-  /** Below the architecture, besides those of all decoders. */
-  readonly keys: Readonly<Record<string, Typed>>;
-  /** Of the file, without the table of tokens. */
-  readonly tensors: readonly TensorSpec[];
-}
 
 const matrices = (all: Readonly<Record<string, readonly number[]>>): TensorSpec[] =>
   Object.entries(all).map(([name, shape]) => ({ name: `${name}.weight`, shape }));
@@ -135,9 +127,8 @@ function ggufOf(shape: DecoderShape): GgufHybrid {
   };
 }
 
-/** The shapes of hybrids: `shapeOf` reads what their configurations have in common with other decoders. */
-export const hybridShapes = (shapeOf: (name: string, config: object) => DecoderShape): DecoderShape[] =>
-  Object.entries(HYBRID_CONFIGS).map(([name, config]) => {
-    const shape = shapeOf(name, config);
-    return { ...shape, hybrid: ggufOf(shape) };
-  });
+/** The shapes of hybrids. */
+export const HYBRIDS: readonly DecoderShape[] = Object.entries(HYBRID_CONFIGS).map(([name, config]) => {
+  const shape = shapeOf(name, config);
+  return { ...shape, hybrid: ggufOf(shape) };
+});

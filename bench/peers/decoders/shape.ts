@@ -1,7 +1,6 @@
-// The decoders that are compared, and the tensors of their checkpoints.
+// What a decoder that is compared is, and the tensors of its checkpoint.
 
-import { MODEL_CONFIGS } from "../../lib/random-model.ts";
-import { type GgufHybrid, hybridShapes } from "./hybrids.ts";
+import type { Typed } from "../../../test/support/gguf-writer.ts";
 
 /** A pre-norm decoder with a gated MLP and a head that is the table of tokens: grouped queries, in hybrids in some layers. */
 export interface DecoderShape {
@@ -23,6 +22,15 @@ export interface DecoderShape {
   readonly hybrid?: GgufHybrid;
 }
 
+/** The GGUF file of a hybrid, as llama.cpp's converter writes it. */
+export interface GgufHybrid {
+  readonly architecture: string;
+  /** Below the architecture, besides those of all decoders. */
+  readonly keys: Readonly<Record<string, Typed>>;
+  /** Of the file, without the table of tokens. */
+  readonly tensors: readonly TensorSpec[];
+}
+
 /** A tensor of a checkpoint, with its name there. Matrices are [outputs, inputs]. */
 export interface TensorSpec {
   readonly name: string;
@@ -33,7 +41,8 @@ export interface TensorSpec {
   readonly fill?: number;
 }
 
-function shapeOf(name: string, config: object): DecoderShape {
+/** What decoders have in common, of a configuration. */
+export function shapeOf(name: string, config: object): DecoderShape {
   const fields = config as Record<string, number> & {
     readonly model_type: string;
     rope_parameters?: { rope_theta: number };
@@ -49,11 +58,6 @@ function shapeOf(name: string, config: object): DecoderShape {
     eps: fields.rms_norm_eps ?? fields.norm_eps!,
   };
 }
-
-export const SHAPES: readonly DecoderShape[] = [
-  ...Object.entries(MODEL_CONFIGS).map(([name, config]) => shapeOf(name, config)),
-  ...hybridShapes(shapeOf),
-];
 
 /** The tensors of a layer; `model.layers.N.` stands before their names. */
 export function layerTensors(shape: DecoderShape): TensorSpec[] {
