@@ -1,5 +1,5 @@
 // npm run site: the site as static files in build/site, which any server can hand out from any folder.
-// `-- --serve [PORT]` serves it too.
+// `-- --serve [PORT]` serves it too; `-- --address URL` says where it will lie.
 
 import { createHash } from "node:crypto";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -9,14 +9,18 @@ import { parseArgs } from "node:util";
 import { gzipSync } from "node:zlib";
 import { type BuildOptions, build } from "esbuild";
 import { escapeHtml } from "../src/base/util/strings.ts";
+import { headsCard, storyCard } from "./card.ts";
 import { collectExamples } from "./docs/examples.ts";
+import { documentHtml, documentsHtml } from "./docs/layout.ts";
 import { type DocumentPage, renderDocuments } from "./docs/pages.ts";
+import { recordGallery } from "./gallery.ts";
 import { fill, type PageParts, pageHtml } from "./html.ts";
 import { readFigures } from "./numbers.ts";
 import { PAGES } from "./pages.ts";
 import { ISOLATION, POLICY, serveSite } from "./serve.ts";
 import { answerOf, sayStory } from "./src/story/say.ts";
 import { recordStory } from "./story.ts";
+import type { Recording } from "./worker/story-run.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const SITE = join(ROOT, "site");
@@ -119,16 +123,16 @@ const NOT_FOUND = `<!doctype html>
 `;
 
 /** What a first visit of a page may read, in bytes of gzip. */
-const MOST_FIRST_LOAD = 427_000;
+const MOST_FIRST_LOAD = 417_000;
 
 /** What is read until the story of the first page shows: all but the engine. */
 const MOST_BEFORE_STORY = 100_000;
 
 /**
  * Bytes, gzip, of what a first visit of a page reads: the page, its style, all scripts that it imports at once, and the engine, if it
- * is named.
+ * is named, with the modules of its first tasks.
  */
-function firstLoad(page: string, engine?: string): number {
+function firstLoad(page: string, engine?: string, tasks: readonly string[] = []): number {
   const seen = new Set<string>();
   const read = (file: string): void => {
     if (seen.has(file)) return;
@@ -137,7 +141,8 @@ function firstLoad(page: string, engine?: string): number {
     if (file.endsWith(".html"))
       for (const [, link] of text.matchAll(/(?:src|href)="\.?\/?(assets\/[^"]+)"/g)) read(link as string);
     else {
-      if (engine !== undefined && text.includes(engine)) read(join("assets", engine));
+      if (engine !== undefined && text.includes(engine))
+        for (const each of [engine, ...tasks]) read(join("assets", each));
       for (const [, link] of text.matchAll(/(?:from|import)\s*"\.\/([^"]+)"/g)) read(join("assets", link as string));
     }
   };
@@ -145,38 +150,23 @@ function firstLoad(page: string, engine?: string): number {
   return [...seen].reduce((sum, file) => sum + gzipSync(readFileSync(join(OUT, file))).length, 0);
 }
 
-/** Writes the documents; returns their list for the page that has them all. */
+/** Writes the documents; returns their lists for the page that has them all. */
 function writeDocuments(
   documents: readonly DocumentPage[],
   write: (path: string, page: Pick<PageParts, "title" | "about" | "menu" | "script" | "content">) => void,
   scripts: ReadonlyMap<string, string>,
   script: string,
 ): string {
-  const list = (root: string, here?: string) =>
-    [...new Set(documents.map(({ group }) => group))].map((group) => {
-      const links = documents
-        .filter((each) => each.group === group)
-        .map(({ path, title }) => {
-          const current = path === here ? ' aria-current="page"' : "";
-          return `<li><a href="${root}${path}.html"${current}>${escapeHtml(title)}</a></li>`;
-        });
-      return `<h2>${group}</h2>\n<ul>${links.join("")}</ul>`;
-    });
-  for (const { path, title, group, html, images } of documents) {
+  for (const [at, { path, title, group, html, images }] of documents.entries()) {
     for (const image of images) cpSync(join(ROOT, image), join(OUT, image));
-    const root = "../".repeat(path.split("/").length - 1);
-    const content = html.replace(/data-example="(\w+)"/g, (_, id: string) => `data-example="${scripts.get(id)}"`);
-    const aside = `<aside class="documents" aria-label="Documents">${SEARCH}<nav aria-label="Documents">${list(root, path).join("\n")}</nav></aside>`;
-    const whole = `<div class="sides">\n${aside}\n<article class="document">\n${content}</article>\n</div>`;
-    write(path, { title, about: group === "API" ? "API reference" : group, menu: "docs", script, content: whole });
+    const text = html.replace(/data-example="(\w+)"/g, (_, id: string) => `data-example="${scripts.get(id)}"`);
+    write(path, { title, about: group, menu: "docs", script, content: documentHtml(documents, at, text) });
   }
   const parts = documents.flatMap(({ path, title: document, parts }) =>
     parts.map(({ id, title, text }) => ({ id: `${path}.html${id && `#${id}`}`, title, document, text })),
   );
   writeFileSync(join(OUT, "docs-search.json"), JSON.stringify(parts));
-  return `${SEARCH}<div class="lists">${list("./")
-    .map((each) => `<section>${each}</section>`)
-    .join("\n")}</div>`;
+  return documentsHtml(documents);
 }
 
 /** What the groups of the menu have, for the first page. */
@@ -204,10 +194,15 @@ using model = await openModel(file);
 const answer = model.text("the cat sat on the mat");
 console.log(await answer.text);`;
 
+const STORIES = join(ROOT, "model/stories/stories.gguf");
+
 /** What fills the first page: a recorded run of the model, in words too, and what the repository has measured. */
-async function firstPage(title: string, about: string, example: string): Promise<Record<string, string>> {
-  const file = join(ROOT, "model/stories/stories.gguf");
-  const recording = await recordStory(file);
+async function firstPage(
+  title: string,
+  about: string,
+  example: string,
+  recording: Recording,
+): Promise<Record<string, string>> {
   const { story, seven } = recording;
   const words = story.words.map(({ word }, i) => {
     const isLast = i === story.words.length - 1;
@@ -220,7 +215,7 @@ async function firstPage(title: string, about: string, example: string): Promise
   return {
     ...{ title: escapeHtml(title), about: escapeHtml(about), code: escapeHtml(CODE), example, doors: doors() },
     ...{ words: words.join(" "), said: escapeHtml(sayStory(story, seven)), figures: figures.join("") },
-    megabytes: (statSync(file).size / 1e6).toFixed(1),
+    megabytes: (statSync(STORIES).size / 1e6).toFixed(1),
     recording: JSON.stringify(recording).replaceAll("<", "\\u003c"),
   };
 }
@@ -233,11 +228,8 @@ function doctorHtml(): string {
   return part;
 }
 
-/** The field of the search, which src/docs.ts enables. */
-const SEARCH =
-  '<label for="search">Search</label><input id="search" type="search" autocomplete="off" disabled /><p id="found" class="quiet small" role="status"></p><ul id="results" class="results"></ul>';
-
-export async function buildSite(): Promise<void> {
+/** `address` is where the site will lie, if that is known: other sites want whole addresses of pictures. */
+export async function buildSite(address = ""): Promise<void> {
   rmSync(OUT, { recursive: true, force: true });
   mkdirSync(OUT, { recursive: true });
   const examples = collectExamples();
@@ -267,20 +259,24 @@ export async function buildSite(): Promise<void> {
   );
   const asset = (source: string): string => assets.get(source) as string;
   const icon = asset("icon.svg");
+  const { recording, maps } = await recordStory(STORIES);
+  writeFileSync(join(OUT, "story.png"), storyCard(recording.story));
+  writeFileSync(join(OUT, "heads.png"), headsCard(maps));
   const write = (path: string, page: Pick<PageParts, "title" | "about" | "menu" | "script" | "content">) => {
     const root = "../".repeat(path.split("/").length - 1) || "./";
     mkdirSync(dirname(join(OUT, path)), { recursive: true });
     const styles = ["site.css", ...styleOf(page.menu)].map(asset);
-    writeFileSync(join(OUT, `${path}.html`), pageHtml({ ...page, root, styles, icon, version }));
+    writeFileSync(join(OUT, `${path}.html`), pageHtml({ ...page, root, styles, icon, version, address, path }));
   };
   const scripts = new Map([...sources].map(([id, file]) => [id, workers.get(relative(SITE, file)) as string]));
   const list = writeDocuments(documents, write, scripts, asset("src/docs.ts"));
   const values = { documents: list, doctor: doctorHtml(), version };
   for (const { name, title, about } of PAGES) {
-    const first = name === "index" ? await firstPage(title, about, scripts.get(own) as string) : {};
+    const first = name === "index" ? await firstPage(title, about, scripts.get(own) as string, recording) : {};
     const content = fill(readFileSync(join(SITE, "pages", `${name}.html`), "utf8"), { ...values, ...first });
     write(name, { title, about, menu: name, script: asset(`src/${name}.ts`), content });
   }
+  writeFileSync(join(OUT, "gallery.json"), await recordGallery(ROOT));
   const icons = [{ src: icon, sizes: "any", type: "image/svg+xml" }];
   const names = { name: "headwise", short_name: "headwise" };
   const manifest = { ...names, start_url: "./index.html", display: "standalone", icons };
@@ -290,8 +286,9 @@ export async function buildSite(): Promise<void> {
   writeServiceWorker(asset("service-worker/main.ts"));
   writeHeaders();
   writeFileSync(join(OUT, "404.html"), NOT_FOUND);
-  for (const { name } of PAGES) {
-    const bytes = firstLoad(`${name}.html`, engine);
+  for (const { name, tasks = [] } of PAGES) {
+    const modules = tasks.map((task) => basename(workers.get(`worker/${task}.ts`) as string));
+    const bytes = firstLoad(`${name}.html`, engine, modules);
     const line = `${`${name}.html`.padEnd(18)} ${(bytes / 1000).toFixed(1).padStart(6)} kB gzip at the first visit`;
     if (bytes > MOST_FIRST_LOAD) throw new Error(`${line}: at most ${MOST_FIRST_LOAD / 1000}`);
     console.log(line);
@@ -304,8 +301,11 @@ export async function buildSite(): Promise<void> {
   console.log(`build/site: ${all.length} files, ${(bytes / 1e6).toFixed(1)} MB with the models`);
 }
 
-const { values, positionals } = parseArgs({ options: { serve: { type: "boolean" } }, allowPositionals: true });
-await buildSite();
+const { values, positionals } = parseArgs({
+  options: { serve: { type: "boolean" }, address: { type: "string" } },
+  allowPositionals: true,
+});
+await buildSite(values.address?.replace(/\/*$/, "/"));
 if (values.serve) {
   const { url } = await serveSite(Number(positionals[0] ?? 8000), { isolated: true });
   console.log(`Listening on ${url}`);

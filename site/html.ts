@@ -31,9 +31,12 @@ export interface PageParts {
   readonly script: string;
   readonly content: string;
   readonly version: string;
+  /** Where the site will lie, with a slash at its end, and the page in it; empty if that is not known. */
+  readonly address: string;
+  readonly path: string;
 }
 
-export function pageHtml({ title, about, menu, styles, ...rest }: PageParts): string {
+export function pageHtml({ title, about, menu, styles, address, path, ...rest }: PageParts): string {
   const own = PAGES.find(({ name }) => name === menu);
   const pagesOf = (group: Group) => PAGES.filter((page) => page.group === group);
   const link = (name: string, label: string, current = "") =>
@@ -52,7 +55,9 @@ export function pageHtml({ title, about, menu, styles, ...rest }: PageParts): st
   const texts = { title: escapeHtml(title), about: escapeHtml(about) };
   const head = menu === "index" ? "" : fill(HEAD, texts);
   const sheets = styles.map((style) => `<link rel="stylesheet" href="${rest.root}${style}" />`).join("");
+  const card = `${address || rest.root}${own?.group === "See" ? "heads" : "story"}.png`;
   return fill(LAYOUT, {
+    ...{ card, address: address && `<meta property="og:url" content="${escapeHtml(`${address}${path}.html`)}" />` },
     ...rest,
     ...texts,
     head,

@@ -10,6 +10,8 @@ export interface Page {
   readonly title: string;
   /** What one does there, in a sentence: the line below the title, and what search engines show. */
   readonly about: string;
+  /** Modules of worker/ that the engine reads for its first tasks. Default none: the page has no engine, or not at once. */
+  readonly tasks?: readonly string[];
 }
 
 /** The menu, in its order; its entries lead to the first page of each group. */
@@ -24,6 +26,7 @@ export const PAGES: readonly Page[] = [
     title: "Run language models in any JavaScript runtime, and see how they think",
     about:
       "WebAssembly SIMD kernels for attention and whole models, on the CPU: in browsers, Node, Deno, Bun and Workers. The story here is told by a model that runs in this page.",
+    tasks: ["story"],
   },
   {
     name: "inspector",
@@ -31,6 +34,7 @@ export const PAGES: readonly Page[] = [
     group: "See",
     title: "Attention inspector",
     about: "Type a text and see where every head of a model looks, why it looks there, and what changes without it.",
+    tasks: ["inspect-page"],
   },
   {
     name: "gallery",
@@ -39,6 +43,7 @@ export const PAGES: readonly Page[] = [
     title: "What heads do",
     about:
       "Heads of two small trained models by what they do, and those that a tutorial draws by hand beside what training made.",
+    tasks: ["tutorial", "gallery"],
   },
   {
     name: "write",
@@ -46,6 +51,16 @@ export const PAGES: readonly Page[] = [
     group: "Try",
     title: "Write with a model",
     about: "A model goes on with your text, or answers you: stop it, change a word, and let it go on from there.",
+    tasks: ["write"],
+  },
+  {
+    name: "speed",
+    label: "Speed",
+    group: "Try",
+    title: "How fast is it here?",
+    about:
+      "A model's tokens a second, its first token and its memory on this device: the model of the site, one of the hub, or your own file.",
+    tasks: ["speed"],
   },
   {
     name: "positions",
@@ -62,6 +77,7 @@ export const PAGES: readonly Page[] = [
     title: "What attention keeps",
     about:
       "Six variants of attention: what each stores for a token and reads for the next one, in bytes and in time on this device.",
+    tasks: ["variants"],
   },
   {
     name: "embeddings",
@@ -70,6 +86,14 @@ export const PAGES: readonly Page[] = [
     title: "Lines by meaning",
     about:
       "An encoder turns each line into a vector; lines with vectors alike are sorted, compared and put into clusters.",
+    tasks: ["embed"],
+  },
+  {
+    name: "lessons",
+    label: "Lessons",
+    group: "See",
+    title: "Five lessons",
+    about: "How attention works, in five questions that one answers by looking: for a class, or for oneself.",
   },
   {
     name: "configure",
@@ -77,6 +101,7 @@ export const PAGES: readonly Page[] = [
     group: "Foot",
     title: "What models cost",
     about: "The sizes of a model for a budget, with a reason for each; and what any model takes on this device.",
+    tasks: ["configure"],
   },
   {
     name: "docs",
@@ -92,5 +117,6 @@ export const PAGES: readonly Page[] = [
     title: "Does it work here?",
     about:
       "What this browser can do, whether headwise computes the published bits in it, and how fast it is on this device.",
+    tasks: ["diagnose"],
   },
 ];

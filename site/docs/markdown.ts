@@ -4,11 +4,14 @@ import { dirname, join, posix } from "node:path";
 import GithubSlugger from "github-slugger";
 import { Marked, type Tokens } from "marked";
 import { escapeHtml } from "../../src/base/util/strings.ts";
+import { highlight } from "./highlight.ts";
 
 /** A part of a document below a heading, for the search. */
 export interface Part {
   readonly id: string;
   readonly title: string;
+  /** Of its heading, 1 to 6. */
+  readonly depth: number;
   readonly text: string;
 }
 
@@ -21,6 +24,8 @@ export interface Rendered {
 export interface RenderOptions {
   /** The address of a file of the repository, from the document that links to it; with its anchor. */
   link(target: string): string;
+  /** The title of a document that a link leads to, which stands where the link has the name of its file. */
+  titleOf?(target: string): string | undefined;
   /** The address of an image of the repository. */
   image(target: string): string;
   /** The id of the example of this code, if it runs in a page. */
@@ -31,9 +36,9 @@ export interface RenderOptions {
 export const resolveLink = (file: string, target: string): string => posix.normalize(join(dirname(file), target));
 
 /** Renders a document. Its title is its first heading, which is left out: the layout shows it. */
-export function renderMarkdown(text: string, { link, image, example }: RenderOptions): Rendered {
+export function renderMarkdown(text: string, { link, titleOf, image, example }: RenderOptions): Rendered {
   const slugger = new GithubSlugger();
-  const parts: { id: string; title: string; text: string }[] = [];
+  const parts: { id: string; title: string; depth: number; text: string }[] = [];
   let title = "";
   const marked = new Marked({
     gfm: true,
@@ -43,7 +48,8 @@ export function renderMarkdown(text: string, { link, image, example }: RenderOpt
       const isWords =
         "text" in token && !("tokens" in token && token.tokens) && /^(text|codespan|code)$/.test(token.type);
       if (last && isWords) last.text += ` ${token.text}`;
-      if (token.type === "heading") parts.push({ id: "", title: plain(token as Tokens.Heading), text: "" });
+      if (token.type === "heading")
+        parts.push({ id: "", title: plain(token as Tokens.Heading), depth: token.depth, text: "" });
     },
     renderer: {
       heading(token) {
@@ -60,7 +66,10 @@ export function renderMarkdown(text: string, { link, image, example }: RenderOpt
       link({ href, title: hint, tokens }) {
         const to = /^[a-z]+:|^#/.test(href) ? href : link(href);
         const about = hint ? ` title="${escapeHtml(hint)}"` : "";
-        return `<a href="${escapeHtml(to)}"${about}>${this.parser.parseInline(tokens)}</a>`;
+        const isFile = tokens.length === 1 && /^`?[\w./-]+\.md`?$/.test(tokens[0]?.raw ?? "");
+        const title = isFile ? titleOf?.(href) : undefined;
+        const shown = title === undefined ? this.parser.parseInline(tokens) : escapeHtml(title);
+        return `<a href="${escapeHtml(to)}"${about}>${shown}</a>`;
       },
       image({ href, text: alt }) {
         return `<img src="${escapeHtml(image(href))}" alt="${escapeHtml(alt)}" />`;
@@ -79,9 +88,9 @@ export function renderMarkdown(text: string, { link, image, example }: RenderOpt
       },
       code({ text: code, lang = "" }) {
         const id = /^ts$/.test(lang) ? example(code) : undefined;
-        const shown = `<pre tabindex="0"><code>${escapeHtml(code)}</code></pre>`;
-        if (id === undefined) return `${shown}\n`;
-        return `<div class="example" data-example="${id}">${shown}<p class="actions"><button type="button">Run</button></p><output hidden></output></div>\n`;
+        const shown = `<pre tabindex="0"><code>${highlight(code, lang)}</code></pre><button type="button" class="copy" hidden>Copy</button>`;
+        if (id === undefined) return `<div class="code">${shown}</div>\n`;
+        return `<div class="example" data-example="${id}"><div class="code">${shown}</div><p class="actions"><button type="button">Run</button></p><output hidden></output></div>\n`;
       },
     },
   });

@@ -1,8 +1,10 @@
-// The documents: examples that run in place, and a search that needs no network.
+// The documents: examples that run in place, code that is copied, and a search that needs no network.
 
 import MiniSearch from "minisearch";
+import { copyText } from "../../src/entries/copy.ts";
 import { createState, text } from "./address.ts";
-import { byId, make, oncePerFrame, showMessage } from "./dom.ts";
+import { excerpt, queryOf } from "./docs-search.ts";
+import { afterPause, byId, make, oncePerFrame, showMessage } from "./dom.ts";
 import { prepareExample, root } from "./example.ts";
 import { markReady, startPage } from "./page.ts";
 
@@ -18,8 +20,26 @@ const MOST_RESULTS = 12;
 
 startPage();
 for (const element of document.querySelectorAll<HTMLElement>("[data-example]")) prepareExample(element);
+for (const button of document.querySelectorAll<HTMLButtonElement>(".code .copy")) prepareCopy(button);
 prepareSearch();
 markReady();
+
+/** Lets a button copy the code beside it, and say so for a while. */
+function prepareCopy(button: HTMLButtonElement): void {
+  const code = button.parentElement?.querySelector("code")?.textContent ?? "";
+  const back = afterPause(() => {
+    button.textContent = "Copy";
+  }, 1500);
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    await copyText(code, button, byId("manual", HTMLTextAreaElement));
+    back();
+  });
+}
+
+/** Guides come before what one looks up, and both before how the package is made. */
+const boostDocument = (id: string): number =>
+  /^docs\/(?:guide\/|overview)/.test(id) ? 2 : /^docs\/(?:reference|design|kernels)/.test(id) ? 0.5 : 1;
 
 /** An index of all documents, made in short tasks. */
 async function createIndex(): Promise<MiniSearch<Entry>> {
@@ -28,8 +48,8 @@ async function createIndex(): Promise<MiniSearch<Entry>> {
   const entries: Entry[] = await answer.json();
   const index = new MiniSearch<Entry>({
     fields: ["title", "document", "text"],
-    storeFields: ["title", "document"],
-    searchOptions: { boost: { title: 4, document: 2 }, prefix: true, fuzzy: 0.15, combineWith: "AND" },
+    storeFields: ["title", "document", "text"],
+    searchOptions: { boost: { title: 4, document: 2 }, prefix: true, fuzzy: 0.15, combineWith: "AND", boostDocument },
   });
   await index.addAllAsync(entries);
   return index;
@@ -49,17 +69,13 @@ function prepareSearch(): void {
   const show = oncePerFrame(() => {
     const { search } = state.values;
     const isAsked = search.trim() !== "";
-    const all = isAsked && index ? index.search(search) : [];
+    const all = isAsked && index ? index.search(queryOf(search)) : [];
     const found = all.slice(0, MOST_RESULTS);
     results.replaceChildren(
-      ...found.map(({ id, title, document: of }) => {
+      ...found.map(({ id, title, document: of, text, terms }) => {
         const link = make("a", { href: new URL(id, root).href, textContent: title });
-        return make(
-          "li",
-          {},
-          link,
-          make("span", { className: "quiet small", textContent: title === of ? "" : ` ${of}` }),
-        );
+        const where = make("span", { className: "quiet small", textContent: title === of ? "" : ` ${of}` });
+        return make("li", {}, link, where, make("p", { className: "quiet small" }, ...excerpt(text, terms)));
       }),
     );
     if (!isAsked) say("");
@@ -82,6 +98,26 @@ function prepareSearch(): void {
         show();
       });
   };
+  addEventListener("keydown", (event) => {
+    const isTyping = (event.target as Element).matches("input, textarea, select");
+    const isAsked = event.key === "k" ? event.ctrlKey || event.metaKey : event.key === "/" && !isTyping;
+    if (!isAsked) return;
+    event.preventDefault();
+    field.focus();
+    field.select();
+  });
+  /** The arrow keys lead from the field through what was found, and back; Enter in the field opens the first. */
+  field.parentElement?.addEventListener("keydown", (event) => {
+    const stops = [field, ...results.querySelectorAll("a")];
+    const here = stops.indexOf(document.activeElement as HTMLAnchorElement);
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Enter" && here === 0) stops[1]?.click();
+    if (event.key === "Escape") field.focus();
+    const to = step === undefined || here < 0 ? undefined : stops[here + step];
+    if (!to) return;
+    event.preventDefault(); // the page would scroll
+    to.focus();
+  });
   field.addEventListener("focus", read);
   field.addEventListener("input", () => state.set({ search: field.value }));
   state.follow(({ search }) => {

@@ -26,9 +26,11 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   return made;
 }
 
-/** Shows a message in a line: quietly, or as an error. */
+/** Shows a message in a line: quietly, or as an error, whose second line is for those who want it exactly. */
 export function showMessage(line: HTMLElement, message: string, isError = false): void {
-  line.textContent = message;
+  const [first = "", ...exact] = message.split("\n");
+  line.textContent = first;
+  if (exact.length > 0) line.append(" ", make("small", { className: "exact", textContent: exact.join(" ") }));
   line.classList.toggle("error", isError);
   line.classList.toggle("quiet", !isError);
 }
@@ -58,10 +60,10 @@ export function oncePerFrame<A extends readonly unknown[]>(work: (...args: A) =>
 const PAUSE_MS = 250;
 
 /** Runs `work` once nothing has asked for it for a while: what is too much for every key that is pressed. */
-export function afterPause(work: () => void): () => void {
+export function afterPause(work: () => void, ms = PAUSE_MS): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   return () => {
     clearTimeout(timer);
-    timer = setTimeout(work, PAUSE_MS);
+    timer = setTimeout(work, ms);
   };
 }

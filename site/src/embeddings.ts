@@ -6,6 +6,7 @@ import { choice, createState, integer, number, text } from "./address.ts";
 import { byId, make, oncePerFrame, showMessage } from "./dom.ts";
 import { type OnReport, startEngine } from "./engine.ts";
 import { createHeatmap } from "./heatmap.ts";
+import { HUB_ENCODERS } from "./hub.ts";
 import { keepOnDevice, keptLines, MOST_IN_ADDRESS, PLACES } from "./kept-lines.ts";
 import { NO_MODEL, openModelPicker, WAITING } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
@@ -24,7 +25,7 @@ tom ran to the shop.
 the ball did not fit in the box because it was too big.
 emma ran to the park.
 the coat did not fit in the bag because it was too long.`;
-const OFFERED = [{ name: "stories.gguf", label: "Stories, 0.8 MB: a demonstration" }];
+const OFFERED = [{ name: "stories.gguf", label: "Stories, 0.8 MB: a demonstration" }, ...HUB_ENCODERS];
 /** Lines that are compared: the map of 500 has a quarter of a million cosines. */
 const MOST_LINES = 500;
 /** Milliseconds without a key after which a change is read. */

@@ -5,9 +5,9 @@ import { make } from "./dom.ts";
 /** Where the site lies, from a script in assets/. */
 export const root = new URL("../", import.meta.url);
 
-/** Lets the first button of an example run it in a worker, which ends when the example does or runs anew. */
+/** Lets the first button of an example's actions run it in a worker, which ends when the example does or runs anew. */
 export function prepareExample(element: HTMLElement): void {
-  const button = element.querySelector("button") as HTMLButtonElement;
+  const button = element.querySelector(".actions button") as HTMLButtonElement;
   const output = element.querySelector("output") as HTMLOutputElement;
   let worker: Worker | undefined;
   const end = () => {

@@ -1,10 +1,11 @@
 // The gallery: one head of each kind, heads built by hand beside learned ones, and the figures of a tutorial.
 
-import type { Detection, Shipped } from "../worker/gallery.ts";
+import type { Detection, Shipped } from "../worker/gallery-run.ts";
 import type { TutorialFigures } from "../worker/tutorial.ts";
 import { createState, integer, text } from "./address.ts";
 import { afterPause, byId, make } from "./dom.ts";
 import { startEngine } from "./engine.ts";
+import { root } from "./example.ts";
 import { createCard, type Sample } from "./gallery/card.ts";
 import { tutorialFigures } from "./gallery/figures.ts";
 import { type Entry, KINDS, MODEL_NAMES } from "./gallery/kinds.ts";
@@ -40,6 +41,8 @@ const MIXING = "mixing";
 startPage();
 const engine = startEngine();
 const status = byId("status", HTMLElement);
+const again = byId("again", HTMLButtonElement);
+again.addEventListener("click", measureAgain);
 
 let last: { readonly map: string; readonly cell: Cell } | undefined;
 const keepCursor = afterPause(() => last && state.set({ map: last.map, ...last.cell }));
@@ -84,14 +87,21 @@ interface Study {
   readonly sample: Sample;
 }
 
-/** Loads a model, detects its heads, and reads a text with all of them. */
-async function study(model: Shipped): Promise<Study> {
+/** What the build has measured. */
+async function readStored(): Promise<Readonly<Record<Shipped, Detection>>> {
+  const answer = await fetch(new URL("gallery.json", root));
+  if (!answer.ok) throw new Error(`the site has no gallery.json (status ${answer.status})`);
+  return answer.json();
+}
+
+/** Loads a model and reads a text with all heads; what they do is known, or measured. */
+async function study(model: Shipped, known: Detection | undefined): Promise<Study> {
   const label = MODEL_NAMES[model];
   say(`Loading ${label} …`);
   await engine.run("load", { source: { model }, deterministic });
   const sample = await readSample(SAMPLES[model]);
-  say(`Measuring the heads of ${label} …`);
-  return { detection: await engine.run("detect", { model }), sample };
+  if (!known) say(`Measuring the heads of ${label} …`);
+  return { detection: known ?? (await engine.run("detect", { model })), sample };
 }
 
 const readSample = async (given: string): Promise<Sample> => ({
@@ -99,26 +109,58 @@ const readSample = async (given: string): Promise<Sample> => ({
   ...(await engine.run("patterns", { text: given })),
 });
 
-/** Fills the cards with the heads of one model after the other. */
-async function showHeads(): Promise<Map<Shipped, Study>> {
+/** Fills the cards with the heads of one model after the other: as they are stored, or as they are measured here. */
+async function showHeads(stored?: Readonly<Record<Shipped, Detection>>): Promise<Map<Shipped, Study>> {
   const studies = new Map<Shipped, Study>();
   const samples = new Map<Shipped, Sample>();
   const entries: Entry[] = [];
   for (const [i, model] of MODELS.entries()) {
-    const found = await study(model);
+    const found = await study(model, stored?.[model]);
     studies.set(model, found);
     samples.set(model, found.sample);
     entries.push(...found.detection.heads.map((about, index): Entry => ({ model, about, index })));
     for (const card of cards.values()) card.fill(entries, samples, i === MODELS.length - 1);
     showState(state.values);
   }
+  return studies;
+}
+
+function showLinks(): void {
   const links = MODELS.map((model) => {
     const query = new URLSearchParams({ model, text: SAMPLES[model], sort: "kind", deterministic: "yes" });
     return make("a", { href: `./inspector.html#${query}`, textContent: MODEL_NAMES[model] });
   });
   const [first, second] = links as [HTMLAnchorElement, HTMLAnchorElement];
   byId("all", HTMLElement).append("All heads, in the same texts, by what they do: ", first, ", ", second, ".");
-  return studies;
+}
+
+/** What was read for what is shown; `where` says where, and how long it took. */
+function sayRead(studies: ReadonlyMap<Shipped, Study>, where: string): void {
+  const read = Array.from(studies, ([model, { detection }]) => {
+    const { heads, texts, tokens } = detection;
+    return `${heads.length} heads of ${MODEL_NAMES[model]} in ${texts} texts of ${tokens.toLocaleString("en")} tokens`;
+  });
+  say(`${where}: ${read.join(", ")}.`);
+}
+
+/** Measures all heads again, on this device. */
+async function measureAgain(): Promise<void> {
+  again.disabled = true;
+  const begin = performance.now();
+  try {
+    const studies = await showHeads();
+    sayRead(studies, `Measured here in ${((performance.now() - begin) / 1000).toFixed(1)} s`);
+  } catch (error) {
+    fail(error as Error);
+  }
+  again.disabled = false;
+}
+
+function fail({ message }: Error): void {
+  const line = byId("error", HTMLElement);
+  line.hidden = false;
+  line.textContent = `The gallery could not be finished: ${message}`;
+  say("");
 }
 
 /** Shows heads built by hand beside those of the model that is loaded. */
@@ -139,18 +181,12 @@ try {
   byId("figures", HTMLElement).append(...figures.elements);
   others.set(MIXING, figures.point);
   showState(state.values);
-  const studies = await showHeads();
+  const studies = await showHeads(await readStored());
+  showLinks();
   await showPairs(tutorial, (studies.get("stories.gguf") as Study).detection.heads);
-  const read = Array.from(studies, ([model, { detection }]) => {
-    const { heads, texts, tokens } = detection;
-    return `${heads.length} heads of ${MODEL_NAMES[model]} in ${texts} texts of ${tokens.toLocaleString("en")} tokens`;
-  });
-  const seconds = Array.from(studies.values()).reduce((sum, { detection }) => sum + detection.ms, 0) / 1000;
-  say(`Measured here in ${seconds.toFixed(1)} s: ${read.join(", ")}.`);
+  sayRead(studies, "Measured when these pages were made");
 } catch (error) {
-  const line = byId("error", HTMLElement);
-  line.hidden = false;
-  line.textContent = `The gallery could not be finished: ${(error as Error).message}`;
-  say("");
+  fail(error as Error);
 }
+again.disabled = false;
 markReady();

@@ -5,10 +5,10 @@ import { copyText } from "../../src/entries/copy.ts";
 import type { HeadPlace, Recording, Story } from "../worker/story-run.ts";
 import { createState, text } from "./address.ts";
 import { afterPause, byId, make, showMessage } from "./dom.ts";
+import { createEffectsGrid } from "./effects-grid.ts";
 import { type Engine, startEngine } from "./engine.ts";
 import { prepareExample } from "./example.ts";
 import { markReady, startPage } from "./page.ts";
-import { createEffects } from "./story/effects.ts";
 import { showNext } from "./story/next.ts";
 import { isSame, nameOf, sayStory } from "./story/say.ts";
 import { createSentence } from "./story/sentence.ts";
@@ -55,17 +55,20 @@ const toggle = byId("switch", HTMLButtonElement);
 const send = byId("send", HTMLAnchorElement);
 const next = byId("next", HTMLElement);
 const sentence = createSentence(byId("sentence", HTMLElement), seven);
-const effects = createEffects(byId("effects", HTMLElement), seven, (place) => {
-  const off = readOff(state.values.off);
-  const without = off.filter((each) => !isSame(each, place));
-  state.set({ off: writeOff(without.length < off.length ? without : [...off, place]) });
-});
+const effects = createEffectsGrid(
+  byId("effects", HTMLElement),
+  (place) => seven.some((each) => isSame(each, place)),
+  (places, goes) => {
+    const others = readOff(state.values.off).filter((off) => !places.some((place) => isSame(off, place)));
+    state.set({ off: writeOff(goes ? [...others, ...places] : others) });
+  },
+);
 
 function show(story: Story): void {
   whole.classList.remove("stale");
   sentence.show(story);
   showNext(next, story);
-  effects.show(story);
+  effects.show({ heads: story.effects, isOff: (place) => story.off.some((each) => isSame(each, place)) });
   showMessage(say, sayStory(story, seven));
   sayUnknown(story);
 }

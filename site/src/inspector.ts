@@ -5,11 +5,14 @@ import type { Attended, HeadAbout } from "../worker/inspect.ts";
 import { afterPause, byId, make, showMessage } from "./dom.ts";
 import { startEngine } from "./engine.ts";
 import { type Cell, createHeatmap } from "./heatmap.ts";
-import { guessRows } from "./inspector/bars.ts";
-import { createEditControls, readEdits } from "./inspector/edits.ts";
+import { HUB_DECODERS } from "./hub.ts";
+import { answerControl } from "./inspector/answer.ts";
+import { createEditControls, readEdits, writeEdits } from "./inspector/edits.ts";
+import { createEffectsView } from "./inspector/effects.ts";
 import { exportControls } from "./inspector/exports.ts";
 import { cellOf, headAt, sayDifference, sayGroup, saySum, UNCHANGED } from "./inspector/head.ts";
 import { createHeadsGrid, type Place, sayHead } from "./inspector/heads-grid.ts";
+import { createLens } from "./inspector/lens.ts";
 import { createLines } from "./inspector/lines.ts";
 import { createStages } from "./inspector/stages.ts";
 import { changesOf, state, type Values } from "./inspector/state.ts";
@@ -24,6 +27,7 @@ const OFFERED = [
   { name: "stories.gguf", label: "Stories, 8 bits, 0.8 MB: 743,296 parameters" },
   { name: "stories", label: "Stories, 16 bits, 1.5 MB: the same" },
   { name: "induction", label: "Induction, 0.2 MB: 45,248 parameters, characters" },
+  ...HUB_DECODERS,
 ];
 
 type OnReport = NonNullable<NonNullable<Parameters<typeof engine.run>[2]>["onReport"]>;
@@ -32,18 +36,28 @@ startPage();
 const engine = startEngine();
 const field = byId("text", HTMLTextAreaElement);
 const status = byId("status", HTMLElement);
-const [does, guesses, digest] = ["does", "guesses", "digest"].map((id) => byId(id, HTMLElement)) as [
-  HTMLElement,
-  HTMLElement,
-  HTMLElement,
-];
+const [does, digest] = ["does", "digest"].map((id) => byId(id, HTMLElement)) as [HTMLElement, HTMLElement];
 /** All that is of a model: while there is none, what was shown last is faint, and answers nothing. */
 const results = byId("results", HTMLElement);
 const grid = createHeadsGrid((place) => state.set(place));
 const edits = createEditControls((changed, from) => state.set({ edits: changed, from }));
 const switches = createSwitches((change) => state.set(change));
 const sum = byId("sum", HTMLElement);
+const effects = createEffectsView(
+  byId("guesses", HTMLElement),
+  (token, onProgress, signal) => {
+    const onReport: OnReport = (report) => report.kind === "progress" && onProgress(report.done / report.all);
+    return engine.run("effects", { token }, { signal, onReport });
+  },
+  {
+    onToken: (token) => state.set({ token }),
+    onEdits: (changed) => state.set({ edits: writeEdits(changed) }),
+  },
+);
+const answer = answerControl(byId("answer", HTMLElement), (given) => state.set({ answer: given }));
 let isLoaded = false;
+/** Bytes of the model. */
+let bytes = 0;
 /** Models that were unloaded. */
 let models = 0;
 let isShowing = false;
@@ -58,6 +72,7 @@ const lines = createLines((cell) => {
   if (!isShowing) moveTo(cell);
 });
 const stages = createStages((stage) => state.set({ stage }));
+const lens = createLens();
 const statistics = createStatistics(
   (length, onProgress, signal) => {
     const onReport: OnReport = (report) => report.kind === "progress" && onProgress(report.done / report.all);
@@ -65,7 +80,10 @@ const statistics = createStatistics(
   },
   (length) => state.set({ length }),
 );
-const views = { map: map.element, lines: lines.element, stages: stages.element, statistics: statistics.element };
+const views = {
+  ...{ map: map.element, lines: lines.element, stages: stages.element, lens: lens.element },
+  statistics: statistics.element,
+};
 map.element.append(legend);
 byId("view", HTMLElement).append(...Object.values(views));
 byId("exports", HTMLElement).append(
@@ -78,6 +96,7 @@ byId("exports", HTMLElement).append(
 byId("heads", HTMLElement).append(grid.element);
 byId("change", HTMLElement).append(edits.element);
 byId("switches", HTMLElement).append(switches.element);
+byId("effects", HTMLElement).append(effects.element);
 
 openModelPicker({
   engine,
@@ -89,8 +108,8 @@ openModelPicker({
     forget();
     say(isWaiting ? WAITING : NO_MODEL);
   },
-  onLoaded({ maxSeqLen }) {
-    isLoaded = true;
+  onLoaded({ maxSeqLen, bytes: size }) {
+    [isLoaded, bytes] = [true, size];
     results.inert = false;
     statistics.setTrained(maxSeqLen);
     ask();
@@ -107,8 +126,10 @@ function forget(): void {
   models++;
   abouts = [];
   grid.describe(abouts);
+  effects.clear();
   statistics.clear();
   stages.clear();
+  lens.clear();
   byId("why", HTMLElement).replaceChildren();
   digest.textContent = "–";
 }
@@ -151,7 +172,7 @@ function show(view: Attended): void {
   switches.showLayer(view);
   byId("one-title", HTMLElement).textContent = `Layer ${layer}, head ${head}`;
   does.textContent = sayAbout(view);
-  guesses.replaceChildren(...guessRows(view.guesses));
+  effects.show(view, state.values.edits, state.values.token);
   const read = view.read === 0 ? "" : `; ${view.read} read in ${view.ms.toFixed(0)} ms`;
   const tokens = words.length === 1 ? "1 token" : `${words.length} tokens`;
   const shownOf = view.cut === 0 ? tokens : `The first ${words.length} of ${words.length + view.cut} tokens`;
@@ -169,14 +190,17 @@ function sayAbout(view: Attended): string {
 const studyLater = afterPause(async () => {
   const of = shown;
   if (!of || !isLoaded) return;
-  const studied = await engine.run("study", undefined).catch(() => undefined);
+  const given = answer.read(state.values.answer);
+  const studied = await engine.run("study", { answer: given }).catch(() => undefined);
   if (!studied || of !== shown) return;
   abouts = studied.heads;
   grid.describe(abouts);
   does.textContent = studied.reason || sayAbout(of);
   digest.textContent = studied.digest;
+  answer.show(of.words, studied.answer, given !== undefined);
   await explain();
   markReady();
+  await effects.measure(bytes);
 });
 
 /** What “Why” says is of another cell, until the answer for this one comes. */
@@ -188,6 +212,7 @@ const moveTo = (cell: Cell): void => {
   const of = shown && cellOf(shown, state.values);
   setStale(of?.query !== cell.query || of?.key !== cell.key);
   if (shown && state.values.view !== "difference") sum.textContent = saySum(shown, cell);
+  answer.point(cell);
   keepCursor();
 };
 
@@ -197,7 +222,8 @@ function showHead(view: Attended): void {
   const { view: kind } = state.values;
   statistics.show(view, view.heads, notesOf(view));
   sum.textContent = "";
-  if (kind === "stages" || kind === "statistics") return;
+  sum.hidden = kind === "stages" || kind === "lens" || kind === "statistics";
+  if (sum.hidden) return;
   const open = kind === "lines" ? lines : map;
   const sides = { queries: "looks", keys: "is looked at" };
   const data = { name: `Layer ${layer}, head ${head}`, queries: words, keys: words, weights, sides, hasNumbers: true };
@@ -209,6 +235,7 @@ function showHead(view: Attended): void {
   const scale = make("span", { className: kind === "difference" ? "scale signed" : "scale" });
   legend.replaceChildren(ends[0] as string, scale, ends[1] as string);
   sum.textContent = kind === "difference" ? "" : saySum(view, cellOf(view, state.values));
+  answer.point(cellOf(view, state.values));
   isShowing = true;
   open.show(kind === "difference" ? difference() : data);
   open.point(cellOf(view, state.values));
@@ -221,9 +248,19 @@ async function showStages(of: Attended, cell: Cell, isLast: () => boolean): Prom
   try {
     const list = await engine.run("stages", { layer: of.layer, head: of.head, ...cell });
     const word = (i: number) => `“${visible(of.words[i] as string)}” at ${i}`;
-    if (isLast()) stages.show(list, [`${word(cell.query)} looks at ${word(cell.key)}, step by step.`, ...notesOf(of)]);
+    const said = [`${word(cell.query)} looks at ${word(cell.key)}, step by step.`, ...notesOf(of)];
+    if (isLast()) stages.show(list, of.words, said);
   } catch (error) {
     if (isLast()) stages.say((error as Error).message);
+  }
+}
+
+async function showLens(of: Attended, query: number, isLast: () => boolean): Promise<void> {
+  try {
+    const layers = await engine.run("lens", { query });
+    if (isLast()) lens.show(visible(of.words[query] as string), layers, notesOf(of));
+  } catch (error) {
+    if (isLast()) lens.say((error as Error).message);
   }
 }
 
@@ -236,6 +273,7 @@ const explain = async (): Promise<void> => {
   const isLast = () => own === explanations && of === shown;
   const { query, key } = cellOf(of, state.values);
   const { layer, head, words } = of;
+  if (state.values.view === "lens") await showLens(of, query, isLast);
   const place = byId("why", HTMLElement);
   setStale(true);
   const showThere = (element: HTMLElement) => {
@@ -282,12 +320,13 @@ segments("views", "view", {
   difference: "Difference",
   lines: "Lines",
   stages: "Stages",
+  lens: "Lens",
   statistics: "Statistics",
 });
 segments("sorts", "sort", { layer: "By layer", kind: "By what they do" });
 
 field.value = state.values.text;
-let explained = "";
+let [explained, measured] = ["", ""];
 state.follow((values) => {
   edits.show(values.edits, values.from, values);
   switches.show(values);
@@ -296,6 +335,7 @@ state.follow((values) => {
   for (const [name, element] of Object.entries(views))
     element.hidden = name !== (values.view === "difference" ? "map" : values.view);
   const cell = `${values.query} ${values.key} ${values.view}`;
+  const named = `${values.answer} ${values.token} ${values.edits}`;
   stages.go(values.stage);
   if (questionOf(values) !== asked) void ask();
   else if (cell !== explained) {
@@ -305,5 +345,9 @@ state.follow((values) => {
       does.textContent = sayAbout(shown);
     }
   }
-  explained = cell;
+  if (shown && named !== measured) {
+    effects.show(shown, values.edits, values.token);
+    studyLater();
+  }
+  [explained, measured] = [cell, named];
 });

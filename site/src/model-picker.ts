@@ -8,10 +8,13 @@ import { byId, make, showMessage } from "./dom.ts";
 import type { Engine, OnReport } from "./engine.ts";
 import { markReady } from "./page.ts";
 
-/** Models of the site, by the names of worker/load.ts. */
+/** A model of the site, by its name of worker/load.ts; or one of another host, which is asked for before it is loaded. */
 export interface Offered {
   readonly name: string;
   readonly label: string;
+  /** Of another host: its URL, and its size. */
+  readonly url?: string;
+  readonly megabytes?: number;
 }
 
 export interface PickerOptions {
@@ -75,12 +78,15 @@ export function openModelPicker(options: PickerOptions): void {
   const bits = make("label", { className: "check" }, sameBits, " the same bits on every engine");
   let abort: AbortController | undefined;
   let again = (): void => {};
+  /** Whether the button loads a model of another host, which was chosen but not loaded yet. */
+  let isOffer = false;
 
   const load = async (source: Source, name: string, inAddress: string): Promise<void> => {
     abort?.abort();
     const own = new AbortController();
     const isCurrent = () => own === abort;
     abort = own;
+    isOffer = false;
     again = () => void load(source, name, inAddress);
     options.onUnloaded(true);
     nameHost();
@@ -136,6 +142,22 @@ export function openModelPicker(options: PickerOptions): void {
     const files = Array.from(chosen).filter(isDirect);
     void load({ files }, files.map(({ name }) => name).join(", "), "");
   };
+  /** Offers a model of another host: what was loaded stays until the button is pressed. */
+  const offer = ({ name, label, megabytes: size }: Offered, from: string): void => {
+    const host = otherHost(from) ?? from;
+    if (!bar.hidden) {
+      abort?.abort();
+      abort = undefined;
+      bar.hidden = true;
+      amount.textContent = "";
+      options.onUnloaded(false);
+    }
+    state.set({ model: name });
+    again = () => void load({ url: from }, label, name);
+    button.textContent = `Load ${size} MB from ${host}`;
+    actions.hidden = false;
+    show(`${label}: read from ${host} when you choose so, and kept on this device where the browser allows it.`);
+  };
   const choose = (): void => {
     file.hidden = select.value !== "file";
     folder.hidden = select.value !== "folder";
@@ -143,13 +165,16 @@ export function openModelPicker(options: PickerOptions): void {
     hint.textContent = HINTS[select.value] ?? "";
     hint.hidden = hint.textContent === "";
     const one = offered.find(({ name }) => name === select.value);
-    if (one) void load({ model: one.name }, one.label, one.name);
+    if (isOffer) hideActions();
+    isOffer = one?.url !== undefined;
+    if (one?.url !== undefined) offer(one, one.url);
+    else if (one) void load({ model: one.name }, one.label, one.name);
   };
 
   select.addEventListener("change", choose);
   sameBits.addEventListener("change", () => {
     state.set({ deterministic: sameBits.checked ? "yes" : "no" });
-    again();
+    if (!isOffer) again();
   });
   button.addEventListener("click", () => (bar.hidden ? again() : abort?.abort()));
   for (const input of [file, folder]) {
@@ -172,10 +197,14 @@ export function openModelPicker(options: PickerOptions): void {
   );
 
   const { model } = state.values;
-  const isOffered = offered.some(({ name }) => name === model);
-  select.value = isOffered ? model : model === "" ? "file" : "url";
+  const own = offered.find(({ name }) => name === model);
+  select.value = own ? model : model === "" ? "file" : "url";
   choose();
-  if (isOffered) return;
+  if (own?.url !== undefined) {
+    options.onUnloaded(false);
+    markReady();
+  }
+  if (own) return;
   if (model === "") {
     show("The model was a file of yours: choose it again.");
     options.onUnloaded(false);

@@ -10,32 +10,44 @@ import {
   unseenPairs,
 } from "./position-schemes.ts";
 
-export const ABOUT: Readonly<Record<Scheme, { readonly name: string; readonly about: string }>> = {
+interface About {
+  readonly name: string;
+  readonly about: string;
+  readonly usedBy: string;
+}
+
+export const ABOUT: Readonly<Record<Scheme, About>> = {
   sinusoidal: {
     name: "Sinusoidal",
     about: "A vector of sines and cosines of the position is added to each token. Near positions have similar vectors.",
+    usedBy: "In the first Transformer, and in Whisper’s encoder.",
   },
   learned: {
     name: "Learned",
     about:
       "A row of a table is added to each token: here random rows, as before training. That 4 is near 5 must be learned.",
+    usedBy: "In GPT-2, OPT and BERT.",
   },
   rope: {
     name: "RoPE",
     about:
       "Pairs of components of queries and keys are rotated by angles that grow with the position: a score depends on the distance only.",
+    usedBy: "In Llama, Mistral, Qwen and Gemma.",
   },
   scaled: {
     name: "RoPE, scaled",
     about: "RoPE with smaller angles, so that those of a longer context stay within what training has shown.",
+    usedBy: "In Llama 3.1, in Qwen2.5 and DeepSeek-V3 for long texts (YaRN), in Phi-3 (LongRoPE).",
   },
   alibi: {
     name: "ALiBi",
     about: "From each score, the distance times the slope of the head is subtracted.",
+    usedBy: "In BLOOM and MPT.",
   },
   nope: {
     name: "NoPE",
     about: "No positions are encoded: only the causal mask separates earlier tokens from later ones.",
+    usedBy: "In every fourth layer of SmolLM3 and Llama 4.",
   },
 };
 

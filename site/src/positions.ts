@@ -38,7 +38,8 @@ const state = createState({
 /** A panel of the page. */
 interface Panel {
   readonly name: string;
-  show(setting: Setting, pattern: Pattern, rope: Pattern): void;
+  /** `scores` is the range of the chart, which all panels share. */
+  show(setting: Setting, pattern: Pattern, rope: Pattern, scores: readonly [least: number, most: number]): void;
   /** Reads the cell of the cursor. */
   point(query: number, key: number, pattern: Pattern): string;
 }
@@ -48,7 +49,7 @@ const cellText = byId("cell", HTMLOutputElement);
 const panels = new Map(schemes.map((scheme) => [scheme, createPanel(scheme)]));
 
 function createPanel(scheme: Scheme): Panel {
-  const { name, about } = ABOUT[scheme];
+  const { name, about, usedBy } = ABOUT[scheme];
   const map = createPatternMap(({ query, key }) => state.set({ panel: scheme, query, key }));
   const chart = createChart({ height: 150, legend: scheme === "scaled" });
   const cell = make("p", { className: "cell small" });
@@ -56,11 +57,11 @@ function createPanel(scheme: Scheme): Panel {
   const heading = make("h2", { textContent: name });
   const panel = make("section", { className: "scheme" }, heading, map.element, cell, seen, chart.element);
   panel.dataset.scheme = scheme;
-  seen.before(make("p", { className: "small quiet", textContent: about }));
+  seen.before(make("p", { className: "small quiet", textContent: `${about} ${usedBy}` }));
   byId("schemes", HTMLElement).append(panel);
   return {
     name,
-    show(setting, pattern, rope) {
+    show(setting, pattern, rope, scores) {
       const { context, trained } = setting;
       map.show({ name, context, trained, ...pattern });
       seen.textContent = sentence(scheme, setting, pattern);
@@ -70,7 +71,7 @@ function createPanel(scheme: Scheme): Panel {
         title: `${name}: score by distance`,
         about: `The mean score of keys from distance 0 to ${pattern.length - 1}.`,
         x: { label: "tokens back", range: [0, context - 1] },
-        y: { label: "score" },
+        y: { label: "score", range: scores },
         lines: scheme === "scaled" ? [own, { name: "not scaled", points: line(rope), style: 6 }] : [own],
         marks: [{ x: trained, name: "trained" }],
       });
@@ -101,7 +102,9 @@ function draw(): void {
     drawn = key;
     const found = schemes.map((scheme) => patternOf(scheme, values));
     const rope = found[schemes.indexOf("rope")] as Pattern;
-    for (const [i, scheme] of schemes.entries()) panels.get(scheme)?.show(values, found[i] as Pattern, rope);
+    const means = found.flatMap((pattern) => Array.from(decay(pattern))).filter(Number.isFinite);
+    const scores = [Math.min(...means, 0), Math.max(...means, 0)] as const;
+    for (const [i, scheme] of schemes.entries()) panels.get(scheme)?.show(values, found[i] as Pattern, rope, scores);
     byId("digest", HTMLElement).textContent = digest(found);
     byId("time", HTMLElement).textContent = `${(performance.now() - begin).toFixed(0)} ms`;
   }

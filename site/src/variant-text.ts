@@ -3,26 +3,44 @@
 import { SHAPES, type ShapeName, type Variant, WINDOW } from "../worker/variant-layers.ts";
 import type { Conditions } from "../worker/variants.ts";
 
-export const ABOUT: Readonly<Record<Variant, { readonly name: string; readonly about: string }>> = {
-  mha: { name: "MHA: Multi-head", about: "Each head has keys and values of its own." },
+interface About {
+  readonly name: string;
+  readonly about: string;
+  readonly usedBy: string;
+}
+
+export const ABOUT: Readonly<Record<Variant, About>> = {
+  mha: {
+    name: "MHA: Multi-head",
+    about: "Each head has keys and values of its own.",
+    usedBy: "In GPT-2, BERT and Llama 2 7B.",
+  },
   gqa: {
     name: "GQA: Grouped-query",
     about: "Groups of heads share keys and values: two heads in the picture, four in the measured layer.",
+    usedBy: "In Llama 3, Mistral, Qwen2.5 and SmolLM2.",
   },
-  mqa: { name: "MQA: Multi-query", about: "All heads share one key and one value per token." },
+  mqa: {
+    name: "MQA: Multi-query",
+    about: "All heads share one key and one value per token.",
+    usedBy: "In Falcon 7B and the first Gemma 2B.",
+  },
   mla: {
     name: "MLA: Latent",
     about:
       "One short vector per token, from which each head computes its keys and values, and one key with the position.",
+    usedBy: "In DeepSeek-V2 and V3.",
   },
   window: {
     name: "Sliding window",
     about: `Older tokens are dropped, a page at a time: the measured layer has a window of ${WINDOW} and keeps up to 1,024 tokens.`,
+    usedBy: "In Mistral 7B v0.1, and in some layers of Gemma 2 and 3.",
   },
   sinks: {
     name: "Attention sinks",
     about:
       "The same window, and for each head a learned logit that takes part of the softmax and adds no value. It is stored once.",
+    usedBy: "In gpt-oss.",
   },
 };
 
@@ -31,7 +49,10 @@ export const bytesText = (bytes: number): string => {
   const [size, unit] = bytes < 1e6 ? [bytes / 1e3, "kB"] : bytes < 1e9 ? [bytes / 1e6, "MB"] : [bytes / 1e9, "GB"];
   return `${size.toLocaleString("en", { maximumSignificantDigits: 3 })} ${unit}`;
 };
-export const msText = (ms: number): string => `${ms.toLocaleString("en", { maximumSignificantDigits: 3 })} ms`;
+const digits = (ms: number): string => ms.toLocaleString("en", { maximumSignificantDigits: 3 });
+/** A time; of a median, the least and the most of its samples beside it. */
+export const msText = (ms: number, range?: readonly [least: number, most: number]): string =>
+  `${digits(ms)} ms${range ? ` (${range.map(digits).join(" to ")})` : ""}`;
 export const lengthText = (length: number): string => (length < 1024 ? String(length) : `${length / 1024}k`);
 
 /** What was measured, or will be. */

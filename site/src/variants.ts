@@ -33,7 +33,7 @@ let abort: AbortController | undefined;
 const cards = new Map(VARIANTS.map((variant) => [variant, createCard(variant)]));
 
 function createCard(variant: Variant) {
-  const { name, about } = ABOUT[variant];
+  const { name, about, usedBy } = ABOUT[variant];
   const picture = svg("svg", { role: "img", class: "picture" });
   const words = make("p", { className: "small" });
   const [bytes, share, time] = [make("dd"), make("dd"), make("dd")];
@@ -43,7 +43,7 @@ function createCard(variant: Variant) {
     make("h2", { textContent: name }),
     picture,
     words,
-    make("p", { className: "small quiet", textContent: about }),
+    make("p", { className: "small quiet", textContent: `${about} ${usedBy}` }),
     make("dl", {}, fact("cache", bytes), fact("of MHA", share), fact("time of a token", time)),
   );
   card.dataset.variant = variant;
@@ -61,6 +61,8 @@ function showPictures(step: number): void {
 const find = (variant: Variant, format: Format, length: number): Cost | undefined =>
   costs.find((cost) => cost.variant === variant && cost.format === format && cost.length === length);
 
+const timeOf = (cost: Cost | undefined): string => (cost?.ms === undefined ? "–" : msText(cost.ms, cost.range));
+
 /** The figures of the cards: of the longest context, in the chosen format. */
 function showFigures(): void {
   const { format, most } = state.values;
@@ -71,7 +73,8 @@ function showFigures(): void {
     const cost = find(variant, format, Number(most));
     bytes.textContent = cost ? bytesText(cost.bytes) : hasFormat(variant, format) ? "…" : `no ${format}`;
     share.textContent = cost && whole ? `${Number(((100 * cost.bytes) / whole.bytes).toPrecision(3))} %` : "–";
-    time.textContent = cost?.ms === undefined ? "not measured" : msText(cost.ms);
+    time.textContent = timeOf(cost);
+    (time.parentElement as HTMLElement).hidden = cost?.ms === undefined;
   }
 }
 
@@ -122,7 +125,7 @@ function showTable(): void {
       `${NAMES[variant]}, ${length.toLocaleString("en")}`,
       ...FORMATS.flatMap((format) => {
         const cost = find(variant, format, length);
-        return [cost ? bytesText(cost.bytes) : "–", cost?.ms === undefined ? "–" : msText(cost.ms)];
+        return [cost ? bytesText(cost.bytes) : "–", timeOf(cost)];
       }),
     ]),
   );

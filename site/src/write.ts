@@ -4,12 +4,14 @@ import type { WriteOptions, Written } from "../worker/write.ts";
 import { choice, createState, integer, number, text } from "./address.ts";
 import { afterPause, byId, make, showMessage } from "./dom.ts";
 import { type OnReport, startEngine } from "./engine.ts";
+import { HUB_DECODERS } from "./hub.ts";
 import { NO_MODEL, openModelPicker, WAITING } from "./model-picker.ts";
 import { markReady, startPage } from "./page.ts";
 import { sayUnknown } from "./unknown.ts";
+import { createTokens } from "./write/tokens.ts";
 
 const BEGINNING = "the cat sat on the mat because it was";
-const OFFERED = [{ name: "stories.gguf", label: "Stories, 0.8 MB: a few hundred words" }];
+const OFFERED = [{ name: "stories.gguf", label: "Stories, 0.8 MB: 290 words and marks" }, ...HUB_DECODERS];
 
 /** Characters of a text that the address has: a longer one is kept on this device only, as conversations are. */
 const MOST_LINKED = 4096;
@@ -57,6 +59,11 @@ let { messages, ...drafts } = keptWords();
 let shownMode: Mode | undefined;
 let abort: AbortController | undefined;
 let isLoaded = false;
+const tokens = createTokens(byId("tokens-part", HTMLElement), (text) => {
+  if (go.disabled) return;
+  field.value = text;
+  void generate();
+});
 /** What is said while there is no model. */
 let waits = WAITING;
 
@@ -73,6 +80,7 @@ const sayUnknownWords = afterPause(async () => {
   }
 });
 field.addEventListener("input", sayUnknownWords);
+field.addEventListener("input", tokens.clear);
 
 openModelPicker({
   engine,
@@ -121,6 +129,7 @@ function showMode(): void {
   if (shownMode) drafts = { ...drafts, [shownMode]: field.value };
   shownMode = mode;
   const isChat = mode === "chat";
+  tokens.clear();
   conversation.hidden = !isChat;
   byId("text-label", HTMLElement).textContent = isChat ? "Your message" : "Text";
   byId("about-text", HTMLElement).hidden = isChat;
@@ -216,14 +225,22 @@ const WHY: Readonly<Record<Written["reason"], string>> = {
   aborted: "Stopped.",
 };
 
-function goOn(options: WriteOptions, signal: AbortSignal): Promise<Written> {
+async function goOn(options: WriteOptions, signal: AbortSignal): Promise<Written> {
   const prompt = field.value;
   const append = (piece: string) => {
     const atEnd = field.scrollTop + field.clientHeight >= field.scrollHeight - 4;
     field.value += piece;
     if (atEnd) field.scrollTop = field.scrollHeight;
   };
-  return engine.run("write", { prompt, options }, { signal, onReport: onPieces(append, signal) });
+  tokens.begin(prompt);
+  const onPiece = onPieces(append, signal);
+  const onReport: OnReport = (report) => {
+    onPiece(report);
+    if (report.kind === "piece" && !signal.aborted) tokens.add(report.written);
+  };
+  const written = await engine.run("write", { prompt, options }, { signal, onReport });
+  if (!signal.aborted) tokens.add(written.written);
+  return written;
 }
 
 async function answer(options: WriteOptions, signal: AbortSignal): Promise<Written> {
@@ -302,6 +319,7 @@ anew.addEventListener("click", () => {
   if (isChat) messages = [];
   field.value = isChat ? "" : BEGINNING;
   showMessages();
+  tokens.clear();
   clearFacts();
   showState(isLoaded ? "Ready." : waits);
   keepWords();

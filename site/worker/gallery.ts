@@ -1,24 +1,10 @@
 // The gallery: what every head of a model of the site does, and where its heads look in a text.
 
-import { type DetectedHead, detectHeads, forwardWith, HEAD_KINDS } from "headwise/inspect";
+import { forwardWith } from "headwise/inspect";
 import { createSession, type Model } from "headwise/models";
-import { agreementPairs, pronounPairs } from "../../examples/heads/labels.ts";
-import { patternOf, storyTexts } from "../../examples/heads/texts.ts";
 import type { Call } from "./call.ts";
+import { type Detection, detectIn, HELD_OUT, type Shipped } from "./gallery-run.ts";
 import { loadedModel, readOfSite } from "./load.ts";
-
-/** Models whose held-out texts the site has, by their names in load.ts. */
-export type Shipped = "induction" | "stories.gguf";
-
-/** What every head of a model does. */
-export interface Detection {
-  /** Layer by layer. */
-  readonly heads: readonly DetectedHead[];
-  /** What was read for it, and how long that took. */
-  readonly texts: number;
-  readonly tokens: number;
-  readonly ms: number;
-}
 
 /** Where all heads look in a text. */
 export interface Patterns {
@@ -30,20 +16,7 @@ export interface Patterns {
 /** Detects the heads of the model that is loaded, in the held-out texts of `model`, which it must be. */
 export async function detectTask({ model: name }: { readonly model: Shipped }, { signal }: Call): Promise<Detection> {
   const { model, tokenizer } = loadedModel();
-  const read = async (file: string) => (await readOfSite(file, signal)).json();
-  const isStories = name === "stories.gguf";
-  const texts = isStories
-    ? storyTexts(tokenizer, await read("stories/heldout.json"))
-    : (await read("induction/heldout.json")).sequences.map(({ text }: { text: string }) => tokenizer.encode(text));
-  const own = {
-    pronoun: patternOf(tokenizer, pronounPairs),
-    agreement: patternOf(tokenizer, agreementPairs),
-  };
-  const kinds = isStories ? { ...HEAD_KINDS, ...own } : HEAD_KINDS;
-  const begin = performance.now();
-  const heads = detectHeads(model, texts, { kinds });
-  const tokens = heads[0]?.scores.current?.tokens ?? 0; // each token can look at itself
-  return { heads, texts: texts.length, tokens, ms: performance.now() - begin };
+  return detectIn(name, model, tokenizer, await (await readOfSite(HELD_OUT[name], signal)).json());
 }
 
 /** The maps of all heads of the model that is loaded, for a text. */

@@ -61,7 +61,7 @@ export function whyTask(place: ScorePlace): Why {
 }
 
 /** All rows of the text that is shown; kept for the next cell. */
-function capturedRun(): CapturedRun {
+export function capturedRun(): CapturedRun {
   const { ids } = shownReading();
   if (run?.ids !== ids) {
     release();

@@ -1,6 +1,6 @@
 // The inspector: attention of every head for a text. A text that goes on is read on; only what is after a change is read again.
 
-import { detectHeads, nextTokens, sitesOf } from "headwise/inspect";
+import { detectHeads, nextTokens, type ReferencePair, sitesOf } from "headwise/inspect";
 import type { Model } from "headwise/models";
 import { type HeadMaps, mapOf, shrink } from "./inspect-maps.ts";
 import { type Changes, digestOf, PLAIN, type Reading, readText, release } from "./inspect-runs.ts";
@@ -17,6 +17,7 @@ export interface AttendRequest {
 
 /** A token that may come next: its probability, and that without the changes. */
 export interface Guess {
+  readonly id: number;
   readonly word: string;
   readonly probability: number;
   readonly before?: number;
@@ -56,11 +57,16 @@ export interface HeadAbout {
   readonly by: number;
 }
 
+/** A token that asks for something, and the place of it. */
+export type Answer = ReferencePair;
+
 /** What takes longer than a view: asked for when the text has not changed for a while. */
 export interface Studied {
   /** Layer by layer; none where `reason` says why. */
   readonly heads: readonly HeadAbout[];
   readonly reason: string;
+  /** What heads were looked for that find it. */
+  readonly answer: Answer | undefined;
   /** Of all weights of all heads and the logits. */
   readonly digest: string;
 }
@@ -71,7 +77,9 @@ const [SIDE, STUDIED] = [48, 256];
 const GUESSES = 8;
 
 let shown: Reading | undefined;
-let studied: { readonly ids: Reading["ids"]; readonly result: Studied } | undefined;
+/** The logits of the same text without changes. */
+let plainLogits: Reading["logits"] = new Float32Array(0);
+let studied: { readonly ids: Reading["ids"]; readonly about: string | undefined; readonly result: Studied } | undefined;
 onRelease(() => {
   shown = undefined;
   studied = undefined;
@@ -97,6 +105,7 @@ export async function attendTask({ text, changes, layer, head }: AttendRequest):
   const given = { ...changes, rules: rules && { ...rules, layer: at.layer } };
   const edited = isChanged ? readText("edited", changed, text, given) : undefined;
   shown = edited ?? plain;
+  plainLogits = plain.logits;
   const { ids, patterns, cut } = shown;
   const n = ids.length;
   const large = (reading: Reading) => mapOf(reading.patterns[at.layer] as HeadMaps, at.head, n);
@@ -112,29 +121,42 @@ export async function attendTask({ text, changes, layer, head }: AttendRequest):
   };
 }
 
-/** What each head does in the text that was read last, and the digest of its maps. */
-export async function studyTask(): Promise<Studied> {
+/**
+ * What each head does in the text that was read last, and the digest of its maps. `answer` is a cell whose key is what its query asks
+ * for: heads that find it are named by that. Where none is given, it is the last place of the word that the model says next.
+ */
+export async function studyTask({ answer: given }: { readonly answer: Answer | undefined }): Promise<Studied> {
   const { model } = loadedModel();
   const reading = shownReading();
   const { ids } = reading;
-  if (studied?.ids === ids) return studied.result;
+  const answer = given && given.key <= given.query && given.query < ids.length ? given : answerIn(ids);
+  const about = JSON.stringify(answer);
+  if (studied?.ids === ids && studied.about === about) return studied.result;
   const digest = await digestOf(reading);
   if (shown?.ids !== ids) throw replaced();
-  const result = study(model, ids, digest);
-  studied = { ids, result };
+  const result = { ...study(model, ids, answer), digest, answer };
+  studied = { ids, about, result };
   return result;
 }
 
-function study(model: Model, ids: readonly number[], digest: string): Studied {
+/** The last place of the token that is likeliest without changes, if the text has it, as what the last token asks for. */
+function answerIn(ids: readonly number[]): Answer | undefined {
+  const key = ids.lastIndexOf(nextTokens(plainLogits, 1)[0]?.id as number);
+  return key < 0 ? undefined : { query: ids.length - 1, key };
+}
+
+function study(model: Model, ids: readonly number[], answer: Answer | undefined): Pick<Studied, "heads" | "reason"> {
+  const tokens = ids.slice(0, STUDIED);
+  const text = answer && answer.query < tokens.length ? { tokens, pairs: [answer] } : tokens;
   try {
-    const found = detectHeads(model, [ids.slice(0, STUDIED)], { copying: false });
+    const found = detectHeads(model, [text], { copying: false });
     const heads = found.map(({ kind, scores, offset }): HeadAbout => {
-      const { score, tokens } = (kind === "offset" ? offset : scores[kind]) ?? { score: 0, tokens: 0 };
-      return { kind, by: offset.by, score, tokens };
+      const own = kind === "offset" ? offset : scores[kind === "name mover" ? "reference" : kind];
+      return { kind, by: offset.by, score: own?.score ?? 0, tokens: own?.tokens ?? 0 };
     });
-    return { heads, reason: "", digest };
+    return { heads, reason: "" };
   } catch (error) {
-    return { heads: [], reason: (error as Error).message, digest };
+    return { heads: [], reason: (error as Error).message };
   }
 }
 
@@ -155,7 +177,7 @@ function guess(logits: Float32Array, before: Float32Array | undefined): Guess[] 
   const then = before && nextTokens(before, ids);
   const found = nextTokens(logits, ids).map(({ id, probability }, i): Guess => {
     const word = tokenizer.decode([id], { keepSpecial: true });
-    return { word, probability, ...(then && { before: then[i]?.probability }) };
+    return { id, word, probability, ...(then && { before: then[i]?.probability }) };
   });
   const most = ({ probability, before = 0 }: Guess) => Math.max(probability, before);
   const kept = found.sort((a, b) => most(b) - most(a)).slice(0, GUESSES);

@@ -19,6 +19,7 @@ import { quantized } from "headwise/quantized";
 import { loadTokenizer, type Tokenizer } from "headwise/text";
 import { loadKernels } from "headwise/threads";
 import type { Call } from "./call.ts";
+import { plainLoadError } from "./plain-error.ts";
 
 /** A model of the site by its name, one by URL, or files of the visitor: a GGUF, its parts, or those of a folder. */
 export type Source = { readonly model: string } | { readonly url: string } | { readonly files: readonly File[] };
@@ -54,7 +55,7 @@ export type WeightFormat = Extract<NonNullable<LoadModelOptions["weights"]>, str
 let current: Current<Model | Encoder> | undefined;
 /** The model once more, in another format. */
 let other: { readonly weights: WeightFormat; readonly model: Promise<Model> } | undefined;
-let kernels: { readonly deterministic: boolean; readonly started: Promise<Kernels> } | undefined;
+let started: { readonly deterministic: boolean; readonly kernels: Promise<Kernels> } | undefined;
 /** How many loads began. */
 let loads = 0;
 /** What tasks keep of the model that is loaded, each as a function that releases it. */
@@ -99,35 +100,45 @@ const PLACES: Readonly<Record<string, ModelSource>> = {
 
 /** The kernels of this worker. Those of the other build are released; what they hold must have been before. */
 export function startKernels(deterministic = false): Promise<Kernels> {
-  if (kernels?.deterministic === deterministic) return kernels.started;
-  kernels?.started.then(
+  if (started?.deterministic === deterministic) return started.kernels;
+  started?.kernels.then(
     (previous) => previous.release(),
     () => {}, // who asked for them got the error
   );
-  const started = loadKernels({ deterministic, models, quantized, latent, statistics });
-  const own = { deterministic, started };
-  kernels = own;
-  started.catch(() => {
-    if (kernels === own) kernels = undefined; // the next call tries again
+  const own = { deterministic, kernels: loadKernels({ deterministic, models, quantized, latent, statistics }) };
+  started = own;
+  own.kernels.catch(() => {
+    if (started === own) started = undefined; // the next call tries again
   });
-  return started;
+  return own.kernels;
+}
+
+interface LoadRequest {
+  readonly source: Source;
+  readonly deterministic?: boolean;
+  readonly kind?: Kind;
 }
 
 /**
  * Loads a model; the one before is released first, as memory may hold only one. Of two loads at once, the first is rejected when it
  * has loaded.
  */
-export async function loadTask(
-  {
-    source,
-    deterministic = false,
-    kind = "decoder",
-  }: { readonly source: Source; readonly deterministic?: boolean; readonly kind?: Kind },
+export async function loadTask(given: LoadRequest, call: Call): Promise<Loaded> {
+  try {
+    return await load(given, call);
+  } catch (error) {
+    if (call.signal.aborted || !(error instanceof Error)) throw error;
+    throw await plainLoadError(error, () => beginningOf(given.source));
+  }
+}
+
+async function load(
+  { source, deterministic = false, kind = "decoder" }: LoadRequest,
   { report, signal }: Call,
 ): Promise<Loaded> {
-  const load = ++loads;
+  const own = ++loads;
   releaseAll();
-  const own = await startKernels(deterministic);
+  const kernels = await startKernels(deterministic);
   if ("files" in source) await expectWhole(source.files);
   const { place, store } = placeOf(source);
   const tokenizer = await loadTokenizer(place, { library: tokenizers, signal, store });
@@ -137,18 +148,18 @@ export async function loadTask(
   const perLayer = "resident";
   const model =
     kind === "encoder"
-      ? await (await import("headwise/models")).loadEncoder(own, place, options)
-      : await loadModel(own, place, { ...options, perLayer });
-  if (load !== loads) {
+      ? await (await import("headwise/models")).loadEncoder(kernels, place, options)
+      : await loadModel(kernels, place, { ...options, perLayer });
+  if (own !== loads) {
     model.release();
     throw replaced();
   }
-  const loadAs = (weights: WeightFormat) => loadModel(own, place, { gguf, store, weights, perLayer });
-  current = { kernels: own, model, tokenizer, loadAs };
+  const loadAs = (weights: WeightFormat) => loadModel(kernels, place, { gguf, store, weights, perLayer });
+  current = { kernels, model, tokenizer, loadAs };
   return {
     ...{ type: model.type, layers: model.layers, vocabulary: model.vocabSize, bytes: model.bytes },
     ...{ maxSeqLen: model.maxSeqLen, canChat: tokenizer.chatTemplate !== undefined },
-    ...{ build: own.build, threads: own.threads.used, reason: own.threads.reason },
+    ...{ build: kernels.build, threads: kernels.threads.used, reason: kernels.threads.reason },
   };
 }
 
@@ -216,6 +227,18 @@ async function shardsOf(index: File): Promise<string[]> {
   return Object.values(Object(Object(read).weight_map)).filter(
     (name, i, all): name is string => all.indexOf(name) === i,
   );
+}
+
+/** The first bytes of a lone file, or of what the URL of a file answers; none of folders, of which any file may be the wrong one. */
+async function beginningOf(source: Source): Promise<Uint8Array> {
+  const [file, ...others] = "files" in source ? source.files : [];
+  if (file && others.length === 0) return new Uint8Array(await file.slice(0, 64).arrayBuffer());
+  if (!("url" in source) || source.url.endsWith("/")) return new Uint8Array();
+  const { body } = await fetch(source.url, { headers: { Range: "bytes=0-63" } });
+  const reader = body?.getReader();
+  const first = await reader?.read();
+  void reader?.cancel();
+  return first?.value ?? new Uint8Array();
 }
 
 /** Where a source lies; what is read of a visitor's URL is kept for the next visit, where pages may keep files. */

@@ -128,14 +128,14 @@ function withSession<T>(model: Model, work: (session: ReturnType<typeof createSe
 }
 
 /** The logits after the text when heads give nothing. */
-const passWithout = (model: Model, ids: readonly number[], off: readonly HeadPlace[]): Float32Array =>
+export const passWithout = (model: Model, ids: readonly number[], off: readonly HeadPlace[]): Float32Array =>
   withSession(model, (session) => {
     const edits = off.map(({ layer, head }) => ({ at: "z", layer, head, set: 0 }) as const);
     return forwardWith(session, ids, { edits }).logits;
   });
 
 /** ln(p / (1 - p)) of a token. */
-function logOdds(logits: Float32Array, id: number): number {
+export function logOdds(logits: Float32Array, id: number): number {
   let most = Number.NEGATIVE_INFINITY;
   for (const [i, logit] of logits.entries()) if (i !== id) most = Math.max(most, logit);
   let sum = 0;

@@ -70,4 +70,6 @@ export interface Cost {
   readonly bytes: number;
   /** Milliseconds of the layer for one token, a median. Undefined until measured, or if memory is too small. */
   readonly ms?: number;
+  /** The least and the most of the samples. */
+  readonly range?: readonly [least: number, most: number];
 }

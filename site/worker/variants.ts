@@ -92,7 +92,8 @@ export async function variantTimesTask({ shape, most }: Given, { report, signal 
       for (const [i, load] of loads.entries()) {
         await sample(load, signal);
         const { samples } = load;
-        const cost = samples.length > 0 ? { ...load.cost, ms: median(samples) } : load.cost;
+        const range = [Math.min(...samples), Math.max(...samples)] as const;
+        const cost = samples.length > 0 ? { ...load.cost, ms: median(samples), range } : load.cost;
         report({ kind: "cost", cost, done: pass * loads.length + i + 1, all: PASSES * loads.length });
       }
     const tooLarge = loads.filter(({ tokens }) => tokens === undefined).length;

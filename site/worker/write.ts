@@ -13,6 +13,7 @@ import {
 import type { Call } from "./call.ts";
 import { loadedModel } from "./load.ts";
 import { currentSession, keepSession, restoreSession } from "./sessions.ts";
+import { recordTokens, type WrittenToken } from "./written-tokens.ts";
 
 export interface WriteOptions {
   readonly maxTokens: number;
@@ -29,6 +30,8 @@ export interface Written {
   readonly memoryBytes: number;
   /** A digest of all keys and values of the session. */
   readonly digest: string;
+  /** Tokens that no report had. */
+  readonly written: readonly WrittenToken[];
 }
 
 const KEPT = "conversation";
@@ -59,7 +62,9 @@ async function stream(
   start: (session: Session, given: GenerateTextOptions) => TextGeneration,
 ): Promise<Written> {
   const session = currentSession();
-  const pieces = start(session, { ...options, signal });
+  const recorder = recordTokens(loadedModel().tokenizer);
+  const pieces = start(session, { ...options, logitsProcessors: [recorder.see], signal });
+  let ids: readonly number[] = [];
   let first: { readonly length: number; readonly now: number } | undefined;
   let reason: Written["reason"] = "aborted";
   try {
@@ -67,18 +72,26 @@ async function stream(
       const { value, done } = await pieces.next();
       if (done) {
         reason = value.reason;
+        ids = value.ids;
         break;
       }
       const [now, { length }] = [performance.now(), session];
       first ??= { length, now };
       // A piece may be several tokens, and the first one takes the time of the prompt.
-      report({ kind: "piece", text: value, tokens: length - first.length, ms: now - first.now });
+      report({
+        kind: "piece",
+        text: value,
+        tokens: length - first.length,
+        ms: now - first.now,
+        written: recorder.take(),
+      });
     }
   } catch (error) {
     if (!signal.aborted) throw error;
   }
   const digest = await keepSession(KEPT, session);
-  return { reason, length: session.length, memoryBytes: session.model.kernels.memoryBytes, digest };
+  const { memoryBytes } = session.model.kernels;
+  return { reason, length: session.length, memoryBytes, digest, written: recorder.end(ids) };
 }
 
 /** Goes on with the session that the last visit left; says how many tokens of it there are. */

@@ -94,6 +94,11 @@ async function swipe(page, _errors, { kind }) {
   // The page is loaded anew where fingers come or go.
   await page.setViewport({ width: 390, height: 700, hasTouch: true, isMobile: true });
   await ready(page);
+  const trapped = await page.$$eval(
+    MAPS,
+    (all) => all.filter((each) => !/auto|pan-y/.test(getComputedStyle(each).touchAction)).length,
+  );
+  expect("maps that keep a finger from scrolling", trapped, 0);
   let swiped = 0;
   for (const map of (await page.$$(MAPS)).slice(0, 3)) {
     if (!(await map.evaluate((each) => each.checkVisibility()))) continue;
@@ -125,7 +130,10 @@ async function swipe(page, _errors, { kind }) {
 /** What shows attention, and follows the pointer. */
 const MAPS = ".heatmap .plot, .pattern, .token-lines .plot";
 
-/** Colours that one has chosen leave the page of the menu marked, and what scrolls is reached by the keyboard on phones. */
+/**
+ * Colours that one has chosen leave the page of the menu marked, who wants no motion gets none, and what scrolls is reached by the
+ * keyboard on phones.
+ */
 async function seen(page, _errors, { kind }) {
   await page.setViewport({ width: 360, height: 700 });
   await drawn(page);
@@ -146,6 +154,19 @@ async function seen(page, _errors, { kind }) {
       mark: getComputedStyle(each).borderBottomColor,
     })),
   );
+  await session.send("Emulation.setEmulatedMedia", {
+    features: [{ name: "prefers-reduced-motion", value: "reduce" }],
+  });
+  const moving = await page.$$eval("*", (all) =>
+    all
+      .filter((each) => {
+        const { transitionDuration, animationDuration, animationName } = getComputedStyle(each);
+        const lasts = (times) => times.split(",").some((time) => Number.parseFloat(time) > 0.01);
+        return lasts(transitionDuration) || (animationName !== "none" && lasts(animationDuration));
+      })
+      .map((each) => each.outerHTML.slice(0, 80)),
+  );
+  expect("what moves for who wants no motion", moving.slice(0, 5).join("; "), "");
   await session.send("Emulation.setEmulatedMedia", { features: [] });
   await session.detach();
   const of = (isCurrent) => [...new Set(marks.filter((each) => each.isCurrent === isCurrent).map(({ mark }) => mark))];

@@ -8,10 +8,13 @@ import { drawn, ready } from "./every-page.mjs";
 
 const TEXT = encodeURIComponent("the dog slept on the rug because it was soft . what was soft ? the");
 
-/** By the name of the picture: an address, and what is done there. */
+/** By the name of the picture: an address, what is done there, and what then is shown. */
 const IMAGES = {
   story: { address: "index.html", width: 1024, height: 720 },
-  inspector: { address: `inspector.html#text=${TEXT}&layer=1&head=6&query=16&key=6`, width: 1280, height: 900 },
+  inspector: {
+    ...{ address: `inspector.html#text=${TEXT}&layer=1&head=6&query=16&key=6`, width: 1280, height: 900 },
+    shows: "#effects .about:not(:empty)",
+  },
   write: { address: "write.html#temperature=0&tokens=48", width: 1024, height: 824, press: "#go" },
 };
 const MOST_BYTES = 60_000;
@@ -23,7 +26,7 @@ const { default: puppeteer } = await import("puppeteer-core");
 const browser = await launch(puppeteer, "chrome", join(root, "test/browsers/install.sh"));
 const { url, server } = await serveSite();
 try {
-  for (const [name, { address, width, height, press }] of Object.entries(IMAGES)) {
+  for (const [name, { address, width, height, press, shows = "body" }] of Object.entries(IMAGES)) {
     const bytes = await visit(browser, url + address, async (page) => {
       await page.setViewport({ width, height });
       await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "light" }]);
@@ -32,6 +35,7 @@ try {
         await page.click(press);
         await page.waitForFunction((selector) => !document.querySelector(selector).disabled, {}, press);
       }
+      await page.waitForSelector(shows);
       await drawn(page);
       return smallest(page);
     });

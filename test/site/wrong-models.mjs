@@ -10,10 +10,10 @@ import { holdTask } from "./engine-tasks.mjs";
 
 /** Of a file that is no model, a URL where nothing is, a page, and a server that does not answer. */
 const REASONS = [
-  /: \w+: /,
-  /: The server has no model file at this address\. \(\w+: /,
-  /: \w+: /,
-  /: The server could not be reached, or lets no other site read its files \(CORS\)\. \(\w+: /,
+  /: This is a text, not a model\. \w+: /,
+  /: The server has no model file at this address\. \w+: /,
+  /: This is a web page, not a model\. \w+: /,
+  /: The server could not be reached, or lets no other site read its files \(CORS\)\. \w+: /,
 ];
 
 /** Chooses a file that is no model, and URLs where no model is. `errors` are those that the page reports. */

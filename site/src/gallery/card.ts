@@ -1,7 +1,8 @@
 // A card of the gallery: a kind of heads, and a head that shows it.
 
 import { visible } from "../../../src/base/util/strings.ts";
-import type { Patterns, Shipped } from "../../worker/gallery.ts";
+import type { Patterns } from "../../worker/gallery.ts";
+import type { Shipped } from "../../worker/gallery-run.ts";
 import { make } from "../dom.ts";
 import { type Cell, createHeatmap } from "../heatmap.ts";
 import { cellOf } from "../inspector/head.ts";

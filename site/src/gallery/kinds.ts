@@ -1,8 +1,9 @@
 // The kinds of heads that the gallery shows, and which head shows each.
 
 import type { DetectedHead, KindScore } from "headwise/inspect";
-import type { Shipped } from "../../worker/gallery.ts";
+import type { Shipped } from "../../worker/gallery-run.ts";
 import { make } from "../dom.ts";
+import { HEAD_KINDS } from "../head-kinds.ts";
 
 /** A head of one of the models. */
 export interface Entry {
@@ -29,52 +30,26 @@ export interface Kind {
 export const MODEL_NAMES: Readonly<Record<Shipped, string>> = { induction: "induction", "stories.gguf": "stories" };
 
 /** A kind of `detectHeads`. */
-const detected = (name: string, title: string, does: string, why: string): Kind => ({
-  ...{ name, title, does, why },
+const detected = (name: keyof typeof HEAD_KINDS, why: string): Kind => ({
+  ...{ name, ...HEAD_KINDS[name], why },
   score: ({ scores }) => scores[name],
   isOf: ({ kind }) => kind === name,
 });
 
 export const KINDS: readonly Kind[] = [
-  detected(
-    "previous",
-    "Previous token",
-    "looks at the token before",
-    "What it writes says which token that was: one half of an induction circuit.",
-  ),
-  detected("current", "Own token", "looks at its own token", "What it writes hardly depends on the text around it."),
-  detected("local", "Local", "looks at the last four tokens", "What it writes says which tokens are near."),
+  detected("previous", "What it writes says which token that was: one half of an induction circuit."),
+  detected("current", "What it writes hardly depends on the text around it."),
+  detected("local", "What it writes says which tokens are near."),
   detected(
     "uniform",
-    "Uniform",
-    "spreads its attention over all tokens",
     "An even spread would write the mean of the text so far. Here the baseline is a head that sees one token.",
   ),
-  detected(
-    "first",
-    "First token",
-    "looks at the first token",
-    "Heads of large models look there when they find nothing else.",
-  ),
-  detected(
-    "duplicate",
-    "Duplicate token",
-    "looks at earlier places of the same token",
-    "Such a head can say that a word was there before.",
-  ),
-  detected(
-    "induction",
-    "Induction",
-    "looks at what followed the same token earlier",
-    "It reads what should come next if the text repeats itself.",
-  ),
+  detected("first", "Heads of large models look there when they find nothing else."),
+  detected("duplicate", "Such a head can say that a word was there before."),
+  detected("induction", "It reads what should come next if the text repeats itself."),
   {
-    ...detected(
-      "reference",
-      "Name mover",
-      "looks from the place before an answer at the word that answers",
-      "It copies that word to the answer.",
-    ),
+    ...detected("reference", "It copies that word to the answer."),
+    title: HEAD_KINDS["name mover"].title,
     isOf: ({ kind }) => kind === "name mover",
   },
   {

@@ -1,7 +1,7 @@
 // Heads that a tutorial built by hand, each beside the learned head that comes nearest to it in the same sentence.
 
 import type { DetectedHead } from "headwise/inspect";
-import type { Shipped } from "../../worker/gallery.ts";
+import type { Shipped } from "../../worker/gallery-run.ts";
 import type { TutorialFigures } from "../../worker/tutorial.ts";
 import { make } from "../dom.ts";
 import { type Cell, createHeatmap } from "../heatmap.ts";

@@ -12,9 +12,9 @@ export interface Bar {
   readonly value: string;
 }
 
-/** A row for each bar; negative ones have another colour and a minus in their number. */
-export function barRows(bars: readonly Bar[]): HTMLLIElement[] {
-  return bars.map(({ word, share, before, value }) => {
+/** A row for each bar; negative ones have another colour and a minus in their number. With `onChoice`, words are buttons. */
+export function barRows(bars: readonly Bar[], onChoice?: (at: number) => void): HTMLLIElement[] {
+  return bars.map(({ word, share, before, value }, at) => {
     const fill = (part: number, name: string) => {
       const bar = make("span", { className: `${name}${part < 0 ? " negative" : ""}` });
       bar.style.width = `${Math.min(100, Math.abs(100 * part)).toFixed(2)}%`;
@@ -23,12 +23,14 @@ export function barRows(bars: readonly Bar[]): HTMLLIElement[] {
     const track = make("span", { className: "track", ariaHidden: "true" }, fill(share, "fill"));
     if (before !== undefined) track.append(fill(before, "before"));
     const number = make("span", { className: "value", textContent: value });
-    return make("li", {}, make("span", { className: "label", textContent: word }), track, number);
+    const label = onChoice ? make("button", { type: "button" }) : make("span");
+    Object.assign(label, { className: "label", textContent: word, onclick: onChoice && (() => onChoice(at)) });
+    return make("li", {}, label, track, number);
   });
 }
 
-/** The likeliest next tokens, with what they were without the changes. */
-export function guessRows(list: readonly Guess[]): HTMLLIElement[] {
+/** The likeliest next tokens, with what they were without the changes; each chooses its id. */
+export function guessRows(list: readonly Guess[], onChoice: (id: number) => void): HTMLLIElement[] {
   const percent = (share: number) => (share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(1)} %`);
   return barRows(
     list.map(({ word, probability, before }) => ({
@@ -37,5 +39,6 @@ export function guessRows(list: readonly Guess[]): HTMLLIElement[] {
       ...(before !== undefined && { before }),
       value: before === undefined ? percent(probability) : `${percent(before)} → ${percent(probability)}`,
     })),
+    (at) => onChoice((list[at] as Guess).id),
   );
 }

@@ -16,8 +16,11 @@ export function readEdits(text: string): HeadEdit[] {
   });
 }
 
-const writeEdits = (edits: readonly HeadEdit[]): string =>
+export const writeEdits = (edits: readonly HeadEdit[]): string =>
   edits.map((edit) => `${edit.layer}.${edit.head}${"patch" in edit ? "=" : `*${edit.scale}`}`).join(",");
+
+/** Whether a head is away. */
+export const isAblated = (edit: HeadEdit): boolean => "scale" in edit && edit.scale === 0;
 
 export interface EditControls {
   readonly element: HTMLElement;
@@ -79,7 +82,7 @@ export function createEditControls(onChange: (edits: string, from: string) => vo
       list.textContent =
         edits.length === 0
           ? "Nothing is changed."
-          : `Changed: ${edits.map((edit) => `${edit.layer}.${edit.head} ${"patch" in edit ? "patched" : edit.scale === 0 ? "ablated" : `× ${edit.scale}`}`).join(", ")}.`;
+          : `Changed: ${edits.map((edit) => `${edit.layer}.${edit.head} ${"patch" in edit ? "patched" : isAblated(edit) ? "away" : `× ${edit.scale}`}`).join(", ")}.`;
     },
   };
 }

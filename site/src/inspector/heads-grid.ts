@@ -4,27 +4,16 @@ import { KIND_ORDER } from "../../../src/tools/inspect/detect-heads.ts";
 import type { Attended, HeadAbout } from "../../worker/inspect.ts";
 import { paint } from "../colours.ts";
 import { make } from "../dom.ts";
-
-/** What heads of a kind look at. */
-const KINDS: Readonly<Record<string, string>> = {
-  previous: "the token before",
-  induction: "what followed the same token before",
-  duplicate: "earlier places of the same token",
-  offset: "a token at a fixed distance",
-  current: "their own token",
-  first: "the first token, as heads do when no other token matches",
-  local: "the last four tokens",
-  uniform: "all tokens alike",
-  mixed: "several things: no kind describes them, or too few tokens show one",
-};
+import { headKind } from "../head-kinds.ts";
 
 /** What a head does, in words. */
 export function sayHead(about: HeadAbout | undefined): string {
   if (!about) return "";
-  const share =
-    about.kind === "mixed" ? "" : `: ${(100 * about.score).toFixed(0)} % of the attention of ${about.tokens} tokens`;
-  const what = about.kind === "offset" ? `the token ${about.by} before` : (KINDS[about.kind] ?? about.kind);
-  return `In this text it looks at ${what.replace("their own", "its own")}${share}.`;
+  const { kind, by, score, tokens } = about;
+  const of = tokens === 1 ? "this token's attention" : `the attention of ${tokens} tokens`;
+  const share = kind === "mixed" ? "" : `: ${(100 * score).toFixed(0)}\u00a0% of ${of}`;
+  const does = kind === "offset" ? `looks at the token ${by} before` : headKind(kind).does;
+  return `In this text it ${does}${share}.`;
 }
 
 export interface Place {
@@ -81,7 +70,8 @@ export function createHeadsGrid(onChoice: (place: Place) => void): HeadsGrid {
         (a, b) => order(a.about?.kind) - order(b.about?.kind) || (b.about?.score ?? 0) - (a.about?.score ?? 0),
       );
       for (const { tile, about } of indexed) {
-        const name = `${about?.kind}: ${KINDS[about?.kind ?? ""] ?? ""}`;
+        const { title, does } = headKind(about?.kind ?? "");
+        const name = `${title}: ${does}`;
         groups.set(name, [...(groups.get(name) ?? []), tile]);
       }
     } else
@@ -147,8 +137,8 @@ export function createHeadsGrid(onChoice: (place: Place) => void): HeadsGrid {
       abouts = heads;
       for (const [i, { note, button, layer, head }] of tiles.entries()) {
         const about = heads[i];
-        note.textContent =
-          !about || about.kind === "mixed" ? "" : about.kind === "offset" ? `-${about.by}` : about.kind;
+        const { kind = "mixed", by } = about ?? {};
+        note.textContent = kind === "mixed" ? "" : kind === "offset" ? `-${by}` : kind.replace("reference", "answer");
         button.title = `Layer ${layer}, head ${head}. ${sayHead(about)}`;
       }
       arrange();

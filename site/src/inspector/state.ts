@@ -14,7 +14,11 @@ export const state = createState({
   /** The cell under the cursor; -1 is the last token, and the key that it looks at most. */
   query: integer(-1, -1),
   key: integer(-1, -1),
-  view: choice("map", "difference", "lines", "stages", "statistics"),
+  /** What the cursor's query asks for, as "16.6"; by default the word that the model says next, where the text has it. */
+  answer: text(""),
+  /** The id of the next token that heads are measured by; -1 is the likeliest. */
+  token: integer(-1, -1),
+  view: choice("map", "difference", "lines", "stages", "lens", "statistics"),
   /** Tokens of the statistics. */
   length: integer(1024),
   stage: integer(0, 0, 12),

@@ -10,9 +10,11 @@ export const nameOf = ({ layer, head }: HeadPlace): string => `${layer}.${head}`
 export const percent = (share: number): string =>
   share < 0.001 ? "<\u00a00.1\u00a0%" : `${(100 * share).toFixed(1)}\u00a0%`;
 
-/** −7.5: numbers of log-odds, with the sign of minus. */
-export const signed = (value: number): string =>
-  value < 0 ? `−${(-value).toFixed(1)}` : value > 0 ? `+${value.toFixed(1)}` : "0.0";
+/** −7.5, +12: numbers of log-odds, with the sign of minus. */
+export const signed = (value: number): string => {
+  const size = Math.abs(value);
+  return `${value < 0 ? "−" : value > 0 ? "+" : ""}${size.toFixed(size < 9.95 ? 1 : 0)}`;
+};
 
 /** The word that a head gives most, if it is more than what is left for the beginning. */
 export function targetOf(weights: readonly number[]): number | undefined {

@@ -43,9 +43,9 @@ export const scenarios = {
         expect("what is said of the newer cell", await textOf(page, "#why"), later);
         // The stages of the older cell are gone, too.
         await press(page, "Stages");
-        await textIs(page, ".stages", later);
+        await textIs(page, ".stage", later);
         await press(page, "By what they do");
-        expect("what is said instead of stages", await textOf(page, ".stages"), later);
+        expect("what is said instead of stages", await textOf(page, ".stage"), later);
       },
       `${VIEW}&layer=1&head=6&query=16&key=6`,
     ),

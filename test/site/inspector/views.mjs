@@ -16,9 +16,10 @@ const shownTexts = (all) => all.map((each) => each.textContent).join();
 export const scenarios = {
   "every view fits, and axe finds nothing": (given) =>
     open(given, async (page) => {
-      for (const view of ["Map", "Difference", "Lines", "Stages", "Statistics"]) {
+      for (const view of ["Map", "Difference", "Lines", "Stages", "Lens", "Statistics"]) {
         await press(page, view);
         if (view === "Stages") await page.waitForSelector(".stage p");
+        if (view === "Lens") await page.waitForSelector(".lens tbody tr");
         if (view === "Statistics") {
           await press(page, "Measure");
           await page.waitForSelector(".statistics tbody tr");
@@ -52,7 +53,7 @@ export const scenarios = {
         expect("the largest part", await textOf(page, "#why li .value"), largest.toFixed(2));
         await press(page, "Stages");
         await page.waitForSelector(".stage p");
-        const named = await page.$$eval(".stages .segments button", (all) => all.map((each) => each.textContent));
+        const named = await page.$$eval(".steps button", (all) => all.map((each) => each.textContent));
         expect("stages", named.join(), stages.map(({ name }, i) => `${i + 1} ${name}`).join());
         expect("stages that all layers have", named.length >= 9, true);
         // Each stage by the arrow keys: its formula, its shapes, and a row of its last tensor.
@@ -60,7 +61,7 @@ export const scenarios = {
           Array.from(data.subarray(at * width, (at + 1) * width), (value) =>
             Number.isFinite(value) ? value.toFixed(4).replace("-", "−") : "−∞",
           ).join(" ");
-        await page.focus(".stages .segments button");
+        await page.focus(".steps button");
         for (const [i, { formula, tensors }] of stages.entries()) {
           if (i > 0) await page.keyboard.press("ArrowRight");
           await textIs(page, ".stage .formula", formula);
@@ -78,6 +79,15 @@ export const scenarios = {
           );
         }
         await page.waitForFunction((last) => location.hash.includes(`stage=${last}`), {}, stages.length - 1);
+        // Tokens have their words, and the buttons go on where the keys ended.
+        await press(page, "← Back");
+        await page.waitForFunction((last) => location.hash.includes(`stage=${last}`), {}, stages.length - 2);
+        await page.evaluate(() =>
+          [...document.querySelectorAll(".steps button")].find((each) => / softmax$/.test(each.textContent)).click(),
+        );
+        await page.waitForFunction(() => document.querySelectorAll(".stage .guesses li").length === 17);
+        expect("a word beside its weight", await textOf(page, ".stage .guesses li:nth-child(7) .label"), "rug");
+        expect("the step at hand", await page.$$eval('.steps [aria-pressed="true"]', (all) => all.length), 1);
         return named.join(", ");
       },
       `${VIEW}&layer=1&head=6&query=16&key=6`,
@@ -117,10 +127,16 @@ export const scenarios = {
         await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
         return page.evaluate(() => {
           const of = (selector) => document.querySelector(selector).getBoundingClientRect();
-          const [all, one, beside, chosen] = [".all", ".one", ".beside", ".heads [aria-pressed=true]"].map(of);
+          const [all, one, title, beside, chosen] = [
+            ".all",
+            ".one",
+            "#one-title",
+            ".beside",
+            ".heads [aria-pressed=true]",
+          ].map(of);
           return {
             columns: all.right <= one.left && one.right <= beside.left && Math.abs(all.top - one.top) < 2,
-            strip: all.bottom <= one.top && all.height < 260,
+            strip: all.bottom <= title.top && all.height < 260,
             isInSight: chosen.left >= all.left && chosen.right <= all.right,
           };
         });

@@ -253,7 +253,7 @@ export const scenarios = {
         await setUrl(page, `${given.url}${name}`);
         await page.waitForSelector("#cost-status.error");
         const wanted = RegExp(
-          `^The server has no model file at this address\\. \\(describeFiles: .*/${name}\\b.* 404 \\(not found\\)\\)$`,
+          `^The server has no model file at this address\\. describeFiles: .*/${name}\\b.* 404 \\(not found\\)$`,
         );
         expect("the sentence", await textOf(page, "#cost-status"), wanted);
       }

@@ -16,7 +16,11 @@ const AT_ONCE = 4;
 
 /** Waits for the end of an example, which prints something and no error. */
 async function expectPrinted(page, example, file) {
-  await page.waitForFunction((element) => element.querySelector("button").textContent === "Run again", {}, example);
+  await page.waitForFunction(
+    (element) => element.querySelector(".actions button").textContent === "Run again",
+    {},
+    example,
+  );
   const [output, error] = await example.evaluate((element) => [
     element.querySelector("output").textContent,
     element.querySelector(".error")?.textContent ?? null,
@@ -66,7 +70,7 @@ export const scenarios = {
         const examples = await page.$$("[data-example]");
         for (let first = 0; first < examples.length; first += AT_ONCE) {
           const some = examples.slice(first, first + AT_ONCE);
-          for (const example of some) await example.$eval("button", (button) => button.click());
+          for (const example of some) await example.$eval(".actions button", (button) => button.click());
           for (const example of some) await expectPrinted(page, example, file);
         }
         count += examples.length;
@@ -74,6 +78,102 @@ export const scenarios = {
       return `${count} examples`;
     });
   },
+  "documents in the order in which one learns, each with what is beside it": (given) =>
+    visit(given.browser, `${given.url}docs/overview.html`, async (page, errors) => {
+      await page.setViewport({ width: 1440, height: 900 });
+      await ready(page);
+      const groups = await page.$$eval(".documents nav h2", (all) => all.map((each) => each.textContent));
+      expect("the first groups", groups.slice(0, 4).join(), "Start,Models,Text,Retrieval");
+      const files = await page.$$eval(
+        ".documents nav a",
+        (all) => all.filter((each) => /\.md/.test(each.textContent)).length,
+      );
+      expect("names of files in the list", files, 0);
+      expect("before the first", (await page.$$('[rel="prev"]')).length, 0);
+      await page.click('[rel="next"]');
+      await page.waitForFunction(() => location.pathname.endsWith("/docs/guide/start.html"));
+      // Next leads through all documents, each once.
+      let [path, read] = ["docs/overview.html", 0];
+      for (; path; read++) {
+        const [, next] = /rel="next" href="([^"]+)"/.exec(readFileSync(join(SITE, path), "utf8")) ?? [];
+        path = next && new URL(next, `http://site/${path}`).pathname.slice(1);
+        if (read > documents.length) throw new Error("next leads in a circle");
+      }
+      expect("documents that next leads to", read, documents.length);
+      // The contents of a page, at its right.
+      await page.goto(`${given.url}docs/guide/decode.html`);
+      await ready(page);
+      const [contents, article] = await page.evaluate(() =>
+        [".contents", ".document"].map((each) => document.querySelector(each).getBoundingClientRect().left),
+      );
+      expect("contents at the right", contents > article + 400, true);
+      await page.click(".contents li:nth-child(2) a");
+      await page.waitForSelector(":target");
+      expect("errors of the pages", errors.join("; "), "");
+      return `${read} documents`;
+    }),
+  "code has colours and is copied": (given) =>
+    visit(given.browser, `${given.url}docs/guide/start.html`, async (page, errors) => {
+      await ready(page);
+      const kinds = ["word", "string", "comment"];
+      for (const kind of kinds) expect(`code-${kind}`, (await page.$$(`.code-${kind}`)).length > 0, true);
+      await page.evaluate(() => {
+        Object.defineProperty(navigator, "clipboard", {
+          value: { writeText: async (text) => (globalThis.copied = text) },
+        });
+        document.querySelector(".code .copy").click();
+      });
+      await page.waitForFunction(() => document.querySelector(".code .copy").textContent === "Copied.");
+      const [copied, code] = await page.evaluate(() => [copied, document.querySelector(".code code").textContent]);
+      expect("what is copied", copied, code);
+      await page.waitForFunction(() => document.querySelector(".code .copy").textContent === "Copy");
+      expect("errors of the page", errors.join("; "), "");
+    }),
+  "the search knows other words, shows where, and follows keys": (given) =>
+    visit(given.browser, `${given.url}docs.html`, async (page, errors) => {
+      await ready(page);
+      const first = async (question) => {
+        await page.$eval("#search", (field) => Object.assign(field, { value: "" }));
+        await page.keyboard.press("/");
+        expect("the field by its key", await page.evaluate(() => document.activeElement.id), "search");
+        await page.keyboard.type(question);
+        await page.waitForFunction(
+          (text) =>
+            location.hash === `#${new URLSearchParams({ search: text })}` && document.querySelector("#results a"),
+          {},
+          question,
+        );
+        return page.$$eval("#results a", (all) => all.slice(0, 5).map((each) => each.getAttribute("href")));
+      };
+      for (const [question, place] of [
+        ["get started", /guide\/start|overview/],
+        ["quickstart", /guide\/start|overview/],
+        ["int8", /quantisation/],
+        ["rag", /retrieval|search/],
+      ]) {
+        const found = await first(question);
+        expect(
+          `“${question}” in ${found}`,
+          found.some((href) => place.test(href)),
+          true,
+        );
+        await page.evaluate(() => document.activeElement.blur());
+      }
+      expect("words that are marked", (await page.$$("#results mark")).length > 0, true);
+      await page.evaluate(() => {
+        document.activeElement.blur();
+        document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "k", ctrlKey: true, bubbles: true }));
+      });
+      await page.keyboard.press("ArrowDown");
+      await page.keyboard.press("ArrowDown");
+      expect("the second result", await page.$$eval("#results a", (all) => all.indexOf(document.activeElement)), 1);
+      await page.keyboard.press("Escape");
+      expect("back in the field", await page.evaluate(() => document.activeElement.id), "search");
+      await page.keyboard.press("Enter");
+      await page.waitForFunction(() => location.pathname.includes("/docs/"));
+      expect("errors of the page", errors.join("; "), "");
+      return page.evaluate(() => location.pathname);
+    }),
   "the search": (given) =>
     visit(given.browser, `${given.url}docs.html`, async (page, errors) => {
       await ready(page);

@@ -339,7 +339,11 @@ export const scenarios = {
       await page.select("#model", "file");
       await (await page.$("#model-file")).uploadFile(...Object.keys(wrong).map((name) => join(folder, name)));
       await page.waitForFunction(() => document.querySelector(".picker .error"));
-      expect("the sentence", await textOf(page, ".picker .error"), /^The model could not be loaded: \w+: /);
+      expect(
+        "the sentence",
+        await textOf(page, ".picker .error"),
+        /^The model could not be loaded: This is no model that the page can read\. \w+: /,
+      );
       await page.select("#model", "url");
       await page.focus("#model-url");
       await page.keyboard.type(`${given.url}models/nothing/`);

@@ -96,6 +96,18 @@ export const scenarios = {
       expect("copying", shown.startsWith(copying.copying.toFixed(2)), true);
       return textOf(page, "#status");
     }),
+  "what is measured here is what was stored": (given) =>
+    open(given, "", async (page) => {
+      const measures = () => page.$$eval(".measure", (all) => all.map((each) => each.textContent).join("; "));
+      const stored = await measures();
+      expect("where", await textOf(page, "#status"), /^Measured when these pages were made: 8 heads of induction in /);
+      await page.click("#again");
+      await page.waitForFunction(() => /^Measured here in /.test(document.getElementById("status").textContent), {
+        timeout: 100_000, // every head of both models
+      });
+      expect("the scores", await measures(), stored);
+      return textOf(page, "#status");
+    }),
   "a head that is chosen is in the address, and the inspector shows it": (given) =>
     open(given, "", async (page) => {
       const { induction } = await node();

@@ -273,8 +273,8 @@ export const scenarios = {
         /^\d\.\d× as fast as onnxruntime-web: 512 tokens of a GPT-2 layer, Zen 4, \w+ 20\d\d$/,
       );
       expect("the runtimes", figures[3], "7 runtimes and browsers tested");
-      await page.$eval("[data-example] button", (button) => button.click());
-      await page.waitForFunction(() => document.querySelector("[data-example] button").textContent === "Run again");
+      await page.$eval("[data-example] .actions button", (button) => button.click());
+      await page.waitForFunction(() => document.querySelector("[data-example] .actions button").textContent === "Run again");
       const written = await withModel(async (model, tokenizer) => {
         const pieces = [];
         for await (const piece of generateText(model, tokenizer, "the cat sat on the mat", { maxTokens: 40 }))

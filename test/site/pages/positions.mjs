@@ -60,6 +60,22 @@ const slide = (page, id, value) =>
   );
 
 export const scenarios = {
+  "charts side by side have one scale": (given) =>
+    open(given, "", async (page) => {
+      const scales = await page.$$eval(".scheme figure svg, .scheme svg", (all) =>
+        all
+          .filter((svg) => svg.querySelector(".axis"))
+          .map((svg) =>
+            [...svg.querySelectorAll('text[text-anchor="end"]:not(.axis)')]
+              .filter((each) => Number(each.getAttribute("x")) < 80)
+              .map((each) => each.textContent)
+              .join(),
+          ),
+      );
+      expect("charts", scales.length, 6);
+      expect("their scales", [...new Set(scales)].join(" / "), scales[0]);
+      return scales[0];
+    }),
   "the weights of Node": (given) =>
     open(given, "", async (page) => {
       const rope = { theta: SETTING.base, pairing: "half" };

@@ -6,7 +6,8 @@ import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { loadKernels } from "../../../dist/index.js";
-import { gguf, loadModel, models } from "../../../dist/models.js";
+import { forwardWith, nextTokens } from "../../../dist/inspect.js";
+import { createSession, gguf, loadModel, models } from "../../../dist/models.js";
 import { quantized } from "../../../dist/quantized.js";
 import { generateText, loadTokenizer } from "../../../dist/text.js";
 import { expect } from "../../examples/given.mjs";
@@ -25,7 +26,6 @@ const VIEW = "#deterministic=yes&temperature=0&tokens=24";
 async function expected(prompt, maxTokens) {
   const kernels = await loadKernels({ models, quantized, deterministic: true });
   const model = await loadModel(kernels, FILE, { gguf });
-  const { createSession } = await import("../../../dist/models.js");
   const session = createSession(model, { format: "f16" });
   let text = prompt;
   for await (const piece of generateText(session, await loadTokenizer(FILE), prompt, { maxTokens, temperature: 0 }))
@@ -92,6 +92,40 @@ export const scenarios = {
       await idle(page);
       expect("the text behind a change", await textIn(page), await expected(changed, 24));
       return JSON.stringify((await textIn(page)).slice(0, 60));
+    }),
+  "each token shows how likely it was, and what else might have come": (given) =>
+    open(given, async (page) => {
+      const kernels = await loadKernels({ models, quantized, deterministic: true });
+      const model = await loadModel(kernels, FILE, { gguf });
+      const tokenizer = await loadTokenizer(FILE);
+      const session = createSession(model, { format: "f16" });
+      const first = nextTokens(forwardWith(session, tokenizer.encode(PROMPT)).logits, 3);
+      kernels.release();
+      const word = ({ id }) => tokenizer.decode([id]).trim();
+      const percent = ({ probability }) => `${(100 * probability).toFixed(probability < 0.0995 ? 1 : 0)}\u00a0%`;
+      await setText(page, PROMPT);
+      await page.click("#go");
+      await idle(page);
+      const whole = await expected(PROMPT, 24);
+      const tokens = await page.$$eval(".written button", (all) => all.map((each) => each.textContent).join(""));
+      expect("the tokens are the text", PROMPT + tokens, whole);
+      expect("how many", (await page.$$(".written button")).length, 24);
+      // By the keyboard: the first token, the next one, and back.
+      await page.focus(".written button");
+      for (const key of ["ArrowRight", "ArrowLeft"]) await page.keyboard.press(key);
+      expect(
+        "what is said of the first",
+        await textOf(page, ".others p"),
+        `“${word(first[0])}” had ${percent(first[0])}. Go on with another token instead:`,
+      );
+      expect("the likeliest other", await textOf(page, ".others button"), `${word(first[1])} ${percent(first[1])}`);
+      await page.click(".others button");
+      await idle(page);
+      expect("the text from there", await textIn(page), await expected(`${PROMPT} ${word(first[1])}`, 24));
+      // A change of the text leaves no tokens of another one.
+      await page.type("#text", " the");
+      expect("the tokens of a text that was changed", await page.$eval("#tokens-part", ({ hidden }) => hidden), true);
+      return `${word(first[0])} or ${word(first[1])}`;
     }),
   "goes on after a reload": (given) =>
     open(given, async (page) => {

@@ -3,6 +3,7 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { markReady } from "../../../site/src/page.ts";
 import { visit } from "../../examples/pages.mjs";
+import { enginesOf } from "../../site/sample.ts";
 
 class FakeDocument extends EventTarget {
   hidden = false;
@@ -67,4 +68,17 @@ test("a visit brings its page to the front, and says of one that fails what it w
       "hidden, interactive, service worker activated\nLoading",
   );
   expect(done).toEqual(["to the front", "opened", "closed"]);
+});
+
+test("a scenario runs in two engines or in all, always the same, and each of the others has a share", () => {
+  expect(enginesOf("write", "the text of Node")).toEqual(["chrome", "firefox", "webkit"]);
+  const counts = new Map<string, number>();
+  for (let i = 0; i < 100; i++) {
+    const engines: readonly string[] = enginesOf("write", `scenario ${i}`);
+    expect(engines).toEqual(enginesOf("write", `scenario ${i}`));
+    expect(engines).toHaveLength(2);
+    for (const engine of engines) counts.set(engine, (counts.get(engine) ?? 0) + 1);
+  }
+  expect(counts.get("chrome")).toBe(100);
+  for (const engine of ["firefox", "webkit"]) expect(counts.get(engine)).toBeGreaterThan(30);
 });
