@@ -39,6 +39,7 @@ export default defineConfig(({ mode }) => {
     root,
     test: {
       testTimeout: long ? 600_000 : 60_000,
+      hookTimeout: 60_000,
       // The default leaves one core free, which of two is half of the machine.
       maxWorkers: "100%",
       // Node loads modules, not vite, whose wrapping of every imported name doubles the time of numeric loops.

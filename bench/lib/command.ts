@@ -1,5 +1,6 @@
 // The command line of `npm run bench`:
-// [--against FOLDER] [--quick] [--part NAME]… [--only TEXT] [--build simd|relaxed] [--json FILE]
+// [--against FOLDER] [--quick] [--part NAME]… [--only TEXT] [--build simd|relaxed] [--json FILE] [--processor-time]
+// With --processor-time, samples take that of the process instead of the clock's: of work on one thread, others take none of it.
 
 import { writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
@@ -7,6 +8,7 @@ import { buildNames } from "./builds.ts";
 import { describeOrigin, originOf } from "./machine.ts";
 import type { Effort } from "./measure.ts";
 import type { Context, Part } from "./part.ts";
+import { processorMs } from "./processor-time.ts";
 
 /** The names of the parts that there are, and how long a row takes, also with --quick. */
 interface Mode {
@@ -34,6 +36,7 @@ export function readCommand(modes: { readonly alone: Mode; readonly against: Mod
       only: { type: "string", default: "" },
       build: { type: "string", default: "" },
       json: { type: "string" },
+      "processor-time": { type: "boolean", default: false },
     },
   });
   const { parts, full, quick } = options.against === undefined ? modes.alone : modes.against;
@@ -44,7 +47,7 @@ export function readCommand(modes: { readonly alone: Mode; readonly against: Mod
     throw new RangeError(`bench: --build expected one of ${buildNames.join(", ")}, got ${options.build}`);
   const context: Context = {
     quick: options.quick,
-    effort: options.quick ? quick : full,
+    effort: { ...(options.quick ? quick : full), ...(options["processor-time"] && { clock: processorMs }) },
     builds,
     wants: (label) => label.includes(options.only),
   };

@@ -3,7 +3,7 @@
 // are short, so that most of them fall between two interruptions.
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { median, time } from "../../src/tools/diagnostics/timing.ts";
+import { type Clock, median, time } from "../../src/tools/diagnostics/timing.ts";
 
 /** Something to time: `run` does `work` units of work (operations or bytes). */
 export interface Load {
@@ -30,6 +30,8 @@ export interface Effort {
   readonly warmupMs: number;
   /** Long loads get fewer samples, so that all samples together take about this long; but never fewer than five. */
   readonly mostMs: number;
+  /** What takes the time of samples. Default the clock on the wall. */
+  readonly clock?: Clock;
 }
 
 const LEAST_SAMPLES = 5;
@@ -57,13 +59,13 @@ async function warmUp(load: Load, ms: number): Promise<void> {
 }
 
 /** Units of work a second over `repeats` runs. */
-function rateOf(load: Load, repeats: number): number {
-  return (load.work * repeats * 1000) / time(load, repeats);
+function rateOf(load: Load, repeats: number, { clock }: Effort): number {
+  return (load.work * repeats * 1000) / time(load, repeats, clock);
 }
 
 /** How often a load runs in a sample, and how long a sample takes. */
-function sizeSample(load: Load, sampleMs: number): { repeats: number; ms: number } {
-  const once = Math.min(time(load, 1), time(load, 1));
+function sizeSample(load: Load, { sampleMs, clock }: Effort): { repeats: number; ms: number } {
+  const once = Math.min(time(load, 1, clock), time(load, 1, clock));
   const repeats = Math.max(1, Math.round(sampleMs / Math.max(once, 0.001)));
   return { repeats, ms: repeats * once };
 }
@@ -76,17 +78,17 @@ function samplesOf({ samples, mostMs }: Effort, ms: number): number {
 export async function measure(load: Load, peak: Load, effort: Effort): Promise<Measurement> {
   await warmUp(peak, effort.warmupMs);
   await warmUp(load, effort.warmupMs);
-  const loadSize = sizeSample(load, effort.sampleMs);
-  const peakSize = sizeSample(peak, effort.sampleMs);
+  const loadSize = sizeSample(load, effort);
+  const peakSize = sizeSample(peak, effort);
   const samples = samplesOf(effort, loadSize.ms + peakSize.ms);
 
   const rates: number[] = [];
-  const peakRates: number[] = [rateOf(peak, peakSize.repeats)];
+  const peakRates: number[] = [rateOf(peak, peakSize.repeats, effort)];
   const ratios: number[] = [];
   for (let i = 0; i < samples; i++) {
     const before = peakRates.at(-1)!;
-    const rate = rateOf(load, loadSize.repeats);
-    const after = rateOf(peak, peakSize.repeats);
+    const rate = rateOf(load, loadSize.repeats, effort);
+    const after = rateOf(peak, peakSize.repeats, effort);
     rates.push(rate);
     peakRates.push(after);
     ratios.push((2 * rate) / (before + after));
@@ -112,7 +114,7 @@ export interface Comparison {
 /** Times loads in rounds, each of which begins with another load: A B C, B C A, … */
 export async function compare(loads: readonly Load[], effort: Effort): Promise<Comparison[]> {
   for (const load of loads) await warmUp(load, effort.warmupMs);
-  const sizes = loads.map((load) => sizeSample(load, effort.sampleMs));
+  const sizes = loads.map((load) => sizeSample(load, effort));
   const samples = samplesOf(
     effort,
     sizes.reduce((sum, { ms }) => sum + ms, 0),
@@ -121,7 +123,7 @@ export async function compare(loads: readonly Load[], effort: Effort): Promise<C
   for (let round = 0; round < samples; round++)
     for (let turn = 0; turn < loads.length; turn++) {
       const i = (round + turn) % loads.length;
-      rates[i]!.push(rateOf(loads[i]!, sizes[i]!.repeats));
+      rates[i]!.push(rateOf(loads[i]!, sizes[i]!.repeats, effort));
     }
   return rates.map((own) => {
     const { median: ratio, low, high } = spreadOf(own.map((rate, round) => rate / rates[0]![round]!));

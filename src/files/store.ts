@@ -5,6 +5,7 @@ import { browserPieces, folderPieces, type ListedPieces, type PieceStore } from 
 import { expectFlag, expectFunction, expectUint8Array, type Global, readFields } from "../base/util/arguments.ts";
 import { joinBytes, sha256, toHex } from "../base/util/bytes.ts";
 import { describe, HeadwiseError, tagOf } from "../base/util/errors.ts";
+import { chunksOf } from "../base/util/rows.ts";
 import { reasonOf } from "../base/util/strings.ts";
 import { type ByteSource, createArray } from "./byte-source.ts";
 import { connectUrl, type HttpSource, type UrlSourceOptions } from "./http-source.ts";
@@ -256,6 +257,14 @@ function keptSource(shelf: Shelf, entry: KeptFile, connect: () => Promise<HttpSo
   const loading = new Map<number, Promise<Uint8Array>>();
   /** The last one that came, since reads that follow each other often share one. */
   let last: { readonly index: number; readonly bytes: Uint8Array } | undefined;
+  /** The piece of which blocks were read last: one that is asked for again is read as a whole. */
+  let partly: number | undefined;
+  /** A part of a piece that is kept, without the rest of it. */
+  const partAt = async (index: number, begin: number, end: number): Promise<Uint8Array | undefined> => {
+    if (last?.index === index || loading.has(index) || partly === index || end - begin > MOST_PART) return undefined;
+    partly = index;
+    return shelf.part(entry, index, begin, end);
+  };
   const pieceAt = (index: number): Uint8Array | Promise<Uint8Array> => {
     if (last?.index === index) return last.bytes;
     const begun = loading.get(index);
@@ -274,8 +283,9 @@ function keptSource(shelf: Shelf, entry: KeptFile, connect: () => Promise<HttpSo
     async read(offset, length) {
       const [first, end] = [Math.floor(offset / PIECE), Math.ceil((offset + length) / PIECE)];
       if (end - first <= 1) {
-        const piece = length === 0 ? new Uint8Array() : await pieceAt(first);
-        return piece.subarray(offset - first * PIECE, offset - first * PIECE + length);
+        if (length === 0) return new Uint8Array();
+        const [begin, stop] = [offset - first * PIECE, offset - first * PIECE + length];
+        return (await partAt(first, begin, stop)) ?? (await pieceAt(first)).subarray(begin, stop);
       }
       const bytes = createArray("urlSource", length);
       const copy = async (index: number) => {
@@ -298,8 +308,12 @@ export const PIECE: number = 2 ** 22;
 /** The largest file that is kept: all of its pieces are removed one by one, whichever of them there are. */
 const MOST_KEPT: number = 2 ** 36;
 
-/** Bytes of the SHA-256 that is kept behind each piece and each entry. */
+/** Bytes of a SHA-256. Behind each piece and each entry, those of its blocks are kept, and that of these. */
 const DIGEST = 32;
+/** Bytes that have a digest of their own, so that a part of a piece can be read by itself. */
+const BLOCK = 2 ** 16;
+/** Reads up to this length take blocks; longer ones, which others follow, whole pieces. */
+const MOST_PART = 2 ** 18;
 
 /** A version of a file. */
 type KeptFile = { readonly url: string } & Pick<HttpSource, "size" | "mark">;
@@ -346,6 +360,24 @@ class Shelf {
     return this.#read(pieceKey(file, index));
   }
 
+  /** Bytes begin..end of a piece that is kept, if the store gives parts; undefined if it is not kept, or has changed. */
+  async part(file: KeptFile, index: number, begin: number, end: number): Promise<Uint8Array | undefined> {
+    const { readRange } = this.#pieces;
+    if (readRange === undefined) return undefined;
+    const key = pieceKey(file, index);
+    const length = Math.min(PIECE, file.size - index * PIECE);
+    const [first, stop] = [Math.floor(begin / BLOCK), Math.ceil(end / BLOCK)];
+    return this.#attempt("read back", async () => {
+      const range = (from: number, to: number) => readRange.call(this.#pieces, key, from, to);
+      const seal = await range(length, length + sealBytes(length));
+      if (seal === undefined) return undefined;
+      const bytes = await range(first * BLOCK, Math.min(length, stop * BLOCK));
+      if (bytes && (await isSealed(bytes, seal, first, length)))
+        return bytes.subarray(begin - first * BLOCK, end - first * BLOCK);
+      throw new Error(CHANGED);
+    });
+  }
+
   /** Keeps a piece, unless the file was forgotten since it was opened, or is while the piece is written. */
   async keep(file: KeptFile, index: number, bytes: Uint8Array): Promise<void> {
     const isCurrent = () => this.#current.get(file.url) === versionOf(file);
@@ -369,9 +401,9 @@ class Shelf {
     return this.#attempt("read back", async () => {
       const record = await this.#pieces.read(key);
       if (record === undefined) return undefined;
-      const bytes = expectUint8Array("store", "the result of read", record).subarray(0, -DIGEST);
-      if (await isDigest(record.subarray(bytes.length), bytes)) return bytes;
-      throw new Error("its bytes have changed since they were written");
+      const bytes = await unsealed(expectUint8Array("store", "the result of read", record));
+      if (bytes) return bytes;
+      throw new Error(CHANGED);
     });
   }
 
@@ -383,7 +415,7 @@ class Shelf {
     if (!this.#writes) return;
     await this.#attempt("kept", async () => {
       try {
-        await this.#pieces.write(key, joinBytes([bytes, await digestOf(bytes)]));
+        await this.#pieces.write(key, joinBytes([bytes, await sealOf(bytes)]));
       } catch (error) {
         this.#writes = false;
         await this.#pieces.remove(key).catch(() => {});
@@ -429,9 +461,8 @@ export async function listStore(
   const keys = new Set(await pieces.keys());
   /** The bytes under a key; undefined if they are not those that were written. */
   const read = async (key: string): Promise<Uint8Array | undefined> => {
-    const record = (await pieces.read(key)) ?? new Uint8Array();
-    const bytes = record.subarray(0, -DIGEST);
-    return record.length >= DIGEST && (await isDigest(record.subarray(bytes.length), bytes)) ? bytes : undefined;
+    const record = await pieces.read(key);
+    return record && unsealed(record);
   };
   const found: KeptUrl[] = [];
   for (const key of keys) {
@@ -477,7 +508,36 @@ const pieceKey = (file: KeptFile, index: number) => pieceKeys(file)(index);
 
 const digestOf = (bytes: Uint8Array) => hostSha256(bytes as Uint8Array<ArrayBuffer>);
 
-/** Whether `digest` is the SHA-256 of the bytes. */
-async function isDigest(digest: Uint8Array, bytes: Uint8Array): Promise<boolean> {
-  return toHex(digest) === toHex(await digestOf(bytes));
+const CHANGED = "its bytes have changed since they were written";
+
+/** Bytes of the digests behind so many others. */
+const sealBytes = (length: number) => DIGEST * (Math.ceil(length / BLOCK) + 1);
+
+/** The digest of each block, one after the other. */
+async function blockDigests(bytes: Uint8Array): Promise<Uint8Array> {
+  const blocks = Array.from(chunksOf(bytes.length, BLOCK), ([begin, end]) => digestOf(bytes.subarray(begin, end)));
+  return joinBytes(await Promise.all(blocks));
+}
+
+/** The digests of blocks, and that of these. */
+async function sealOf(bytes: Uint8Array): Promise<Uint8Array> {
+  const digests = await blockDigests(bytes);
+  return joinBytes([digests, await digestOf(digests)]);
+}
+
+/** Whether `bytes`, from block `first` of `length` bytes on, are those of the digests. */
+async function isSealed(bytes: Uint8Array, seal: Uint8Array, first: number, length: number): Promise<boolean> {
+  if (seal.length !== sealBytes(length)) return false;
+  const [digests, own] = [seal.subarray(0, -DIGEST), await blockDigests(bytes)];
+  if (toHex(seal.subarray(digests.length)) !== toHex(await digestOf(digests))) return false;
+  return toHex(own) === toHex(digests.subarray(DIGEST * first, DIGEST * first + own.length));
+}
+
+/** The bytes of what was kept; undefined if they are not those that were written. */
+async function unsealed(record: Uint8Array): Promise<Uint8Array | undefined> {
+  const blocks = Math.ceil((record.length - DIGEST) / (BLOCK + DIGEST));
+  const length = record.length - DIGEST * (blocks + 1);
+  if (length < 0) return undefined;
+  const bytes = record.subarray(0, length);
+  return (await isSealed(bytes, record.subarray(length), 0, length)) ? bytes : undefined;
 }

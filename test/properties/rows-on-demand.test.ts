@@ -19,6 +19,7 @@ import { generate } from "../../src/models/generate/generate.ts";
 import { generateMany } from "../../src/models/generate/generate-many.ts";
 import { type LoadModelOptions, loadModel, planModelFiles } from "../../src/models/load/load-model.ts";
 import { gguf } from "../../src/models/spec/read-gguf.ts";
+import { detectHeads } from "../../src/tools/inspect/detect-heads.ts";
 import { modelDigest } from "../../src/tools/inspect/digest.ts";
 import { captureRun, forwardWith } from "../../src/tools/inspect/forward-with.ts";
 import { inspect } from "../../src/tools/inspect/records.ts";
@@ -191,9 +192,17 @@ describe.each(sampled(NAMES, 1))("%s", (name) => {
   test("its digest and its inspections are those of a table in memory", async () => {
     using model = await onDemand(name);
     expect(await modelDigest(model)).toBe(await modelDigest(of(name)));
+    const used = kernels.usedBytes;
     const request = { ids: IDS.slice(0, 40), top: 5 };
-    const [own, other] = [await inspect(model, "forward", request), await inspect(of(name), "forward", request)];
+    const measured = { ids: IDS.slice(0, 260), statistics: { topK: 2, received: true } };
+    for (const asked of [request, measured]) {
+      const [own, other] = [await inspect(model, "forward", asked), await inspect(of(name), "forward", asked)];
+      expect(own.record).toEqual(other.record);
+    }
+    const texts = { texts: [IDS.slice(0, 60), IDS.slice(40, 90)] };
+    const [own, other] = [await inspect(model, "detectHeads", texts), await inspect(of(name), "detectHeads", texts)];
     expect(own.record).toEqual(other.record);
+    expect(kernels.usedBytes).toBe(used);
   });
 
   test("a synchronous call is refused by name, unless its rows were read of late", async () => {
@@ -207,6 +216,11 @@ describe.each(sampled(NAMES, 1))("%s", (name) => {
     expect(() => forward(session, [5, 300])).toThrow(expect.objectContaining(got("forward")));
     expect(() => forwardWith(session, [300])).toThrow(expect.objectContaining(got("forwardWith")));
     expect(() => captureRun(session, [300])).toThrow(expect.objectContaining(got("forwardWith")));
+    const used = kernels.usedBytes;
+    const statistics = { layers: [0] };
+    expect(() => forwardWith(session, [300], { statistics })).toThrow(expect.objectContaining(got("forwardWith")));
+    expect(() => detectHeads(model, [[300, 5]])).toThrow(expect.objectContaining(got("detectHeads")));
+    expect(kernels.usedBytes).toBe(used);
     expect(session.length).toBe(3);
     forward(session, [7, 5]);
     using other = createSession(of(name), ROOM);

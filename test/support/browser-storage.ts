@@ -20,7 +20,7 @@ export function fakeOpfs({ room = Number.POSITIVE_INFINITY } = {}): StorageScope
     }
     async getFile() {
       const bytes = files.get(this.name) ?? notFound();
-      return { arrayBuffer: async () => bytes.slice().buffer as ArrayBuffer };
+      return new Blob([bytes.slice()]);
     }
     async createWritable() {
       let written = new Uint8Array();

@@ -3,7 +3,7 @@
 import { toF16 } from "../../../test/support/gguf-writer.ts";
 import { BLOCK, toBytes, toNibbles } from "./rows.ts";
 
-export type BlockFormat = "f32" | "q8_0" | "q5_0" | "q4_0" | "q4_k" | "q6_k" | "q1_0";
+export type BlockFormat = "f32" | "q8_0" | "q5_0" | "q4_0" | "q4_k" | "q5_k" | "q6_k" | "q1_0";
 
 interface Packing {
   /** ggml's number of the type. */
@@ -23,6 +23,7 @@ export const BLOCKS: Readonly<Record<BlockFormat, Packing>> = {
   q5_0: { type: 6, weights: BLOCK, bytes: 22, pack: (weights) => packed(weights, BLOCK, 22, packQ5) },
   q8_0: { type: 8, weights: BLOCK, bytes: 34, pack: (weights) => packed(weights, BLOCK, 34, packQ8) },
   q4_k: { type: 12, weights: SUPER_BLOCK, bytes: 144, pack: (weights) => packed(weights, SUPER_BLOCK, 144, packQ4K) },
+  q5_k: { type: 13, weights: SUPER_BLOCK, bytes: 176, pack: (weights) => packed(weights, SUPER_BLOCK, 176, packQ5K) },
   q1_0: { type: 41, weights: 128, bytes: 18, pack: (weights) => packed(weights, 128, 18, packQ1) },
   q6_k: { type: 14, weights: SUPER_BLOCK, bytes: 210, pack: (weights) => packed(weights, SUPER_BLOCK, 210, packQ6K) },
 };
@@ -71,10 +72,15 @@ function packQ5(weights: Float32Array, out: DataView): void {
  * Eight sub-blocks of 32: a weight is d * scale * value - least * minimum with 6 bits of scale and minimum, 4 of value. A
  * byte of values holds the weights j and j + 32 of 64.
  */
-function packQ4K(weights: Float32Array, out: DataView): void {
+const packQ4K: PackBlock = (weights, out) => packWithMinima(weights, out, 15);
+
+/** The same with 5 bits of value: bit s of byte i of the 32 before the others is the fifth of weight i of sub-block s. */
+const packQ5K: PackBlock = (weights, out) => packWithMinima(weights, out, 31);
+
+function packWithMinima(weights: Float32Array, out: DataView, most: 15 | 31): void {
   const subBlocks = Array.from({ length: 8 }, (_, s) => weights.subarray(s * BLOCK, (s + 1) * BLOCK));
   const minima = subBlocks.map((own) => Math.max(0, -Math.min(...own)));
-  const steps = subBlocks.map((own, s) => Math.max(0, Math.max(...own) + minima[s]!) / 15);
+  const steps = subBlocks.map((own, s) => Math.max(0, Math.max(...own) + minima[s]!) / most);
   const d = Math.max(...steps) / 63;
   const least = Math.max(...minima) / 63;
   const scales = steps.map((step) => rounded(step, d));
@@ -88,11 +94,16 @@ function packQ4K(weights: Float32Array, out: DataView): void {
   }
   const quantised = (s: number, i: number) => {
     const value = rounded(subBlocks[s]![i]! + least * lows[s]!, d * scales[s]!);
-    return Math.min(15, Math.max(0, value));
+    return Math.min(most, Math.max(0, value));
   };
+  const low = most === 31 ? 48 : 16;
   for (let pair = 0; pair < 4; pair++)
-    for (let i = 0; i < BLOCK; i++)
-      out.setUint8(16 + pair * BLOCK + i, quantised(2 * pair, i) | (quantised(2 * pair + 1, i) << 4));
+    for (let i = 0; i < BLOCK; i++) {
+      const [first, second] = [quantised(2 * pair, i), quantised(2 * pair + 1, i)];
+      out.setUint8(low + pair * BLOCK + i, (first & 15) | ((second & 15) << 4));
+      if (most === 31)
+        out.setUint8(16 + i, out.getUint8(16 + i) | ((first >> 4) << (2 * pair)) | ((second >> 4) << (2 * pair + 1)));
+    }
 }
 
 /**

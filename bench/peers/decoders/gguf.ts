@@ -4,7 +4,7 @@ import { f32, text, u32, writeGguf } from "../../../test/support/gguf-writer.ts"
 import { FileWriter } from "./file-writer.ts";
 import { BLOCKS, type BlockFormat } from "./gguf-blocks.ts";
 import type { RandomWeights } from "./random-weights.ts";
-import { type DecoderShape, EMBED, elements, type TensorSpec, tensorsOf } from "./shape.ts";
+import { type DecoderShape, elements, isMatrix, type TensorSpec, tensorsOf } from "./shape.ts";
 
 export type GgufFormat = "f32" | "q8_0" | "q4_0" | "q4_k_m" | "q1_0";
 
@@ -28,7 +28,8 @@ const NAMES: Readonly<Record<string, string>> = {
   "mlp.down_proj": "ffn_down",
 };
 
-function ggufName({ name }: TensorSpec): string {
+function ggufName({ name }: TensorSpec, { hybrid }: DecoderShape): string {
+  if (hybrid) return name;
   const [, layer, own] = /^(?:model\.layers\.(\d+)\.)?(.*)\.weight$/.exec(name) as unknown as string[];
   return layer === undefined ? `${NAMES[own!]}.weight` : `blk.${layer}.${NAMES[own!]}.weight`;
 }
@@ -48,30 +49,41 @@ function metadataOf(shape: DecoderShape) {
     "attention.layer_norm_rms_epsilon": f32(shape.eps),
     "rope.dimension_count": u32(shape.headDim),
     "rope.freq_base": f32(shape.theta),
+    ...shape.hybrid?.keys,
   };
+  const architecture = shape.hybrid?.architecture ?? shape.type;
   return {
-    "general.architecture": text(shape.type),
+    "general.architecture": text(architecture),
     "general.name": text(shape.name),
     "tokenizer.ggml.model": text("no_vocab"),
-    ...Object.fromEntries(Object.entries(own).map(([key, value]) => [`${shape.type}.${key}`, value])),
+    ...Object.fromEntries(Object.entries(own).map(([key, value]) => [`${architecture}.${key}`, value])),
   };
 }
 
 /**
  * The format of a tensor. What llama-quantize does for Q4_K_M: six bits for the table of tokens, and for values and down
- * projections of the first and last eighth of the layers and of every third between; and formats with blocks of 32 for
- * rows that are not whole blocks of 256. Beside one bit, rows that are not whole blocks of 128 have eight.
+ * projections of the first and last eighth of the layers and of every third between, five for joint projections; and formats with
+ * blocks of 32 for rows that are not whole blocks of 256. Beside one bit, rows that are not whole blocks of 128 have eight.
  */
-function formatOf({ name, shape: size }: TensorSpec, format: GgufFormat, { layers }: DecoderShape): BlockFormat {
-  if (size.length === 1) return "f32";
-  if (format === "q1_0") return size.at(-1)! % BLOCKS.q1_0.weights === 0 ? format : "q8_0";
+function formatOf(tensor: TensorSpec, format: GgufFormat, shape: DecoderShape): BlockFormat {
+  if (!isMatrix(tensor)) return "f32";
+  const columns = tensor.shape.at(-1)!;
+  if (format === "q1_0") return columns % BLOCKS.q1_0.weights === 0 ? format : "q8_0";
   if (format !== "q4_k_m") return format;
-  const layer = Number(/\.(\d+)\./.exec(name)?.[1]);
-  const eighth = Math.floor(layers / 8);
-  const isPrecise = layer < eighth || layer >= Math.floor((7 * layers) / 8) || (layer - eighth) % 3 === 2;
-  const six = name === EMBED || (isPrecise && /v_proj|down_proj/.test(name));
-  if (size.at(-1)! % BLOCKS.q4_k.weights === 0) return six ? "q6_k" : "q4_k";
+  const name = ggufName(tensor, shape);
+  const six = name === "token_embd.weight" || (/attn_v|ffn_down/.test(name) && isPrecise(name, shape));
+  if (columns % BLOCKS.q4_k.weights === 0) return six ? "q6_k" : name.includes("attn_qkv") ? "q5_k" : "q4_k";
   return six ? "q8_0" : "q5_0";
+}
+
+/** Whether values or a down projection get more bits. Values of hybrids are counted by themselves, of all layers that have some. */
+function isPrecise(name: string, { layers, hybrid }: DecoderShape): boolean {
+  const names = name.includes("attn_v") ? (hybrid?.tensors.map((tensor) => tensor.name) ?? []) : [];
+  const values = names.filter((other) => other.includes("attn_v"));
+  const at = values.length > 0 ? values.indexOf(name) : Number(/\.(\d+)\./.exec(name)?.[1]);
+  const count = values.length > 0 ? names.filter((other) => /attn_(v|qkv)/.test(other)).length : layers;
+  const eighth = Math.floor(count / 8);
+  return at < eighth || at >= Math.floor((7 * count) / 8) || (at - eighth) % 3 === 2;
 }
 
 function bytesOf(tensor: TensorSpec, format: GgufFormat, shape: DecoderShape): number {
@@ -81,7 +93,7 @@ function bytesOf(tensor: TensorSpec, format: GgufFormat, shape: DecoderShape): n
 
 /** Bytes of the matrices, the table of tokens once. */
 export const ggufBytes = (format: GgufFormat, shape: DecoderShape): number =>
-  tensorsOf(shape).reduce((sum, tensor) => sum + (tensor.shape.length === 2 ? bytesOf(tensor, format, shape) : 0), 0);
+  tensorsOf(shape).reduce((sum, tensor) => sum + (isMatrix(tensor) ? bytesOf(tensor, format, shape) : 0), 0);
 
 export function writeGgufDecoder(path: string, format: GgufFormat, shape: DecoderShape, weights: RandomWeights): void {
   let end = 0;
@@ -89,7 +101,7 @@ export function writeGgufDecoder(path: string, format: GgufFormat, shape: Decode
     const offset = end;
     end += Math.ceil(bytesOf(tensor, format, shape) / ALIGNMENT) * ALIGNMENT;
     const { type } = BLOCKS[formatOf(tensor, format, shape)];
-    return { name: ggufName(tensor), shape: tensor.shape, type, offset, bytes: new Uint8Array() };
+    return { name: ggufName(tensor, shape), shape: tensor.shape, type, offset, bytes: new Uint8Array() };
   });
   const file = new FileWriter(path);
   file.write(writeGguf({ metadata: metadataOf(shape), tensors }));

@@ -1,6 +1,7 @@
 // What is measured in the process or page of a peer.
 
 import { median } from "../../../src/tools/diagnostics/timing.ts";
+import { processorMs } from "../../lib/processor-time.ts";
 import type { Decoder, LoadDecoder, LoadRequest } from "./decoder.ts";
 import { type MachineSpeed, startLoops } from "./peak-loops.ts";
 
@@ -17,7 +18,7 @@ export interface Effort {
   readonly mostSeconds: number;
 }
 
-/** Tokens a second, and the speed of the loop that limits it at the same time: GFLOP/s for prompts, GB/s for tokens. */
+/** Tokens a second of processor time (in a page, of the clock), and the speed of the loop that limits it at the same time: GFLOP/s for prompts, GB/s for tokens. */
 export interface Rate {
   readonly rate: number;
   readonly peak: number;
@@ -82,9 +83,9 @@ async function timePrompt(
   const end = performance.now() + 1000 * mostSeconds;
   do {
     await decoder.reset();
-    const start = performance.now();
+    const start = processorMs();
     await decoder.read(prompt);
-    rates.push((1000 * prompt.length) / (performance.now() - start));
+    rates.push((1000 * prompt.length) / (processorMs() - start));
     peaks.push(speed.arithmetic());
   } while (rates.length < promptTimes && performance.now() < end);
   return { rate: median(rates), peak: median(peaks) };
@@ -103,9 +104,9 @@ async function timeTokens(
   const peaks = [speed.reading()];
   const end = performance.now() + 1000 * mostSeconds;
   do {
-    const start = performance.now();
+    const start = processorMs();
     id = await decoder.read([id]);
-    rates.push(1000 / (performance.now() - start));
+    rates.push(1000 / (processorMs() - start));
     if (rates.length % TOKENS_BETWEEN === 0) peaks.push(speed.reading());
   } while (rates.length < tokens && performance.now() < end);
   return { rate: median(rates), peak: median(peaks) };

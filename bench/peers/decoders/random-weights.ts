@@ -37,9 +37,9 @@ export function randomWeights(shape: DecoderShape): RandomWeights {
   }
   return {
     tensors,
-    read({ name, shape: size }, begin = 0, end = elements(size)) {
+    read({ name, shape: size, fill }, begin = 0, end = elements(size)) {
       const values = new Float32Array(end - begin);
-      if (size.length === 1) return values.fill(1);
+      if (fill !== undefined || size.length === 1) return values.fill(fill ?? 1);
       const first = starts.get(name)! + begin;
       for (let at = 0; at < values.length; ) {
         const from = (first + at) % RANDOM_VALUES;

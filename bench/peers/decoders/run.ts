@@ -1,5 +1,5 @@
-// npm run bench:peers -- decoders [--quick] [--model NAME] [--peers A,B] [--rounds N] [--folder FOLDER] [--json FILE] [--show]
-// NAME is part of a model's name; A and B are parts of the names of variants ("wllama q8"). FILE keeps the rows of earlier runs
+// npm run bench:peers -- decoders [--quick] [--model M,N] [--peers A,B] [--rounds N] [--folder FOLDER] [--json FILE] [--show]
+// M and N are parts of the names of models; A and B of those of variants ("wllama q8"). FILE keeps the rows of earlier runs
 // that this one does not measure; with --show it is only printed. FOLDER keeps the models that are written for the peers.
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -12,7 +12,8 @@ import type { Effort } from "./measure-decoder.ts";
 import { modelFiles } from "./model-files.ts";
 import type { DecoderResult, DecoderRow, Round } from "./result.ts";
 import { prepareTasks, runTask } from "./run-task.ts";
-import { type DecoderShape, SHAPES } from "./shape.ts";
+import type { DecoderShape } from "./shape.ts";
+import { SHAPES } from "./shapes.ts";
 import { printTables } from "./table.ts";
 import type { Outcome } from "./task.ts";
 import { nameOf, peerVersions, reasonAgainst, VARIANTS, type Variant } from "./variants.ts";
@@ -32,6 +33,7 @@ const NOT_QUICK = [
   "headwise q4 fast with q8 caches",
   "onnxruntime-web q4",
   "wllama q8_0",
+  "headwise f32 file",
   "headwise q8_0 file",
   "headwise q4_k_m file",
 ];
@@ -55,10 +57,10 @@ let result: DecoderResult = earlier && options.show ? earlier : { rows: [], ...e
 
 const rounds = Number(options.rounds ?? (quick ? 1 : 3));
 const modelName = options.model ?? (quick ? "SmolLM2" : "");
-const shapes = options.show ? [] : SHAPES.filter(({ name }) => name.includes(modelName));
-const parts = options.peers.split(",");
+const isNamed = (name: string, parts: string) => parts.split(",").some((part) => name.includes(part));
+const shapes = options.show ? [] : SHAPES.filter(({ name }) => isNamed(name, modelName));
 const isChosen = (name: string) =>
-  options.peers === "" ? !(quick && NOT_QUICK.includes(name)) : parts.some((part) => name.includes(part));
+  options.peers === "" ? !(quick && NOT_QUICK.includes(name)) : isNamed(name, options.peers);
 const chosen = VARIANTS.filter((variant) => isChosen(nameOf(variant)));
 if (!(Number.isInteger(rounds) && rounds > 0))
   throw new RangeError(`--rounds expected an integer > 0, got ${options.rounds}`);
@@ -116,8 +118,8 @@ async function measureShape(shape: DecoderShape): Promise<void> {
 
   /** What headwise computes with all bits of the checkpoint: in float32, or in bfloat16 if that does not fit into wasm. */
   async function referenceOf({ vocabSize }: DecoderShape): Promise<Outcome> {
-    const exact = VARIANTS[0]!;
-    const format = reasonAgainst(exact, shape) === undefined ? "f32" : "bf16";
+    const exact = shape.hybrid ? VARIANTS.find((variant) => nameOf(variant) === "headwise f32 file")! : VARIANTS[0]!;
+    const format = reasonAgainst(exact, shape) === undefined ? exact.format : "bf16";
     const request = { source: files.path(exact.model), format, maxSeqLen: MAX_SEQ_LEN };
     const effort = { prompts: [], pasts: [], promptTimes: 0, tokens: 0, mostSeconds: 0 };
     return runTask(exact, { request, vocabSize, effort });

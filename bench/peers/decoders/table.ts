@@ -2,7 +2,8 @@
 
 import { median } from "../../../src/tools/diagnostics/timing.ts";
 import type { DecoderResult, DecoderRow } from "./result.ts";
-import { type DecoderShape, SHAPES } from "./shape.ts";
+import type { DecoderShape } from "./shape.ts";
+import { SHAPES } from "./shapes.ts";
 import { nameOf, VARIANTS, type Variant } from "./variants.ts";
 
 interface Line {

@@ -66,7 +66,7 @@ const ofFile = (formats: typeof GGUF, of: Pick<Variant, "peer" | "file" | "inPag
   });
 
 /** The files that headwise reads as they are stored. */
-const HEADWISE_FILES = GGUF.filter(([format]) => ["q8_0", "q4_k_m", "q1_0"].includes(format));
+const HEADWISE_FILES = GGUF.filter(([format]) => ["f32", "q8_0", "q4_k_m", "q1_0"].includes(format));
 
 /** headwise's first variant is what the logits of the others are compared with. */
 export const VARIANTS: readonly Variant[] = [
@@ -75,7 +75,7 @@ export const VARIANTS: readonly Variant[] = [
     ...{ peer: "onnxruntime-web", file: "onnxruntime-web.ts", model: { kind: "onnx", format } },
   })),
   ...ofFile(HEADWISE_FILES, { peer: "headwise", file: "headwise.ts" }, " file"),
-  ...ofFile(HEADWISE_FILES, { peer: "headwise", file: "headwise.ts" }, " file fast"),
+  ...ofFile(HEADWISE_FILES.slice(1), { peer: "headwise", file: "headwise.ts" }, " file fast"),
   // Nobody runs float32 in wllama, and it does not know q1_0.
   ...ofFile(GGUF.slice(1, -1), { peer: "wllama", file: "wllama.ts", inPage: true }),
   ...ofFile(GGUF, { peer: "native llama.cpp", file: "llama-cpp.ts", native: true }),
@@ -86,7 +86,8 @@ export const nameOf = ({ peer, format }: Variant) => `${peer} ${format}`;
 const MEMORY_BYTES = 2 ** 32;
 
 /** Why a variant cannot run a decoder, as far as that is known before. */
-export function reasonAgainst({ native, bytes }: Variant, shape: DecoderShape): string | undefined {
+export function reasonAgainst({ native, model, bytes }: Variant, shape: DecoderShape): string | undefined {
+  if (shape.hybrid && model.kind !== "gguf") return "hybrids are compared in GGUF files alone";
   const all = bytes(shape);
   if (!native && all > MEMORY_BYTES) return `${(all / 1e9).toFixed(1)} GB of weights, and wasm has 4 GiB`;
   return undefined;

@@ -3,6 +3,7 @@
 import { readFileSync } from "node:fs";
 import { median } from "../../../src/tools/diagnostics/timing.ts";
 import type { PeakLoops } from "../../lib/peak-loops.ts";
+import { processorMs } from "../../lib/processor-time.ts";
 import { BATCHES, type Job, LENGTHS, type LoadEmbedder, textsOf } from "./embedder.ts";
 
 const ROUNDS = 2_000_000;
@@ -15,12 +16,6 @@ const WARM_CALLS = 20;
 const WARM_MS = 2000;
 /** The shortest time that is taken. */
 const SAMPLE_MS = 40;
-
-/** Milliseconds of the process's processor time, of all threads: others that run on the machine take none of it. */
-function processorMs(): number {
-  const { user, system } = process.cpuUsage();
-  return (user + system) / 1000;
-}
 
 export interface Measured {
   /** Texts a second of processor time, and texts for each multiply-add that wasm makes at most in that time. */

@@ -4,8 +4,8 @@ import { builtinModule } from "./host.ts";
 
 /**
  * Keeps pieces of files by key. Keys consist of letters, digits and "-", and are at most 64 characters long. What is kept has up
- * to 4 MiB and 32 bytes: a piece, and the SHA-256 by which damage is noticed when it is read. Two programs may use the same store
- * at once: they write the same bytes under the same key.
+ * to 4 MiB and 2,080 bytes: a piece, and the SHA-256 of each 64 KiB by which damage is noticed when it is read. Two programs may use the
+ * same store at once: they write the same bytes under the same key.
  * @example
  * import { createStore, type PieceStore } from "headwise/models";
  * const kept = new Map<string, Uint8Array>();
@@ -19,6 +19,8 @@ import { builtinModule } from "./host.ts";
 export interface PieceStore {
   /** The bytes under `key`; undefined if there are none. */
   read(key: string): Promise<Uint8Array | undefined>;
+  /** Of them, bytes begin..end; fewer where there are fewer. Without it, those who need a part of a piece read all of it. */
+  readRange?(key: string, begin: number, end: number): Promise<Uint8Array | undefined>;
   /** Keeps all of `bytes` under `key`, or rejects. The bytes may be overwritten once the promise has settled. */
   write(key: string, bytes: Uint8Array): Promise<void>;
   /** Forgets what is under `key`, if anything is. */
@@ -34,6 +36,10 @@ export interface ListedPieces extends PieceStore {
 interface FileSystem {
   mkdir(path: string | URL, options: { readonly recursive: true }): Promise<unknown>;
   readFile(path: string | URL): Promise<Uint8Array>;
+  open(path: string | URL): Promise<{
+    read(into: Uint8Array, offset: number, length: number, at: number): Promise<{ readonly bytesRead: number }>;
+    close(): Promise<void>;
+  }>;
   writeFile(path: string | URL, bytes: Uint8Array, options: { readonly flush: true }): Promise<void>;
   rename(from: string | URL, to: string | URL): Promise<void>;
   rm(path: string | URL, options: { readonly force: true }): Promise<void>;
@@ -66,6 +72,17 @@ export function folderPieces(folder: string | URL): ListedPieces | undefined {
       const { buffer, byteOffset, length } = (await system.readFile(pathOf(key)).catch(orNone)) ?? {};
       return buffer && new Uint8Array(buffer, byteOffset, length);
     },
+    async readRange(key, begin, end) {
+      const file = await system.open(pathOf(key)).catch(orNone);
+      if (file === undefined) return undefined;
+      try {
+        const bytes = new Uint8Array(end - begin);
+        const { bytesRead } = await file.read(bytes, 0, bytes.length, begin);
+        return bytes.subarray(0, bytesRead);
+      } finally {
+        await file.close();
+      }
+    },
     async write(key, bytes) {
       await system.mkdir(base, { recursive: true });
       // A folder that cannot be listed may be written nevertheless, and another program may remove the same files.
@@ -95,8 +112,12 @@ function orNone(error: unknown): undefined {
   if (code !== "ENOENT" && name !== "NotFoundError") throw error;
 }
 
+interface Blob {
+  arrayBuffer(): Promise<ArrayBuffer>;
+}
+
 interface FileHandle {
-  getFile(): Promise<{ arrayBuffer(): Promise<ArrayBuffer> }>;
+  getFile(): Promise<Blob & { slice(begin: number, end: number): Blob }>;
   createWritable(): Promise<{
     write(bytes: Uint8Array): Promise<void>;
     close(): Promise<void>;
@@ -145,6 +166,10 @@ function opfsPieces(open: () => Promise<Directory>): PieceStore {
     async read(key) {
       const handle = await (await open()).getFileHandle(key).catch(orNone);
       return handle && new Uint8Array(await (await handle.getFile()).arrayBuffer());
+    },
+    async readRange(key, begin, end) {
+      const handle = await (await open()).getFileHandle(key).catch(orNone);
+      return handle && new Uint8Array(await (await handle.getFile()).slice(begin, end).arrayBuffer());
     },
     async write(key, bytes) {
       const handle = await (await open()).getFileHandle(key, { create: true });

@@ -14,6 +14,7 @@ import {
 } from "../../../assembly/layout.ts";
 import { createFloats, type Tensor } from "../../base/tensor/tensor.ts";
 import { HeadwiseError } from "../../base/util/errors.ts";
+import type { WaitingSteps } from "../../base/util/steps.ts";
 import { type AttentionShape, NULL, StatisticsShape } from "../../wasm/abi.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { aligned, Layout, pointer } from "../../wasm/memory.ts";
@@ -67,13 +68,13 @@ export function expectStatistics(where: string, kernels: Kernels): void {
  * Calls `work` with what measures the rows of each call, and returns what was measured. Memory for that is allocated meanwhile: it
  * holds the rows of one segment, and a sum for each key where `received` is wanted.
  */
-export function measureCalls(
+export function* measureCalls(
   where: string,
   kernels: Kernels,
   calls: readonly MeasuredCall[],
   wanted: Wanted,
-  work: (measures: readonly Measure[]) => void,
-): Measured[] {
+  work: (measures: readonly Measure[]) => WaitingSteps,
+): WaitingSteps<Measured[]> {
   const { memory } = kernels;
   const results = calls.map(({ target }) => createResults(where, target, wanted));
   const most = (sizeOf: (call: MeasuredCall) => number) => Math.max(0, ...calls.map(sizeOf));
@@ -89,7 +90,7 @@ export function measureCalls(
   try {
     for (const [i, { target }] of calls.entries())
       if (wanted.received) clearReceived(kernels, base + (receivedAt[i] as number), target);
-    work(
+    yield* work(
       calls.map((call, i): Measure => {
         const { numHeads, kvLen } = call.target;
         return (segment, shape, begin, end) => {

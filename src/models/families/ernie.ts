@@ -29,6 +29,8 @@ const readExperts: ReadExperts = (file, layer, mlp) => {
   // The least sum that weights are divided by. Their sum is larger: the chosen are the largest of a softmax.
   file.raw("moe_norm_min");
   const topK = file.count("moe_k", 6, experts);
+  // The width of layers without experts, which are not always there.
+  file.raw("intermediate_size");
   return isWithin && (layer + 1) % file.count("moe_layer_interval", 1) === 0
     ? {
         kind: "moe",

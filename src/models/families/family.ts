@@ -244,14 +244,19 @@ export interface Family extends TensorForm {
   /** Norms that a layer lacks. */
   readonly lacks?: (layer: number, file: Fields) => readonly NormRole[];
   readonly head?: (facts: Facts) => Partial<HeadSpec>;
+  /** Logits have no softcap beside towers, as transformers computes them. */
+  readonly cappedAlone?: true;
   /** Floats that a projection behind the last norm makes of an encoder's rows. Default: there is none. */
   readonly vectorDim?: (facts: Facts) => number;
   /** Whether there is a norm after the last layer. Default true. */
   readonly finalNorm?: (facts: Facts) => boolean;
   /** The field of the number of tokens. Default "max_position_embeddings". */
   readonly lengthField?: string;
-  /** The head is shared if config.json does not say it. Default: if the file has none of its own; without a file, it is not. */
-  readonly tied?: true;
+  /**
+   * The head is shared if config.json does not say it. Default: if the file has none of its own; without a file, it is not. "never": it is
+   * of its own whatever config.json says.
+   */
+  readonly tied?: true | "never";
   /** Fields, and the values besides null with which this package can compute the model. */
   readonly only?: Readonly<Record<string, readonly unknown[]>>;
   /** Fields that mean nothing for the result. */

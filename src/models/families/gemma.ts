@@ -28,10 +28,11 @@ const attention3: AttentionRules = {
   defaults: { dModel: 2304, numHeads: 8, numKvHeads: 4, headDim: 256 },
   window: { tokens: 4096, period: 6, patterned: true },
   qkNorm: { kind: "per-head", onePlus: true },
-  softcap: 0,
   scale: rootOfScalar,
   rope: { theta: 1_000_000, local: { field: "rope_local_base_freq", theta: 10_000 } },
   statesDirection: true,
+  // Which transformers does not apply.
+  beside: ["attn_logit_softcapping"],
 };
 
 /** EmbeddingGemma in GGUF files: those of `config.json` are Gemma 3 that states its direction. */
@@ -363,6 +364,7 @@ export const decoders = (): Family[] => [
     attention: attention3,
     names: { norms: SANDWICH_NORMS },
     head: softcap(0),
+    cappedAlone: true,
     // Files of Google's leave them out.
     absent: { vocab_size: 262_208, intermediate_size: 9216, num_hidden_layers: 26, max_position_embeddings: 131_072 },
   }),

@@ -31,16 +31,17 @@ const attentionLite: LatentRules = { types: "glm4_moe_lite", kind: "latent", sta
 
 export const latents: readonly LatentRules[] = [attentionLite];
 
-/** Which layers have experts, a list says; by default all but the first. */
+/** Which layers have experts, a list says, whatever `first_k_dense_replace` is beside it; by default all but the first. */
 const readLite: ReadExperts = (file, layer, mlp) => {
-  const kind = (file.list("mlp_layer_types") ?? [])[layer] ?? (layer === 0 ? "dense" : "sparse");
+  const kinds = file.list("mlp_layer_types");
+  const kind = kinds?.[layer] ?? (layer === 0 ? "dense" : "sparse");
   if (kind !== "dense" && kind !== "sparse")
     throw file.refusal(`mlp_layer_types of layer ${layer}`, '"dense" or "sparse"', kind);
-  file.only("first_k_dense_replace", 1);
+  if (kinds === undefined) file.only("first_k_dense_replace", 1);
   const read = readDeepSeek((from) => sigmoidRouter(from, { scale: 1.8, groups: 1, keepGroups: 1 }), {
     ...{ experts: 64, dim: 1536, shared: 1, topK: 4 },
   });
-  const experts = read(file, Math.max(layer, 1), mlp);
+  const experts = read(file, kinds ? Number.MAX_SAFE_INTEGER : Math.max(layer, 1), mlp);
   return kind === "sparse" ? experts : undefined;
 };
 
@@ -80,6 +81,6 @@ export const decoders = (): Family[] => [
     moe: readLite,
     moeNames: DEEPSEEK_EXPERTS,
     only: { topk_method: ["noaux_tc"], scoring_func: ["sigmoid"] },
-    ignored: ["num_nextn_predict_layers", "mlp_layer_types"],
+    ignored: ["num_nextn_predict_layers", "mlp_layer_types", "first_k_dense_replace"],
   },
 ];

@@ -23,7 +23,14 @@ const readExperts: ReadExperts = (file, _layer, mlp) => {
     kind: "moe",
     experts,
     topK: file.count("num_experts_per_tok", 4, experts),
-    expert: { kind: "mlp", dim, gated: true, activation: expertActivation },
+    expert: {
+      ...{ kind: "mlp", dim, gated: true },
+      activation: {
+        ...expertActivation,
+        alpha: file.factor("swiglu_alpha") ?? expertActivation.alpha,
+        limit: file.factor("swiglu_limit") ?? expertActivation.limit,
+      },
+    },
     // A softmax over the chosen logits is one over all, divided by the sum of the chosen.
     router: SOFTMAX,
   };
@@ -41,7 +48,7 @@ export const decoders = (): Family[] => [
       expert: "interleaved",
       mlp: { gate: "mlp.experts.gate_up_proj", down: "mlp.experts.down_proj" },
     },
-    ignored: ["initial_context_length", "experts_per_token", "swiglu_limit"],
+    ignored: ["initial_context_length", "experts_per_token"],
     biases: (facts) => (facts.flag("attention_bias", true) ? ["qkv", "o", "router"] : ["router"]),
   },
 ];

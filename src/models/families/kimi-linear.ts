@@ -96,6 +96,7 @@ export const decoders = (): Family[] => [
     // Saved by other programs, dense layers have the name of experts.
     names: { otherMlpAt: "block_sparse_moe" },
     norm: { eps: 1e-5 },
+    tied: "never",
     moe: readExperts,
     moeNames: {
       ...MIXTRAL_EXPERTS,

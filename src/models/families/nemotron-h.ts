@@ -129,6 +129,7 @@ export const decoders = (): Family[] => [
       norms: { attentionPre: "attn_norm", mlpPre: "attn_norm" },
     },
     plain: true,
+    tied: "never",
     norm: { field: "layer_norm_epsilon", eps: 1e-5 },
     activation: { fields: ["mlp_hidden_act"], word: "relu2" },
     moe: readExperts,
@@ -159,6 +160,9 @@ export const decoders = (): Family[] => [
         "mamba_proj_bias",
       ],
       ...["intermediate_size", "n_shared_experts", "moe_intermediate_size", "moe_shared_expert_intermediate_size"],
+      // Of experts that no layer has.
+      ...["moe_latent_size", "n_routed_experts", "num_experts_per_tok", "norm_topk_prob", "routed_scaling_factor"],
+      ...["n_group", "topk_group"],
     ],
     ignoredTensors: /^mtp\./,
   },

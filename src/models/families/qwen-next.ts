@@ -167,8 +167,8 @@ const attentionNext = /* @__PURE__ */ attentionOf("qwen3_next", "qwen3next");
 const attention35 = /* @__PURE__ */ attentionOf("qwen3_5_text", "qwen35");
 const attention35Moe = /* @__PURE__ */ attentionOf("qwen3_5_moe_text", "qwen35moe");
 
-const experts = (): Partial<Family> => ({
-  moe: readQwen({ experts: 512, topK: 10, dim: 512, shared: 512, renormalises: true }),
+const experts = (own: { readonly always?: true } = {}): Partial<Family> => ({
+  moe: readQwen({ experts: 512, topK: 10, dim: 512, shared: 512, renormalises: true, ...own }),
   moeNames: { ...QWEN_EXPERTS, shared: "mlp.shared_expert", sharedGate: "mlp.shared_expert_gate" },
 });
 
@@ -189,12 +189,18 @@ const family = (
   ignored: [
     ...["full_attention_interval", "linear_conv_kernel_dim", "linear_key_head_dim", "linear_num_key_heads"],
     ...["linear_num_value_heads", "linear_value_head_dim", "mamba_ssm_dtype", "mtp_num_hidden_layers"],
-    ...["intermediate_size", "mtp_use_dedicated_embeddings"],
+    ...[
+      "intermediate_size",
+      "mtp_use_dedicated_embeddings",
+      "norm_topk_prob",
+      "decoder_sparse_step",
+      "mlp_only_layers",
+    ],
   ],
 });
 
 export const decoders = (): Family[] => [
   family(attentionNext, joinedDelta, true, experts()),
   family(attention35, delta, false),
-  family(attention35Moe, delta, false, experts()),
+  family(attention35Moe, delta, false, experts({ always: true })),
 ];

@@ -70,6 +70,8 @@ export function readQwen(absent: {
   readonly field?: string;
   readonly shared?: number;
   readonly renormalises?: true;
+  /** All layers have experts, whose weights are divided by their sum, whatever the file says. */
+  readonly always?: true;
 }): ReadExperts {
   return (file, layer, mlp) => {
     const experts = countExperts(file, ["num_experts", "num_local_experts"], absent.experts);
@@ -80,9 +82,9 @@ export function readQwen(absent: {
       topK: file.count("num_experts_per_tok", absent.topK, experts),
       expert: mlp(file.count(absent.field ?? "moe_intermediate_size", absent.dim)),
       ...(sharedDim && { shared: { mlp: mlp(sharedDim), gated: true } }),
-      router: { ...SOFTMAX, renormalise: file.flag("norm_topk_prob", absent.renormalises ?? false) },
+      router: { ...SOFTMAX, renormalise: absent.always ?? file.flag("norm_topk_prob", absent.renormalises ?? false) },
     } as const;
-    return isSparse(file, layer) ? spec : undefined;
+    return absent.always || isSparse(file, layer) ? spec : undefined;
   };
 }
 

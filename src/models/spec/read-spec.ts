@@ -94,18 +94,21 @@ function readWhole(where: string, whole: Fields, maxSeqLen: number | undefined, 
   for (const [name, value] of file.unread())
     if (!HARMLESS.test(name) && !(isText && OF_TOWERS.test(name)))
       throw file.refusal(name, "a field that this package knows, or none", value);
-  return { ...(isText ? textOf(decoder, whole, file) : decoder), ...(encoder && { encoder }) };
+  return { ...(isText ? textOf(decoder, whole, file, family.cappedAlone) : decoder), ...(encoder && { encoder }) };
 }
 
 /** A text model beside towers of other modalities. */
-function textOf(decoder: Decoder, whole: Fields, file: Fields): Decoder {
+function textOf(decoder: Decoder, whole: Fields, file: Fields, cappedAlone?: true): Decoder {
   const { spec, family } = decoder;
   const isTied = (each: Fields) =>
     each.raw("tie_word_embeddings") === undefined ? undefined : each.flag("tie_word_embeddings", false);
   const [outer, inner] = [isTied(whole), isTied(file)];
   // Where the model and its text contradict each other, classes disagree on which of them counts, and the tensors decide.
   const tied = outer ?? (inner === false ? undefined : spec.head.tied);
-  const head = { ...spec.head, tied: outer === false && inner ? undefined : tied };
+  const head = {
+    ...{ ...spec.head, tied: outer === false && inner ? undefined : tied },
+    ...(cappedAlone && { softcap: 0 }),
+  };
   return { ...decoder, spec: { ...spec, head }, family: { ...family, hasTowers: true } };
 }
 
@@ -293,5 +296,9 @@ function mlpOf(
 
 function tiedIn(file: Fields, { tied, part }: Family): boolean | undefined {
   if (part === "encoder") return true;
+  if (tied === "never") {
+    file.raw("tie_word_embeddings");
+    return false;
+  }
   return file.raw("tie_word_embeddings") === undefined ? tied : file.flag("tie_word_embeddings", false);
 }

@@ -170,7 +170,7 @@ function readLongRope(file: Fields, from: Fields, maxSeqLen: number, mscales: bo
   const own = mscales ? from.factor(field.replace("factor", "mscale")) : undefined;
   if (!factors?.every((each) => typeof each === "number"))
     throw file.refusal(`${field} of the rope scaling`, "a list of numbers", from.raw(field));
-  const factor = (file.number("max_position_embeddings") ?? original) / original;
+  const factor = from.number("factor") ?? (file.number("max_position_embeddings") ?? original) / original;
   if (original === 1 && factor > 1) throw file.refusal(name, "an integer >= 2, whose logarithm divides", original);
   const grown = factor <= 1 ? 1 : Math.sqrt(1 + ln(factor) / ln(original));
   return {

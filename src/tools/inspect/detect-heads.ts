@@ -3,14 +3,15 @@
 import { expectShape } from "../../base/tensor/dtypes.ts";
 import { createFloats, expectTensor, type Tensor } from "../../base/tensor/tensor.ts";
 import { expectFinite, expectFlag, expectInt, expectRecord, readFields, readList } from "../../base/util/arguments.ts";
-import { underName } from "../../base/util/errors.ts";
+import { throwUnder, underName } from "../../base/util/errors.ts";
 import { chunksOf } from "../../base/util/rows.ts";
+import { finish, type WaitingSteps } from "../../base/util/steps.ts";
 import { firstKeyOf } from "../../layers/attention/heads.ts";
 import { expectModel, type Model, type PackedBlock } from "../../models/blocks/model.ts";
 import { makeSession, readIds, type Session, type TokenIds } from "../../models/decoder/session.ts";
-import { mostTokens } from "../../models/spec/spec.ts";
+import { mostTokens, stateLayer } from "../../models/spec/spec.ts";
 import { addQuery, copyingScores, type HeadKind, lookOf, MOST_TOKENS, type ScoreSum, writtenFor } from "./detectors.ts";
-import { forwardWith } from "./forward-with.ts";
+import { forwardWithSteps } from "./forward-with.ts";
 import { unembed } from "./logits.ts";
 import { kvHeadOf } from "./parts.ts";
 import { hasSite, type Site } from "./sites.ts";
@@ -185,32 +186,38 @@ function createLayerSums({ weights }: Model, kinds: number, maxOffset: number): 
 }
 
 /** Reads all texts and adds them to the sums. Returns what the pairs of labelled texts refer to. */
-function readAll(
+function* readAll(
   where: string,
   model: Model,
   texts: readonly CheckedText[],
   kinds: readonly [string, HeadDetector][],
   layers: readonly LayerSums[],
-): Referred[] {
+  sliced: boolean,
+): WaitingSteps<Referred[]> {
   const longest = texts.reduce((most, { ids }) => Math.max(most, ids.length), 0);
   const session = makeSession(where, model, { maxSeqLen: longest });
   try {
-    return texts.flatMap((text) => {
+    const referred: Referred[] = [];
+    for (const text of texts) {
       session.truncate(0);
-      return addText(where, session, text, looksIn(where, text, kinds), layers);
-    });
+      referred.push(...(yield* addText(where, session, text, looksIn(where, text, kinds), layers, sliced)));
+    }
+    return referred;
+  } catch (error) {
+    return throwUnder(where, error);
   } finally {
     session.release();
   }
 }
 
-function addText(
+function* addText(
   where: string,
   session: Session,
   { ids, pairs }: CheckedText,
   looks: readonly Look[],
   layers: readonly LayerSums[],
-): Referred[] {
+  sliced: boolean,
+): WaitingSteps<Referred[]> {
   const n = ids.length;
   const numHeads = layers.reduce((sum, { heads }) => sum + heads.length, 0);
   const patterns = [...layers.keys()].filter((layer) => (layers[layer] as LayerSums).heads.length > 0);
@@ -221,7 +228,7 @@ function addText(
   const wanted = looks.map(() => createFloats(where, "pattern", n));
   const even = createFloats(where, "pattern", n);
   for (const [begin, end] of chunksOf(n, Math.max(1, Math.floor(PATTERN_FLOATS / Math.max(1, numHeads * n))))) {
-    const pass = forwardWith(session, ids.slice(begin, end), { patterns, capture, top: 1 });
+    const pass = yield* forwardWithSteps(session, ids.slice(begin, end), { patterns, capture, top: 1 }, sliced);
     for (let i = begin; i < end; i++) {
       for (const [kind, look] of looks.entries()) look(i, wanted[kind] as Float32Array);
       for (const [at, layer] of patterns.entries()) {
@@ -271,7 +278,10 @@ export interface DetectHeadsOptions {
   readonly least?: number | undefined;
   /** How many tokens a score must rest on to make a kind, unless they were labelled. Default 8. */
   readonly leastTokens?: number | undefined;
-  /** Whether to compute `copying`, which takes about vocabSize·dModel² operations. Default true. */
+  /**
+   * Whether to compute `copying`, which takes about vocabSize·dModel² operations. Default true, unless layers attend the keys and values
+   * of other layers, which have no scores.
+   */
   readonly copying?: boolean | undefined;
 }
 
@@ -351,6 +361,16 @@ export function detectHeads(
   texts: readonly (TokenIds | LabelledText)[],
   options: DetectHeadsOptions = {},
 ): DetectedHead[] {
+  return finish(detectHeadSteps(model, texts, options));
+}
+
+/** `detectHeads` in steps, as `forwardWithSteps`. */
+export function* detectHeadSteps(
+  model: Model,
+  texts: readonly (TokenIds | LabelledText)[],
+  options: DetectHeadsOptions,
+  sliced = false,
+): WaitingSteps<DetectedHead[]> {
   const where = "detectHeads";
   expectModel(where, model);
   const given = readFields(where, "options", options, ["kinds", "maxOffset", "least", "leastTokens", "copying"]);
@@ -358,11 +378,12 @@ export function detectHeads(
   const maxOffset = expectInt(where, "options.maxOffset", given.maxOffset ?? 8, 0);
   const least = expectFinite(where, "options.least", given.least ?? 0.5);
   const leastTokens = expectInt(where, "options.leastTokens", given.leastTokens ?? 8);
-  const copying = expectFlag(where, "options.copying", given.copying ?? true);
+  const isShared = model.spec.blocks.some((block, layer) => stateLayer(block, layer) !== layer);
+  const copying = expectFlag(where, "options.copying", given.copying ?? !isShared);
   const checked = readTexts(where, texts, model);
 
   const layers = createLayerSums(model, kinds.length + 1, maxOffset);
-  const referred = underName(where, () => readAll(where, model, checked, kinds, layers));
+  const referred = yield* readAll(where, model, checked, kinds, layers, sliced);
 
   const lone = loneOverlap(checked);
   const found = layers.flatMap(({ heads, even }, layer) =>

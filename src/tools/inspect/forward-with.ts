@@ -208,13 +208,11 @@ export function* forwardWithSteps(
   const isSeen = edits.length + captures.length > 0;
   const pass = (measures?: PassSettings["measures"]) =>
     runModel(where, model, [call], sink, {
-      // What is measured is measured at once.
-      ...{ sliced: sliced && !measures, measures },
+      ...{ sliced, measures },
       ...(isSeen && { tap: createTap(model.kernels, edits, captures, captured) }),
       ...(maps.size > 0 && { maps }),
     });
-  if (given.statistics === undefined) yield* pass();
-  const statistics = measureLayers(where, call, given.statistics, (measures) => finish(pass(measures)));
+  const statistics = yield* measureLayers(where, call, given.statistics, pass);
   commitCalls([call]);
   return { ...result, captured, patterns, statistics };
 }

@@ -20,7 +20,7 @@ import {
   type ScoreExplanation,
   type ScorePlace,
 } from "./decompose.ts";
-import { type DetectedHead, type DetectHeadsOptions, detectHeads, type LabelledText } from "./detect-heads.ts";
+import { type DetectedHead, type DetectHeadsOptions, detectHeadSteps, type LabelledText } from "./detect-heads.ts";
 import { copyingScores } from "./detectors.ts";
 import { digestOf, formatsOf, modelDigest, piecesOf } from "./digest.ts";
 import {
@@ -114,7 +114,7 @@ const RUNNERS: { readonly [Name in InspectionName]: Runner<Name> } = {
   *detectHeads(model, { texts, ...options }) {
     const costs = Array.from(listOf(texts), (text) => passCost(listOf(Object(text).tokens ?? text).length));
     yield costs.reduce((sum, cost) => sum + cost, 0);
-    return detectHeads(model, texts, options);
+    return yield* detectHeadSteps(model, texts, options, true);
   },
   // biome-ignore lint/correctness/useYield: it reads no tokens.
   *copyingScores(model, request) {
@@ -244,7 +244,7 @@ const MOST_TOKENS = 2 ** 16;
  * Runs an inspection on a session of its own, and makes a record of it. `encodeRecord` makes a link of that, and `replay` repeats it.
  *
  * A single call stands for any calls in turn: logits, rows and patterns of a token do not depend on the calls it came in. Passes yield
- * to the event loop, except those of `detectHeads` and those that measure statistics.
+ * to the event loop, and wait for rows of tables that are in files.
  * @throws TypeError or RangeError naming the argument, and what the function of that name throws.
  * @example
  * import { loadKernels } from "headwise";

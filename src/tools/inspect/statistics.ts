@@ -3,7 +3,7 @@
 import type { Tensor } from "../../base/tensor/tensor.ts";
 import { expectFlag, expectInt, readFields } from "../../base/util/arguments.ts";
 import { CHUNK_ROWS } from "../../base/util/rows.ts";
-import { finish } from "../../base/util/steps.ts";
+import { finish, type WaitingSteps } from "../../base/util/steps.ts";
 import { CHUNK_TOKENS, readHeads, runHeads, type SdpaOptions, type SdpaResult } from "../../layers/api/sdpa.ts";
 import type { Attention } from "../../layers/attention/attention.ts";
 import { expectPages } from "../../layers/attention/kv-state.ts";
@@ -105,13 +105,16 @@ export interface LayerStatisticsOptions extends StatisticsOptions {
 const NAME = "options.statistics";
 
 /** Runs the pass of a call of a decoder with what measures its layers, and returns what was measured: nothing unless options are given. */
-export function measureLayers(
+export function* measureLayers(
   where: string,
   { session, past, ids }: ModelCall,
   options: LayerStatisticsOptions | undefined,
-  run: (measures: PassSettings["measures"]) => void,
-): AttentionStatistics[] {
-  if (options === undefined) return [];
+  run: (measures?: PassSettings["measures"]) => WaitingSteps,
+): WaitingSteps<AttentionStatistics[]> {
+  if (options === undefined) {
+    yield* run();
+    return [];
+  }
   const { kernels, weights } = session.model;
   const { layers: list, ...given } = readFields(where, NAME, options, ["layers", ...STATISTICS_OPTIONS]);
   const wanted = checkWanted(where, NAME, given);
@@ -130,7 +133,7 @@ export function measureLayers(
     const layout = viewOf(attention).measuredPages(attention, layoutOf(cache, attention.pageShape));
     return { target, tokens: Math.min(ids.length, CHUNK_ROWS), rules: attention.config, layout };
   });
-  const measured = measureCalls(where, kernels, calls, wanted, (measures) =>
+  const measured = yield* measureCalls(where, kernels, calls, wanted, (measures) =>
     run(new Map(layers.map((layer, i) => [layer, measures[i] as Measure]))),
   );
   return measured.map((one) => statisticsOf(one, true));
@@ -173,10 +176,11 @@ export function attendWithStatistics(
   const layout = viewOf(attention).measuredPages(attention, layoutOf(cache, pageShape));
   const measuredCall = { target, tokens: Math.min(target.qLen, CHUNK_ROWS), rules: config, layout };
   let y = call.given;
-  const [all] = measureCalls(where, kernels, [measuredCall], measured, ([measure]) => {
-    const { ys } = finish(forward(attention, attention.passes, [call], { where, measure: measure as Measure }));
+  const steps = measureCalls(where, kernels, [measuredCall], measured, function* ([measure]) {
+    const { ys } = yield* forward(attention, attention.passes, [call], { where, measure: measure as Measure });
     y ??= ys[0] as Float32Array;
   });
+  const [all] = finish(steps);
   commit([call]);
   const single = given.options.batch === undefined && call.batch === 1;
   return { y: y as Float32Array, statistics: statisticsOf(all as Measured, single) };
@@ -216,9 +220,11 @@ export function scaledDotProductAttentionWithStatistics(
   const layout = layoutOf(cache, shape);
   const tokens = Math.min(target.qLen, CHUNK_TOKENS);
   let result: SdpaResult | undefined;
-  const [all] = measureCalls(where, kernels, [{ target, tokens, rules, layout }], measured, ([measure]) => {
+  // biome-ignore lint/correctness/useYield: it is a single step.
+  const steps = measureCalls(where, kernels, [{ target, tokens, rules, layout }], measured, function* ([measure]) {
     result = runHeads(kernels, call, tensors, measure);
   });
+  const [all] = finish(steps);
   return { ...(result as SdpaResult), statistics: statisticsOf(all as Measured, sizes.queries.rank === 3) };
 }
 

@@ -48,10 +48,20 @@ function memoryPieces(room = Number.POSITIVE_INFINITY): PieceStore & { readonly 
   };
 }
 
-/** What a store keeps: the bytes, and behind them their SHA-256. */
-const sealed = (bytes: Uint8Array) => Buffer.concat([bytes, createHash("sha256").update(bytes).digest()]);
+/** Bytes that have a SHA-256 of their own. */
+const BLOCK = 2 ** 16;
+const digestOf = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest();
+/** What a store keeps: the bytes, the SHA-256 of each block behind them, and that of these. */
+function sealed(bytes: Uint8Array): Buffer {
+  const digests = Buffer.concat(
+    Array.from({ length: Math.ceil(bytes.length / BLOCK) }, (_, i) =>
+      digestOf(bytes.subarray(i * BLOCK, (i + 1) * BLOCK)),
+    ),
+  );
+  return Buffer.concat([bytes, digests, digestOf(digests)]);
+}
 /** Bytes of a whole piece in a store. */
-const KEPT = PIECE + 32;
+const KEPT = PIECE + 32 * 65;
 
 const PATTERN = Uint8Array.from({ length: 4 * PIECE }, (_, i) => i * 31 + (i >> 12));
 const patterned = (size: number): Uint8Array<ArrayBuffer> => PATTERN.slice(0, size);
@@ -339,6 +349,74 @@ describe("a source of a store", () => {
     ]);
     server.isAway = true;
     expect(Buffer.compare(await read(), server.bytes)).toBe(0);
+  });
+
+  test.each<[string, () => Promise<PieceStore>]>([
+    ["a folder", async () => folderPieces(await mkdtemp(join(tmpdir(), "headwise-parts-"))) as PieceStore],
+    ["a private file system", async () => browserPieces("models", fakeOpfs()) as PieceStore],
+  ])(
+    "of a piece in %s that is kept, a short read takes the blocks it lies in, and a second one the piece",
+    async (_, make) => {
+      const server = fileServer(3 * PIECE - 9);
+      const pieces = await make();
+      await (await open(listening(pieces).store, server)).read(0, server.bytes.length);
+      const read: string[] = [];
+      const counted: PieceStore = {
+        write: pieces.write,
+        remove: pieces.remove,
+        async read(key) {
+          read.push(key.endsWith("entry") ? "entry" : "piece");
+          return pieces.read(key);
+        },
+        async readRange(key, begin, end) {
+          read.push(`${begin} to ${end}`);
+          return pieces.readRange?.(key, begin, end);
+        },
+      };
+      const { store, failures } = listening(counted, { validate: false });
+      const source = await open(store, server);
+      const expectAt = async (at: number, length: number, ...calls: readonly string[]) => {
+        read.length = 0;
+        expect(Buffer.compare(await source.read(at, length), server.bytes.subarray(at, at + length))).toBe(0);
+        expect(read).toEqual(calls);
+      };
+      const seal = `${PIECE} to ${PIECE + 32 * 65}`;
+      await expectAt(BLOCK - 3, 9, seal, `0 to ${2 * BLOCK}`);
+      await expectAt(PIECE + 5 * BLOCK, 100, seal, `${5 * BLOCK} to ${6 * BLOCK}`);
+      // The last piece ends early.
+      const last = server.bytes.length - 7;
+      await expectAt(last, 7, `${PIECE - 9} to ${PIECE - 9 + 32 * 65}`, `${PIECE - BLOCK} to ${PIECE - 9}`);
+      await expectAt(last - 9000, 7, "piece");
+      await expectAt(last - 5000, 70);
+      await expectAt(0, 2 ** 18 + 1, "piece");
+      expect(failures).toEqual([]);
+    },
+  );
+
+  test.each([
+    ["in the block", 5 * BLOCK + 9],
+    ["in a digest of a block", PIECE + 70],
+    ["in the last digest", PIECE + 32 * 64 + 3],
+  ])("a piece with a bit changed %s gives no part: it is requested and kept anew, and reported once", async (_, at) => {
+    const server = fileServer(2 * PIECE);
+    const kept = memoryPieces();
+    await (await open(listening(kept).store, server)).read(0, 2 * PIECE);
+    const pieces = {
+      ...kept,
+      readRange: async (key: string, begin: number, end: number) => kept.kept.get(key)?.slice(begin, end),
+    };
+    const [, record] = kept.kept.values();
+    (record as Uint8Array)[at]! ^= 16;
+    const { store, failures } = listening(pieces, { validate: false });
+    const source = await open(store, server);
+    server.sent = 0;
+    const want = server.bytes.subarray(5 * BLOCK, 5 * BLOCK + 50);
+    expect(Buffer.compare(await source.read(5 * BLOCK, 50), want)).toBe(0);
+    expect(server.sent).toBe(2 ** 16 + PIECE);
+    expect(failures).toHaveLength(1);
+    server.isAway = true;
+    const again = await open(listening(pieces, { validate: false }).store, server);
+    expect(Buffer.compare(await again.read(5 * BLOCK, 50), want)).toBe(0);
   });
 
   test("two URLs with the same 64-bit digest, by which an older version kept pieces, share none", async () => {

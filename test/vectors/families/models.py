@@ -117,6 +117,10 @@ MODELS = {
         attention_multiplier=0.5,
     ),
     "gte": dict(MASKED, model_type="gte", type_vocab_size=2),
+    "granite-moe-shared": of(
+        "granitemoeshared", without=["head_dim"], num_local_experts=6, num_experts_per_tok=2, shared_intermediate_size=20,
+        embedding_multiplier=2.0, logits_scaling=1.5, residual_multiplier=0.75, attention_multiplier=0.5,
+    ),
     "helium": of("helium", **{"head_dim": 4}),
     "hunyuan": of("hunyuan_v1_dense"),
     "hunyuan-moe": of("hunyuan_v1_moe", num_experts=4, moe_topk=2),
@@ -158,6 +162,7 @@ MODELS = {
         block_size=4, full_attn_alpha_factor=2.0, full_attn_beta_factor=0.8, linear_attn_alpha_factor=1.5,
         linear_attn_beta_factor=0.9, mlp_alpha_factor=1.25, mlp_beta_factor=0.75,
     ),
+    "ministral": of("ministral", layer_types=WINDOWED, sliding_window=5),
     "ministral3": of(
         "ministral3",
         rope_parameters=SCALED,
@@ -187,6 +192,15 @@ MODELS = {
     ),
     "persimmon": of("persimmon", without=["head_dim", "num_key_value_heads"], partial_rotary_factor=0.5),
     "phi-moe": of("phimoe", without=["head_dim"], num_local_experts=4, num_experts_per_tok=2, lm_head_bias=True),
+    "qwen2-vision": dict(
+        model_type="qwen2_vl", **{"class": "Qwen2VLForConditionalGeneration"},
+        text_config=of(
+            "qwen2_vl_text", without=["head_dim"], **{"hidden_size": 32},
+            rope_parameters=dict(rope_type="default", rope_theta=1e4, mrope_section=[2, 1, 1]),
+        ),
+        vision_config=dict(model_type="qwen2_vl", depth=1, embed_dim=8, hidden_size=32, num_heads=2, patch_size=2),
+        image_token_id=39, video_token_id=38, vision_start_token_id=37, vision_end_token_id=36,
+    ),
     "qwen3-next": of(
         "qwen3_next", **DELTA, **EXPERTS, shared_expert_intermediate_size=12,
         layer_types=["linear_attention", "full_attention"], partial_rotary_factor=0.5,
