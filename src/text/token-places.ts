@@ -1,7 +1,7 @@
 // Where the tokens of a text lie in it, and what special tokens stand around one text or two: what the library does not tell.
 
 import { describe } from "../base/util/errors.ts";
-import type { MadeTokenizer } from "./tokenizer.ts";
+import type { MadeTokenizer, Tokenizer } from "./tokenizer.ts";
 
 /** A place around texts: a special token, or the tokens of the first or second text. */
 export interface FramePart {
@@ -32,6 +32,76 @@ export function frameOf({ library }: MadeTokenizer, texts: 1 | 2): FramePart[] {
   // Some of the library's processors leave the second text out.
   const isWhole = texts === 1 || parts.some(({ text }) => text === 1);
   return isWhole ? parts : [...parts, { id: undefined, text: 1, type: 0 }];
+}
+
+// The first tokens of a text, of which the rest is not encoded.
+
+/** Characters for each token that is wanted, beyond which a text is encoded in part. */
+const PART = 16;
+/** Characters in which a place to divide a text is looked for. */
+const SEARCHED = 2 ** 12;
+/** What divides texts between two letters. */
+const MARKS = [" ", "\n", "\u3002", "\u3001"] as const;
+const MARKS_OF = new WeakMap<MadeTokenizer, readonly string[]>();
+
+/**
+ * The ids of a text without special tokens around it: all, or at least the first `most`, with the part of the text that has them. The
+ * ids are those of the whole text. It is divided between a letter and a mark before another letter, where no token of the
+ * vocabulary has both: what is before does not depend on what is behind. Without such a place, and where texts are cut at their
+ * beginning, all of a text is encoded.
+ */
+export function firstTokens(
+  { encode, made }: Tokenizer,
+  text: string,
+  most: number,
+): { readonly ids: readonly number[]; readonly text: string } {
+  const idsOf = (part: string) => ({ ids: encode(part, { addSpecial: false }), text: part });
+  if (made === undefined || made.keepsEnd) return idsOf(text);
+  for (let length = PART * Math.max(most, PART); length < text.length; length *= 4) {
+    const marks = MARKS_OF.get(made) ?? MARKS.filter((mark) => divides(made, mark));
+    MARKS_OF.set(made, marks);
+    const at = placeOf(text, marks, length);
+    const part = at > 0 ? idsOf(text.slice(0, at)) : undefined;
+    if (part && part.ids.length >= most) return part;
+  }
+  return idsOf(text);
+}
+
+/** The last place up to `end` of a mark between two letters; 0 where there is none near. */
+function placeOf(text: string, marks: readonly string[], end: number): number {
+  const isLetter = (at: number) => /\p{L}/u.test(text[at] ?? "");
+  let at = end;
+  while (at > 0 && at > end - SEARCHED && !(marks.includes(text[at] as string) && isLetter(at - 1) && isLetter(at + 1)))
+    at--;
+  return at > end - SEARCHED ? Math.max(0, at) : 0;
+}
+
+/** Whether no token of the vocabulary has the mark behind a letter, and no added one beside a letter. */
+function divides({ library, json }: MadeTokenizer, mark: string): boolean {
+  const { normalizer, pre_tokenizer, added_tokens_map: added } = library;
+  const between = normalizer ? normalizer(`a${mark}a`) : `a${mark}a`;
+  const normal = between.slice(between.indexOf("a") + 1, between.lastIndexOf("a"));
+  const beside = new RegExp(`\\p{L}${mark}|${mark}\\p{L}`, "u");
+  if (normal === "" || [...added.keys()].some((content) => beside.test(content))) return false;
+  const { type, vocab } = (json as { model: Json }).model;
+  // Others take a piece as a whole.
+  const isByParts = type === "BPE" || type === "Unigram";
+  if (!isByParts && (pre_tokenizer?.(between, { section_index: 0 }) ?? []).length < 2) return false;
+  const { bytes } = kindOf(json);
+  const characters = new Map(Array.from(BYTES, ([character, byte]) => [byte, character]));
+  const asBytes = (text: string) => Array.from(encoder.encode(text), (byte) => characters.get(byte)).join("");
+  const forms = new Set([mark, normal, normal.replaceAll(" ", SPACE)].map((form) => (bytes ? asBytes(form) : form)));
+  const tokens: unknown[] = Array.isArray(vocab) ? vocab.map((entry) => Object(entry)[0]) : Object.keys(Object(vocab));
+  // The bytes before it may be a part of a letter.
+  const endsInLetter = (before: string) =>
+    /[\p{L}\p{M}\uFFFD]$/u.test(bytes ? new TextDecoder().decode(bytesIn(before)) : before);
+  return !tokens.some((token) =>
+    [...forms].some((form) => {
+      for (let at = String(token).indexOf(form, 1); at > 0; at = String(token).indexOf(form, at + 1))
+        if (endsInLetter(String(token).slice(0, at))) return true;
+      return false;
+    }),
+  );
 }
 
 /** A token of a text, and the characters (UTF-16 units) that it stands for. */
@@ -146,11 +216,13 @@ export const continuationOf = ({ json }: MadeTokenizer): string => kindOf(json).
 /** The text that tokens write, or words that were written before. */
 export function writeTokens({ library, json }: MadeTokenizer, tokens: readonly string[]): string {
   if (!kindOf(json).bytes) return library.decoder?.([...tokens]) ?? tokens.join(" ");
-  const bytes = tokens.flatMap((token) => {
-    const own = Array.from(token, (character) => BYTES.get(character));
-    return own.includes(undefined) ? Array.from(encoder.encode(token)) : (own as number[]);
-  });
-  return new TextDecoder().decode(Uint8Array.from(bytes));
+  return new TextDecoder().decode(Uint8Array.from(tokens.flatMap((token) => Array.from(bytesIn(token)))));
+}
+
+/** The bytes that a token writes; those of its text where it is no token of bytes. */
+function bytesIn(token: string): Uint8Array {
+  const own = Array.from(token, (character) => BYTES.get(character));
+  return own.includes(undefined) ? encoder.encode(token) : Uint8Array.from(own as number[]);
 }
 
 /** The token that stands for what has none. */
