@@ -8,7 +8,7 @@ import { chunksOf } from "../base/util/rows.ts";
 import { checkSlices, SLICE_OPTIONS, type SliceOptions } from "../layers/pass/forward.ts";
 import { POOLINGS, type Pooling } from "../models/encoder/encode.ts";
 import type { JinjaLibrary } from "../text/libraries.ts";
-import { firstTokens, placeIds } from "../text/token-places.ts";
+import { firstTokens } from "../text/token-places.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { Recipe } from "./recipe.ts";
 import type { RunOptions, RunTexts, TextTokens } from "./run.ts";
@@ -29,12 +29,12 @@ import {
   type Cut,
   type Entity,
   embedTokens,
+  findSpans,
   frame,
   frameTexts,
   groupEntities,
   lateTokens,
   promptOf,
-  tokensOf,
   withoutPadding,
 } from "./texts.ts";
 
@@ -194,8 +194,6 @@ export interface TaskParts {
 }
 
 const HYPOTHESIS = "This example is {}.";
-/** What question answering reads of a question and of a part of a text at a time, and what two parts have in common. */
-const QUESTION = { question: 64, window: 384, overlap: 128 };
 
 /** Makes the tasks of a model. Those that it cannot do are left to the caller. */
 export function createTasks(parts: TaskParts): TextTasks {
@@ -582,56 +580,4 @@ const answerScore = (recipe: Recipe, row: Float32Array): number =>
 export function answerLogit({ asks }: Recipe, [first = 0, second]: Float32Array): number {
   if (second === undefined) return first;
   return asks?.answers === undefined ? first - second : second - first;
-}
-
-// Answers in a text.
-
-/** A part of a text, and how likely it answers. */
-interface Span {
-  readonly start: number;
-  readonly end: number;
-  readonly score: number;
-}
-
-/** All parts that may answer a question, the best first. A long text is read in parts that overlap. */
-export async function findSpans(
-  where: string,
-  run: RunTexts,
-  tokenizer: Tokenizer,
-  question: string,
-  context: string,
-  maxTokens: number,
-  longest: number,
-  slices: SliceOptions,
-): Promise<Span[]> {
-  const asked = firstTokens(tokenizer, question, QUESTION.question).ids.slice(0, QUESTION.question);
-  const ids = tokensOf(tokenizer, context);
-  const places = placeIds(where, tokenizer.made as NonNullable<Tokenizer["made"]>, context, ids);
-  const most = Math.min(maxTokens, QUESTION.window);
-  const around = frame(tokenizer, asked, [], Infinity).ids.length;
-  const room = Math.max(1, most - around);
-  const step = Math.max(1, room - Math.min(QUESTION.overlap, most >> 1));
-  const starts = [0];
-  while ((starts.at(-1) as number) + room < ids.length) starts.push((starts.at(-1) as number) + step);
-  const windows = starts.map((start) => ({
-    ...frame(tokenizer, asked, ids.slice(start, start + room), Infinity),
-    name: "context",
-  }));
-  const rows = await run(where, windows, slices);
-  const spans = rows.flatMap((logits, w) => {
-    const { texts } = windows[w] as (typeof windows)[number];
-    const own = Array.from(texts.keys()).filter((at) => texts[at] === 1);
-    const [begins, ends] = [0, 1].map((column) => softmax(own.map((at) => logits[2 * at + column] as number))) as [
-      number[],
-      number[],
-    ];
-    return own.flatMap((_, i) =>
-      Array.from({ length: Math.min(longest, own.length - i) }, (_, length): Span => {
-        const [from, to] = [(starts[w] as number) + i, (starts[w] as number) + i + length];
-        const score = (begins[i] as number) * (ends[i + length] as number);
-        return { start: places[from]?.begin ?? 0, end: places[to]?.end ?? 0, score };
-      }),
-    );
-  });
-  return spans.sort((a, b) => b.score - a.score);
 }

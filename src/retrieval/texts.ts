@@ -1,6 +1,7 @@
 // Texts, pairs, queries and documents as the tokens that a model's files ask for, and what labels of tokens say of a text.
 
 import { describe } from "../base/util/errors.ts";
+import type { SliceOptions } from "../layers/pass/forward.ts";
 import { renderChat } from "../text/chat.ts";
 import type { JinjaLibrary } from "../text/libraries.ts";
 import {
@@ -15,7 +16,7 @@ import {
 } from "../text/token-places.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { Recipe } from "./recipe.ts";
-import type { TextTokens } from "./run.ts";
+import type { RunTexts, TextTokens } from "./run.ts";
 import { softmax } from "./scores.ts";
 
 /** Which text is shorter if both have too many tokens: the longer one, the first or the second alone. */
@@ -368,4 +369,59 @@ function groupsOf(
       start: (parts[0] as (typeof parts)[number]).part.start,
       end: (parts.at(-1) as (typeof parts)[number]).part.end,
     }));
+}
+
+// Answers in a text.
+
+/** What question answering reads of a question and of a part of a text at a time, and what two parts have in common. */
+const QUESTION = { question: 64, window: 384, overlap: 128 };
+
+/** A part of a text, and how likely it answers. */
+interface Span {
+  readonly start: number;
+  readonly end: number;
+  readonly score: number;
+}
+
+/** All parts that may answer a question, the best first. A long text is read in parts that overlap. */
+export async function findSpans(
+  where: string,
+  run: RunTexts,
+  tokenizer: Tokenizer,
+  question: string,
+  context: string,
+  maxTokens: number,
+  longest: number,
+  slices: SliceOptions,
+): Promise<Span[]> {
+  const asked = firstTokens(tokenizer, question, QUESTION.question).ids.slice(0, QUESTION.question);
+  const ids = tokensOf(tokenizer, context);
+  const places = placeIds(where, tokenizer.made as NonNullable<Tokenizer["made"]>, context, ids);
+  const most = Math.min(maxTokens, QUESTION.window);
+  const around = frame(tokenizer, asked, [], Infinity).ids.length;
+  const room = Math.max(1, most - around);
+  const step = Math.max(1, room - Math.min(QUESTION.overlap, most >> 1));
+  const starts = [0];
+  while ((starts.at(-1) as number) + room < ids.length) starts.push((starts.at(-1) as number) + step);
+  const windows = starts.map((start) => ({
+    ...frame(tokenizer, asked, ids.slice(start, start + room), Infinity),
+    name: "context",
+  }));
+  const rows = await run(where, windows, slices);
+  const spans = rows.flatMap((logits, w) => {
+    const { texts } = windows[w] as (typeof windows)[number];
+    const own = Array.from(texts.keys()).filter((at) => texts[at] === 1);
+    const [begins, ends] = [0, 1].map((column) => softmax(own.map((at) => logits[2 * at + column] as number))) as [
+      number[],
+      number[],
+    ];
+    return own.flatMap((_, i) =>
+      Array.from({ length: Math.min(longest, own.length - i) }, (_, length): Span => {
+        const [from, to] = [(starts[w] as number) + i, (starts[w] as number) + i + length];
+        const score = (begins[i] as number) * (ends[i + length] as number);
+        return { start: places[from]?.begin ?? 0, end: places[to]?.end ?? 0, score };
+      }),
+    );
+  });
+  return spans.sort((a, b) => b.score - a.score);
 }

@@ -12,8 +12,15 @@ import { type Recipe, recipeFor } from "../../src/retrieval/recipe.ts";
 import { createRunner, type RunTexts, type TextRunner } from "../../src/retrieval/run.ts";
 import { maxSim, scoresOf, softmax } from "../../src/retrieval/scores.ts";
 import { createLookup, loadLookup } from "../../src/retrieval/static.ts";
-import { answerLogit, createTasks, findSpans, type TaskParts, type TextTasks } from "../../src/retrieval/tasks.ts";
-import { askedTokens, frameTexts, groupEntities, promptOf, withoutPadding } from "../../src/retrieval/texts.ts";
+import { answerLogit, createTasks, type TaskParts, type TextTasks } from "../../src/retrieval/tasks.ts";
+import {
+  askedTokens,
+  findSpans,
+  frameTexts,
+  groupEntities,
+  promptOf,
+  withoutPadding,
+} from "../../src/retrieval/texts.ts";
 import { loadTokenizer } from "../../src/text/load-tokenizer.ts";
 import type { Tokenizer } from "../../src/text/tokenizer.ts";
 import type { Case, Outcome, Values } from "./case.ts";
