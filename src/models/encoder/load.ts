@@ -174,7 +174,7 @@ const ENCODER_OPTIONS = [
 
 /**
  * Loads a whole encoder: BERT and its relatives, DeBERTa, ModernBERT, MPNet, Nomic BERT, GTE, EmbeddingGemma and others, and the
- * decoders of `loadModel` besides those with latent attention, of which some were trained to give vectors. Like `loadModel`, it reads config.json and the tensors of
+ * decoders of `loadModel`, of which some were trained to give vectors. Like `loadModel`, it reads config.json and the tensors of
  * safetensors files one after the other, and packs each as it comes; with the option `gguf` also GGUF files of BERT, Nomic BERT
  * and those decoders. Not read are poolers and heads for other tasks than masked tokens.
  * @param source A folder or a GGUF file, by path (on hosts with a file system) or URL; files; bytes of a GGUF; or what opens files.
