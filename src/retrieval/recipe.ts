@@ -27,6 +27,8 @@ export type Stage =
       readonly weight: string;
       readonly bias?: string | undefined;
       readonly activation: Activation;
+      /** What is added to its outputs: the inputs, or their product with this matrix. Default nothing. */
+      readonly residual?: "inputs" | { readonly weight: string } | undefined;
       /** Rows of the matrix. Default all. */
       readonly rows?: readonly number[] | undefined;
     }
@@ -65,11 +67,13 @@ interface LateRules {
     readonly fills: boolean;
     readonly longest: number | undefined;
     readonly attends: boolean;
+    /** What fills them instead of masks. */
+    readonly filler: string | undefined;
   };
   /** Tokens of the longest document. */
   readonly documentLength: number | undefined;
-  /** Tokens whose rows documents leave out. */
-  readonly skipped: readonly string[];
+  /** Tokens whose rows are left out, of queries and of documents. */
+  readonly skipped: { readonly query: readonly string[]; readonly document: readonly string[] };
   /** Tokens whose rows alone documents keep. */
   readonly kept: readonly number[] | undefined;
 }
@@ -85,9 +89,11 @@ export interface StaticRules {
 interface Question {
   /** By the chat template, with the roles query and document, or as Qwen3-Reranker is. */
   readonly template: "chat" | "qwen";
-  /** Tokens of "no" and "yes", whose logits are compared; undefined where the file has their rows alone, "yes" first. */
-  readonly answers?: readonly [no: number, yes: number] | undefined;
+  /** Tokens of "no" and "yes", whose logits are compared, or of "yes" alone; undefined where a head gives the scores. */
+  readonly answers?: readonly [no: number, yes: number] | readonly [yes: number] | undefined;
 }
+
+type Answers = NonNullable<Question["answers"]>;
 
 /** What a model's files ask for. */
 export interface Recipe {
@@ -111,8 +117,10 @@ export interface Recipe {
   readonly labels: readonly string[];
   /** What scores are made of logits by; "softmax" over all labels. */
   readonly scores: ScoreRule;
-  /** Of rerankers that write an answer: how they are asked, and the tokens of "no" and "yes", where the files say them. */
+  /** Of rerankers that are asked in words: how, and the tokens of "no" and "yes", where the files say them. */
   readonly asks: Question | undefined;
+  /** The token of padding, which a head that reads the last token leaves out at the end of texts. */
+  readonly padding?: number | undefined;
 }
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -202,6 +210,16 @@ export async function readRecipe(where: string, found: ReadonlyMap<string, strin
         words = await readTransformer(folder);
         if (words.transformer_task === "sequence-classification" || sentences.model_type === "CrossEncoder")
           Object.assign(draft, sequenceRules(config, sentences, refusal));
+        // Texts as messages of a conversation.
+        if (Object(words.modality_config).message !== undefined && words.transformer_task !== "text-generation") {
+          if (sentences.model_type !== "CrossEncoder")
+            refuse(
+              TRANSFORMER,
+              "no modality message, of which cross encoders alone are supported",
+              words.modality_config,
+            );
+          draft.asks = { template: "chat" };
+        }
         return;
       case "Pooling": {
         const fields = await configOf(module);
@@ -210,12 +228,18 @@ export async function readRecipe(where: string, found: ReadonlyMap<string, strin
         return;
       }
       case "Dense": {
-        const { bias, activation_function, use_residual } = await configOf(module);
-        if (use_residual) refuse(file, "use_residual false, since others are not supported", use_residual);
+        const { bias, activation_function, use_residual, in_features, out_features } = await configOf(module);
         const activation =
           activationOf(activation_function ?? "Tanh") ?? refuse(file, ACTIVATION_RULE, describe(activation_function));
         const tensors = { weight: "linear.weight", bias: bias === false ? undefined : "linear.bias" };
-        stages.push({ kind: "dense", folder, ...tensors, activation });
+        const added = in_features === out_features ? "inputs" : { weight: "residual.weight" };
+        stages.push({
+          kind: "dense",
+          folder,
+          ...tensors,
+          activation,
+          ...(use_residual === true && { residual: added }),
+        });
         return;
       }
       case "LayerNorm":
@@ -245,17 +269,20 @@ export async function readRecipe(where: string, found: ReadonlyMap<string, strin
         draft.gives = "tokens";
         draft.late = {
           ...lateRules(words),
-          skipped: tasks.includes("document") ? textsIn(fields.skiplist_words) : [],
+          skipped: {
+            query: tasks.includes("query") ? textsIn(fields.skiplist_words) : [],
+            document: tasks.includes("document") ? textsIn(fields.skiplist_words) : [],
+          },
           kept: Array.isArray(fields.keep_only_token_ids) ? (fields.keep_only_token_ids as number[]) : undefined,
         };
         return;
       }
       case "LogitScore": {
         const { true_token_id: yes, false_token_id: no } = await configOf(module);
-        if (!Number.isSafeInteger(yes) || !Number.isSafeInteger(no))
-          refuse(file, "true_token_id and false_token_id", `${describe(yes)} and ${describe(no)}`);
+        if (!Number.isSafeInteger(yes) || !Number.isSafeInteger(no ?? 0))
+          refuse(file, "true_token_id, and false_token_id or null", `${describe(yes)} and ${describe(no)}`);
         draft.gives = "score";
-        draft.asks = { template: "chat", answers: [no as number, yes as number] };
+        draft.asks = { template: "chat", answers: [...(no == null ? [] : [no]), yes] as unknown as Answers };
         stages.splice(0, stages.length, { kind: "pool", modes: ["last"] });
         return;
       }
@@ -398,13 +425,13 @@ const flagsOf = (fields: Fields): string[] =>
     return value === true && word !== "" ? [word] : [];
   });
 
-/** The modes in the order in which they stand side by side; undefined unless all are known, and there is one. */
+/** The modes in the order in which they stand side by side, the mean if the file names none; undefined unless all are known. */
 function poolingOf(fields: Fields): Pooling[] | undefined {
-  const word = fields.pooling_mode;
-  const given = typeof word === "string" ? [word] : textsIn(word);
+  const word = fields.pooling_mode ?? undefined;
   const order = Object.keys(POOLING_WORDS);
   const flags = flagsOf(fields).sort((a, b) => order.indexOf(a) - order.indexOf(b));
-  const modes = (given.length > 0 ? given : flags).map((mode) => POOLING_WORDS[mode]);
+  const given = word !== undefined ? [word].flat() : flags.length > 0 ? flags : ["mean"];
+  const modes = given.map((mode) => POOLING_WORDS[String(mode)]);
   return modes.length > 0 && !modes.includes(undefined) ? (modes as Pooling[]) : undefined;
 }
 
@@ -467,6 +494,7 @@ function sequenceRules(
     gives: "labels",
     stages: pooling === "late" ? [head, pool] : [pool, head],
     scores: isCross ? crossed : plain,
+    padding: mode === "last" && Number.isSafeInteger(config.pad_token_id) ? (config.pad_token_id as number) : undefined,
   };
 }
 
@@ -509,7 +537,7 @@ export function recipeFor(
 
 function lateRules(words: Fields): LateRules {
   const { query_length, document_length } = words;
-  const { strategy, attend, length } = Object(words.query_expansion) as Fields;
+  const { strategy, attend, length, token } = Object(words.query_expansion) as Fields;
   const fills = strategy === "fixed" || strategy === "min";
   return {
     query: {
@@ -518,9 +546,10 @@ function lateRules(words: Fields): LateRules {
       // "min" fills queries alone that are shorter.
       longest: strategy === "min" ? countOf(query_length) : (countOf(length) ?? countOf(query_length)),
       attends: attend === true,
+      filler: typeof token === "string" ? token : undefined,
     },
     documentLength: countOf(document_length),
-    skipped: [],
+    skipped: { query: [], document: [] },
     kept: undefined,
   };
 }
@@ -531,10 +560,10 @@ function pylateRules(fields: Fields): LateRules {
   const words = textsIn(skiplist_words);
   const length = countOf(query_length) ?? 32;
   return {
-    query: { length, longest: length, fills, attends: attend_to_expansion_tokens === true },
+    query: { length, longest: length, fills, attends: attend_to_expansion_tokens === true, filler: undefined },
     documentLength: countOf(document_length) ?? 180,
     // Without a list, or with an empty one, these are the marks of ASCII.
-    skipped: words.length > 0 ? words : Array.from("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"),
+    skipped: { query: [], document: words.length > 0 ? words : Array.from("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~") },
     kept: undefined,
   };
 }

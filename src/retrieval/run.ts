@@ -42,6 +42,8 @@ export interface TextTokens {
   readonly attended?: number | undefined;
   /** Places of the tokens whose logits are asked for. */
   readonly places?: readonly number[] | undefined;
+  /** What messages call the text. Default `texts` with its index. */
+  readonly name?: string | undefined;
 }
 
 /** What is asked of rows: by default what the recipe says. */
@@ -59,7 +61,12 @@ export type RunTexts = (where: string, batch: readonly TextTokens[], options: Ru
 /** A stage whose weights are in memory. */
 type Loaded =
   | Exclude<Stage, { kind: "dense" | "norm" | "head" }>
-  | { readonly kind: "dense"; readonly linear: Linear; readonly activation: Activation }
+  | {
+      readonly kind: "dense";
+      readonly linear: Linear;
+      readonly activation: Activation;
+      readonly residual: "inputs" | Linear | undefined;
+    }
   | {
       readonly kind: "norm";
       readonly gain: Float32Array;
@@ -141,7 +148,11 @@ export async function createRunner(
 }
 
 function releaseStages(stages: readonly Loaded[]): void {
-  for (const stage of stages) if (stage.kind === "dense") stage.linear.release();
+  for (const stage of stages) {
+    if (stage.kind !== "dense") continue;
+    stage.linear.release();
+    if (typeof stage.residual === "object") stage.residual.release();
+  }
 }
 
 const batchLength = (batch: readonly TextTokens[], i: number) => (batch[i] as TextTokens).ids.length;
@@ -163,7 +174,7 @@ function readSequences(
   const ordered = order.map((i) => batch[i] as TextTokens);
   const tokenTypes = isTyped ? ordered.map(({ ids, types }) => types ?? ids.map(() => 0)) : undefined;
   const ids = ordered.map((text) => text.ids);
-  const sequences = readBatch(where, model, ids, { tokenTypes }, (i) => `texts[${order[i]}]`);
+  const sequences = readBatch(where, model, ids, { tokenTypes }, (i) => ordered[i]?.name ?? `texts[${order[i]}]`);
   return sequences.map((sequence, i) => {
     const { skip = 0, attended, places } = ordered[i] as TextTokens;
     return { ...sequence, skip, attended, places };
@@ -238,7 +249,7 @@ async function runStages(
 /** Rows of all texts through one product. */
 async function throughDense(
   where: string,
-  { linear, activation }: Loaded & { kind: "dense" },
+  { linear, activation, residual }: Loaded & { kind: "dense" },
   rows: readonly Float32Array[],
   { signal, sliceMs }: SliceOptions,
 ): Promise<Float32Array[]> {
@@ -250,6 +261,10 @@ async function throughDense(
   }
   const out = await linearAsync(linear, all, { signal, sliceMs });
   if (activation !== "identity") activate(where, linear.kernels, activation, out);
+  if (residual !== undefined) {
+    const added = residual === "inputs" ? all : await linearAsync(residual, all, { signal, sliceMs });
+    for (let i = 0; i < out.length; i++) out[i]! += added[i] as number;
+  }
   at = 0;
   return rows.map(({ length }) => {
     const count = (length / linear.inputs) * linear.outputs;
@@ -413,8 +428,11 @@ async function loadStage(
     const bias = stage.bias === undefined ? undefined : await floats(stage.bias);
     if (stage.kind === "norm") return { kind: "norm", gain: await floats(stage.gain), bias, eps: stage.eps };
     const weight = await opened.read(stage.weight, stage.rows);
+    const own = stage.residual;
+    const added = typeof own === "object" ? await opened.read(own.weight) : undefined;
     const linear = createLinear(kernels, { weight, ...(bias && { bias }) });
-    return { kind: "dense", linear, activation: stage.activation };
+    const residual = added === undefined ? (own as "inputs" | undefined) : createLinear(kernels, { weight: added });
+    return { kind: "dense", linear, activation: stage.activation, residual };
   } finally {
     await close();
   }

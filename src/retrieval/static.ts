@@ -44,7 +44,7 @@ export async function loadLookup(
       const rule = `a tensor of these names: ${TABLES.join(", ")}`;
       throw new HeadwiseError("BAD_FILE", `${where}: ${name} expected ${rule}, got ${[...tensors.keys()].join(", ")}`);
     }
-    const floats = async (each: string) => (tensors.has(each) ? toFloats(await read(each)).slice() : undefined);
+    const floats = async (each: string) => (tensors.has(each) ? floatsOf(await read(each)) : undefined);
     const width = tensors.get(found)?.shape[1] ?? 1;
     return {
       ...{ rules, rows: (await floats(found)) as Float32Array, width },
@@ -55,6 +55,12 @@ export async function loadLookup(
     await opened.close();
   }
 }
+
+/** Floats, or integers of 8 bits, whose scale does not matter to vectors of length 1. */
+const floatsOf = (stored: StoredTensor): Float32Array =>
+  (stored.dtype as string) === "I8"
+    ? Float32Array.from(new Int8Array(stored.bytes.buffer, stored.bytes.byteOffset, stored.bytes.byteLength))
+    : toFloats(stored).slice();
 
 /** Integers of 32 or 64 bits as numbers. */
 function integersOf({ dtype, bytes }: StoredTensor): Float32Array {

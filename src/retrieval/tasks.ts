@@ -8,10 +8,10 @@ import { chunksOf } from "../base/util/rows.ts";
 import { checkSlices, SLICE_OPTIONS, type SliceOptions } from "../layers/pass/forward.ts";
 import { POOLINGS, type Pooling } from "../models/encoder/encode.ts";
 import type { JinjaLibrary } from "../text/libraries.ts";
-import { placeIds } from "../text/token-places.ts";
+import { firstTokens } from "../text/token-places.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { Recipe } from "./recipe.ts";
-import type { RunTexts, TextTokens } from "./run.ts";
+import type { RunOptions, RunTexts, TextTokens } from "./run.ts";
 import {
   bestOf,
   maxSim,
@@ -29,11 +29,13 @@ import {
   type Cut,
   type Entity,
   embedTokens,
+  findSpans,
   frame,
+  frameTexts,
   groupEntities,
   lateTokens,
   promptOf,
-  tokensOf,
+  withoutPadding,
 } from "./texts.ts";
 
 /** A text or several: what is asked of one gives one result, of a list a list. */
@@ -192,16 +194,26 @@ export interface TaskParts {
 }
 
 const HYPOTHESIS = "This example is {}.";
-/** What question answering reads of a question and of a part of a text at a time, and what two parts have in common. */
-const QUESTION = { question: 64, window: 384, overlap: 128 };
 
 /** Makes the tasks of a model. Those that it cannot do are left to the caller. */
 export function createTasks(parts: TaskParts): TextTasks {
   const { recipe, tokenizer, maxTokens } = parts;
   const begin = (where: string) => expectAlive(where, "model", parts.model);
   const runTexts: RunTexts = (...call) => (parts.run as RunTexts)(...call);
+  /** Runs a group whose first text is that of index `first`. */
+  const runNamed = (where: string, batch: readonly TextTokens[], slices: RunOptions, nameOf: NameOf, first: number) =>
+    runTexts(
+      where,
+      batch.map((tokens, i) => ({ ...tokens, name: nameOf(first + i) })),
+      slices,
+    );
 
-  async function vectors(where: string, texts: readonly string[], options: EmbedTextOptions): Promise<Float32Array[]> {
+  async function vectors(
+    where: string,
+    texts: readonly string[],
+    options: EmbedTextOptions,
+    nameOf = nameOfText,
+  ): Promise<Float32Array[]> {
     const { task, dimensions = recipe.dimensions, pooling, normalize, ...slices } = options;
     if (task !== undefined && typeof task !== "string")
       throw new TypeError(`${where}: options.task expected a string, got ${describe(task)}`);
@@ -213,10 +225,10 @@ export function createTasks(parts: TaskParts): TextTasks {
       const rule = "none, since the rows of the model become a vector in one way alone";
       throw new RangeError(`${where}: options.pooling expected ${rule}, got ${describe(pooling)}`);
     }
-    const rows = await inGroups(where, texts, slices, async (group, slices) => {
+    const rows = await inGroups(where, texts, slices, async (group, slices, first) => {
       if (lookup === undefined) {
         const encode = embedTokens(where, recipe, tokenizer, maxTokens, task);
-        return runTexts(where, group.map(encode), { pooling, normalize, ...slices });
+        return runNamed(where, group.map(encode), { pooling, normalize, ...slices }, nameOf, first);
       }
       const prompt = promptOf(where, recipe, task) ?? "";
       const isUnit = normalize ?? recipe.stages.some(({ kind }) => kind === "unit");
@@ -228,11 +240,18 @@ export function createTasks(parts: TaskParts): TextTasks {
     return dimensions === undefined ? rows : rows.map((row) => row.slice(0, dimensions));
   }
 
-  async function sparse(where: string, texts: readonly string[], task: "query" | "document", slices: SliceOptions) {
+  async function sparse(
+    where: string,
+    texts: readonly string[],
+    task: "query" | "document",
+    slices: SliceOptions,
+    nameOf = nameOfText,
+  ) {
     const { queryLookup } = parts;
     if (task === "query" && queryLookup) return texts.map((text) => sparseOf(queryLookup(text, false)));
     const encode = embedTokens(where, recipe, tokenizer, maxTokens, task);
-    const run = (group: readonly string[], slices: SliceOptions) => runTexts(where, group.map(encode), slices);
+    const run = (group: readonly string[], slices: SliceOptions, first: number) =>
+      runNamed(where, group.map(encode), slices, nameOf, first);
     return (await inGroups(where, texts, slices, run)).map(sparseOf);
   }
 
@@ -241,11 +260,12 @@ export function createTasks(parts: TaskParts): TextTasks {
     texts: readonly string[],
     task: "query" | "document",
     slices: SliceOptions,
+    nameOf = nameOfText,
   ) {
     const encode = lateTokens(where, recipe, tokenizer, maxTokens, task);
-    return inGroups(where, texts, slices, async (group, slices) => {
+    return inGroups(where, texts, slices, async (group, slices, first) => {
       const batch = group.map(encode);
-      const all = await runTexts(where, batch, slices);
+      const all = await runNamed(where, batch, slices, nameOf, first);
       return all.map((rows, i) => {
         const { ids, rows: kept } = batch[i] as (typeof batch)[number];
         const width = rows.length / ids.length;
@@ -255,13 +275,20 @@ export function createTasks(parts: TaskParts): TextTasks {
   }
 
   /** The logits of pairs, or texts. */
-  function labelRows(where: string, pairs: readonly (string | TextPair)[], slices: SliceOptions, cut: Cut = "longest") {
+  function labelRows(
+    where: string,
+    pairs: readonly (string | TextPair)[],
+    slices: SliceOptions,
+    { cut = "longest", nameOf = nameOfText }: { readonly cut?: Cut; readonly nameOf?: NameOf } = {},
+  ) {
+    const prompt = promptOf(where, recipe, undefined) ?? "";
     const encode = (pair: string | TextPair): TextTokens => {
       const [first, second] = typeof pair === "string" ? [pair] : pair;
-      const own = tokensOf(tokenizer, first);
-      return frame(tokenizer, own, second === undefined ? undefined : tokensOf(tokenizer, second), maxTokens, cut);
+      return withoutPadding(frameTexts(tokenizer, prompt + first, second, maxTokens, cut), recipe.padding);
     };
-    return inGroups(where, pairs, slices, (group, slices) => runTexts(where, group.map(encode), slices));
+    return inGroups(where, pairs, slices, (group, slices, first) =>
+      runNamed(where, group.map(encode), slices, nameOf, first),
+    );
   }
 
   /** The scores of a reranker for documents. */
@@ -277,15 +304,18 @@ export function createTasks(parts: TaskParts): TextTasks {
         where,
         documents.map((document) => [query, document] as const),
         slices,
+        { nameOf: nameOfDocument },
       );
       return rows.map((row) => scoresOf(recipe.scores, row)[0] as number);
     }
     if (instruction !== undefined) expectText(where, "options.instruction", instruction);
-    const rows = await inGroups(where, documents, slices, async (group, slices) => {
+    const rows = await inGroups(where, documents, slices, async (group, slices, first) => {
       const asked = group.map((document) => askedTokens(parts, query, document, instruction));
-      return runTexts(where, await Promise.all(asked), slices);
+      return runNamed(where, await Promise.all(asked), slices, nameOfDocument, first);
     });
-    return rows.map((row) => answerScore(recipe, row));
+    return rows.map(
+      (row) => (recipe.gives === "labels" ? scoresOf(recipe.scores, row)[0] : answerScore(recipe, row)) ?? 0,
+    );
   }
 
   /** Labels of one's own, by a model that tells whether a sentence follows from another. */
@@ -304,7 +334,8 @@ export function createTasks(parts: TaskParts): TextTasks {
     const pairs = texts.flatMap((text) =>
       labels.map((label) => [text, hypothesis.replace("{}", () => label)] as const),
     );
-    const rows = await labelRows(where, pairs, slices, "first");
+    const nameOf = (i: number) => nameOfText(Math.floor(i / labels.length));
+    const rows = await labelRows(where, pairs, slices, { cut: "first", nameOf });
     const other = entailment === 0 ? recipe.labels.length - 1 : 0;
     return texts.map((_, i) => {
       const own = rows.slice(i * labels.length, (i + 1) * labels.length);
@@ -348,16 +379,16 @@ export function createTasks(parts: TaskParts): TextTasks {
       if (topK !== undefined) expectInt(where, "options.topK", topK);
       let scores: number[];
       if (recipe.gives === "vector" || recipe.gives === "fill") {
-        const [own] = await vectors(where, [wanted], { task: "query", signal: slices.signal });
-        const others = await vectors(where, all, { task: "document", ...pickSlices(slices) });
+        const [own] = await vectors(where, [wanted], { task: "query", signal: slices.signal }, nameOfQuery);
+        const others = await vectors(where, all, { task: "document", ...pickSlices(slices) }, nameOfDocument);
         scores = others.map((other) => SCORES[recipe.similarity](own as Float32Array, other));
       } else if (recipe.gives === "sparse") {
-        const [own] = await sparse(where, [wanted], "query", { signal: slices.signal });
-        const others = await sparse(where, all, "document", pickSlices(slices));
+        const [own] = await sparse(where, [wanted], "query", { signal: slices.signal }, nameOfQuery);
+        const others = await sparse(where, all, "document", pickSlices(slices), nameOfDocument);
         scores = others.map((other) => sparseDot(own as SparseVector, other));
       } else if (recipe.gives === "tokens") {
-        const [own = []] = await tokenVectors(where, [wanted], "query", { signal: slices.signal });
-        const others = await tokenVectors(where, all, "document", pickSlices(slices));
+        const [own = []] = await tokenVectors(where, [wanted], "query", { signal: slices.signal }, nameOfQuery);
+        const others = await tokenVectors(where, all, "document", pickSlices(slices), nameOfDocument);
         scores = others.map((other) => maxSim(own, other));
       } else scores = await pairScores(where, wanted, all, given);
       return bestOf(scores, topK);
@@ -395,11 +426,12 @@ export function createTasks(parts: TaskParts): TextTasks {
       begin(where);
       expectOneOf(where, "options.aggregation", aggregation, ["simple", "first", "average", "max"] as const);
       return each(where, texts, (all) =>
-        inGroups(where, all, slices, async (group, slices) => {
-          const batch = group.map((text) => frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens));
-          const rows = await runTexts(where, batch, slices);
+        inGroups(where, all, slices, async (group, slices, first) => {
+          const read = group.map((text) => firstTokens(tokenizer, text, maxTokens));
+          const batch = read.map(({ ids }) => frame(tokenizer, ids, undefined, maxTokens));
+          const rows = await runNamed(where, batch, slices, nameOfText, first);
           return rows.map((logits, i) => {
-            const [text, tokens] = [group[i] as string, batch[i] as (typeof batch)[number]];
+            const [{ text }, tokens] = [read[i] as (typeof read)[number], batch[i] as (typeof batch)[number]];
             return groupEntities(tokenizer, text, tokens, logits, recipe.labels, aggregation);
           });
         }),
@@ -432,26 +464,25 @@ export function createTasks(parts: TaskParts): TextTasks {
       expectInt(where, "options.topK", topK);
       const mask = tokenizer.specialTokens?.mask_token;
       const maskId = mask === undefined ? undefined : tokenizer.made?.library.token_to_id(mask);
-      return each(where, texts, (all) => {
-        // Before anything runs, since a text without a mask is the caller's mistake.
-        const batch = all.map((text, i) => {
-          const tokens = frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens);
-          const places = Array.from(tokens.ids.keys()).filter((at) => tokens.ids[at] === maskId);
-          if (places.length > 0) return { ...tokens, places };
-          const rule = `a mask, ${describe(mask)}, within the first ${maxTokens} tokens`;
-          throw new RangeError(`${where}: texts[${i}] expected ${rule}, got ${describe(text)}`);
-        });
-        return inGroups(where, batch, slices, async (group, slices) => {
-          const rows = await runTexts(where, group, slices);
+      return each(where, texts, (all) =>
+        inGroups(where, all, slices, async (group, slices, first) => {
+          const batch = group.map((text, i) => {
+            const tokens = frameTexts(tokenizer, text, undefined, maxTokens);
+            const places = Array.from(tokens.ids.keys()).filter((at) => tokens.ids[at] === maskId);
+            if (places.length > 0) return { ...tokens, places };
+            const rule = `a mask, ${describe(mask)}, within the first ${maxTokens} tokens`;
+            throw new RangeError(`${where}: texts[${first + i}] expected ${rule}, got ${describe(text)}`);
+          });
+          const rows = await runNamed(where, batch, slices, nameOfText, first);
           return rows.map((logits, i) => {
-            const { places } = group[i] as (typeof group)[number];
+            const { places } = batch[i] as (typeof batch)[number];
             const vocabulary = logits.length / places.length;
             return places.map((_, at) =>
               filledOf(tokenizer, softmax(logits.subarray(at * vocabulary, (at + 1) * vocabulary)), topK),
             );
           });
-        });
-      });
+        }),
+      );
     },
     async countTokens(text) {
       const where = "countTokens";
@@ -473,6 +504,12 @@ function filledOf(tokenizer: Tokenizer, shares: readonly number[], count: number
   }));
 }
 
+/** What messages call the text of an index. */
+type NameOf = (i: number) => string;
+const nameOfText: NameOf = (i) => `texts[${i}]`;
+const nameOfDocument: NameOf = (i) => `documents[${i}]`;
+const nameOfQuery: NameOf = () => "query";
+
 /** Items that are encoded and run together: no more tokens and rows lie in memory, and between them others have their turn. */
 const GROUP = 256;
 
@@ -481,14 +518,15 @@ async function inGroups<Given, One>(
   where: string,
   all: readonly Given[],
   options: SliceOptions,
-  run: (group: readonly Given[], slices: SliceOptions) => Promise<One[]>,
+  run: (group: readonly Given[], slices: SliceOptions, first: number) => Promise<One[]>,
 ): Promise<One[]> {
   const { onProgress, ...slices } = checkSlices(where, pickSlices(options));
   const results: One[] = [];
   for (const [begin, end] of chunksOf(all.length, GROUP)) {
     slices.signal?.throwIfAborted();
     const report = (done: number) => onProgress?.((begin + done * (end - begin)) / all.length);
-    results.push(...(await run(all.slice(begin, end), { ...slices, ...(onProgress && { onProgress: report }) })));
+    const own = { ...slices, ...(onProgress && { onProgress: report }) };
+    results.push(...(await run(all.slice(begin, end), own, begin)));
     if (end < all.length) await yieldToEventLoop();
   }
   return results;
@@ -535,57 +573,11 @@ function readTask(where: string, options: TaskOptions) {
 const pickSlices = ({ signal, onProgress, sliceMs }: SliceOptions): SliceOptions => ({ signal, onProgress, sliceMs });
 
 /** How much likelier "yes" is than "no". */
-function answerScore({ asks, scores }: Recipe, row: Float32Array): number {
-  const [first = 0, second = 0] = row;
-  const [no, yes] = asks?.answers === undefined ? [second, first] : [first, second];
-  return scoresOf(scores, Float32Array.of(yes - no))[0] as number;
-}
+const answerScore = (recipe: Recipe, row: Float32Array): number =>
+  scoresOf(recipe.scores, Float32Array.of(answerLogit(recipe, row)))[0] as number;
 
-// Answers in a text.
-
-/** A part of a text, and how likely it answers. */
-interface Span {
-  readonly start: number;
-  readonly end: number;
-  readonly score: number;
-}
-
-/** All parts that may answer a question, the best first. A long text is read in parts that overlap. */
-export async function findSpans(
-  where: string,
-  run: RunTexts,
-  tokenizer: Tokenizer,
-  question: string,
-  context: string,
-  maxTokens: number,
-  longest: number,
-  slices: SliceOptions,
-): Promise<Span[]> {
-  const asked = tokensOf(tokenizer, question).slice(0, QUESTION.question);
-  const ids = tokensOf(tokenizer, context);
-  const places = placeIds(where, tokenizer.made as NonNullable<Tokenizer["made"]>, context, ids);
-  const most = Math.min(maxTokens, QUESTION.window);
-  const around = frame(tokenizer, asked, [], Infinity).ids.length;
-  const room = Math.max(1, most - around);
-  const step = Math.max(1, room - Math.min(QUESTION.overlap, most >> 1));
-  const starts = [0];
-  while ((starts.at(-1) as number) + room < ids.length) starts.push((starts.at(-1) as number) + step);
-  const windows = starts.map((start) => frame(tokenizer, asked, ids.slice(start, start + room), Infinity));
-  const rows = await run(where, windows, slices);
-  const spans = rows.flatMap((logits, w) => {
-    const { texts } = windows[w] as (typeof windows)[number];
-    const own = Array.from(texts.keys()).filter((at) => texts[at] === 1);
-    const [begins, ends] = [0, 1].map((column) => softmax(own.map((at) => logits[2 * at + column] as number))) as [
-      number[],
-      number[],
-    ];
-    return own.flatMap((_, i) =>
-      Array.from({ length: Math.min(longest, own.length - i) }, (_, length): Span => {
-        const [from, to] = [(starts[w] as number) + i, (starts[w] as number) + i + length];
-        const score = (begins[i] as number) * (ends[i + length] as number);
-        return { start: places[from]?.begin ?? 0, end: places[to]?.end ?? 0, score };
-      }),
-    );
-  });
-  return spans.sort((a, b) => b.score - a.score);
+/** The logit of "yes" less that of "no"; without tokens for them, the row of "yes" is the first. */
+export function answerLogit({ asks }: Recipe, [first = 0, second]: Float32Array): number {
+  if (second === undefined) return first;
+  return asks?.answers === undefined ? first - second : second - first;
 }

@@ -1,11 +1,13 @@
 // Texts, pairs, queries and documents as the tokens that a model's files ask for, and what labels of tokens say of a text.
 
 import { describe } from "../base/util/errors.ts";
+import type { SliceOptions } from "../layers/pass/forward.ts";
 import { renderChat } from "../text/chat.ts";
 import type { JinjaLibrary } from "../text/libraries.ts";
 import {
   continuationOf,
   type FramePart,
+  firstTokens,
   frameOf,
   type PlacedToken,
   placeIds,
@@ -14,7 +16,7 @@ import {
 } from "../text/token-places.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { Recipe } from "./recipe.ts";
-import type { TextTokens } from "./run.ts";
+import type { RunTexts, TextTokens } from "./run.ts";
 import { softmax } from "./scores.ts";
 
 /** Which text is shorter if both have too many tokens: the longer one, the first or the second alone. */
@@ -51,7 +53,10 @@ export function frame(
   const room = Math.max(0, most - special);
   const [a, b] =
     second === undefined ? [Math.min(first.length, room), 0] : cutPair(first.length, second.length, room, cut);
-  const all = [first.slice(0, a), (second ?? []).slice(0, b)] as const;
+  // Some tokenizers leave the beginning of a text out.
+  const cutTo = (ids: readonly number[], count: number) =>
+    tokenizer.made?.keepsEnd ? ids.slice(ids.length - count) : ids.slice(0, count);
+  const all = [cutTo(first, a), cutTo(second ?? [], b)] as const;
   const [ids, types, texts]: [number[], number[], (0 | 1 | undefined)[]] = [[], [], []];
   for (const { id, text, type } of parts)
     for (const own of text === undefined ? [id as number] : all[text]) {
@@ -60,6 +65,39 @@ export function frame(
       texts.push(text);
     }
   return { ids, types, texts };
+}
+
+type FirstTokens = ReturnType<typeof firstTokens>;
+
+/** Reads one text or two, of which no more is encoded than is left of them, and puts special tokens around them. */
+export function frameTexts(
+  tokenizer: Tokenizer,
+  first: string,
+  second: string | undefined,
+  most: number,
+  cut: Cut = "longest",
+): FramedTokens {
+  const [own, other] = [first, second ?? ""].map((text) => firstTokens(tokenizer, text, most)) as [
+    FirstTokens,
+    FirstTokens,
+  ];
+  if (second === undefined) return frame(tokenizer, own.ids, undefined, most, cut);
+  // Which text is the longer one counts where both are too long.
+  const isUnknown = (a: FirstTokens, text: string, b: FirstTokens) => a.text !== text && a.ids.length <= b.ids.length;
+  const isWhole = isUnknown(own, first, other) || isUnknown(other, second, own);
+  const [a, b] = isWhole ? [tokensOf(tokenizer, first), tokensOf(tokenizer, second)] : [own.ids, other.ids];
+  return frame(tokenizer, a, b, most, cut);
+}
+
+/** Tokens without those of padding at their end, but the first. */
+export function withoutPadding(tokens: FramedTokens, padding: number | undefined): FramedTokens {
+  let { length } = tokens.ids;
+  while (length > 1 && padding !== undefined && tokens.ids[length - 1] === padding) length--;
+  return {
+    ids: tokens.ids.slice(0, length),
+    types: tokens.types.slice(0, length),
+    texts: tokens.texts.slice(0, length),
+  };
 }
 
 const FRAMES = new WeakMap<object, Map<1 | 2, FramePart[]>>();
@@ -105,13 +143,13 @@ export function embedTokens(
   const prompt = promptOf(where, recipe, task) ?? "";
   const { includePrompt } = recipe.texts;
   if (tokenizer.made === undefined) return (text) => ({ ids: cutWhole(tokenizer, prompt + text, most), skip: 0 });
-  const skip = includePrompt || prompt === "" ? 0 : promptLength(tokenizer, prompt);
-  return (text) => ({ ...frame(tokenizer, tokensOf(tokenizer, prompt + text), undefined, most), skip });
+  const skip = includePrompt || prompt === "" ? 0 : promptLength(tokenizer, prompt, most);
+  return (text) => ({ ...frameTexts(tokenizer, prompt + text, undefined, most), skip });
 }
 
-/** Tokens of a prompt with the special tokens before it. */
-function promptLength(tokenizer: Tokenizer, prompt: string): number {
-  const { ids, texts } = frame(tokenizer, tokensOf(tokenizer, prompt), undefined, Infinity);
+/** Tokens of a prompt, which is cut as texts are, with the special tokens before it. */
+function promptLength(tokenizer: Tokenizer, prompt: string, most: number): number {
+  const { ids, texts } = frameTexts(tokenizer, prompt, undefined, most);
   // A special token behind it is counted by nobody.
   return texts.at(-1) === undefined ? ids.length - 1 : ids.length;
 }
@@ -141,11 +179,11 @@ export function lateTokens(
   const isQuery = task === "query";
   const longest = Math.min(most, (isQuery ? query.longest : documentLength) ?? most);
   const idOf = (token: string) => tokenizer.made?.library.token_to_id(token);
-  const skipped = new Set(isQuery ? [] : late.skipped.map(idOf));
+  const skipped = new Set(late.skipped[task].map(idOf));
   const kept = isQuery || late.kept === undefined ? undefined : new Set(late.kept);
-  const mask = idOf(tokenizer.specialTokens?.mask_token ?? "[MASK]");
+  const mask = idOf(query.filler ?? tokenizer.specialTokens?.mask_token ?? "[MASK]");
   return (text) => {
-    const { ids, types } = frame(tokenizer, tokensOf(tokenizer, prompt + text), undefined, longest);
+    const { ids, types } = frameTexts(tokenizer, prompt + text, undefined, longest);
     const attended = ids.length;
     if (isQuery && query.fills && mask !== undefined)
       while (ids.length < Math.min(most, query.length ?? 0)) {
@@ -182,14 +220,11 @@ function questionTokens(
 ): TextTokens {
   const { prefix, suffix } = QWEN;
   const text = `<Instruct>: ${instruction ?? QWEN.instruction}\n<Query>: ${query}\n<Document>: ${document}`;
-  const whole = tokensOf(tokenizer, prefix + text + suffix);
-  if (whole.length <= most) return { ids: whole };
-  const [before, own, behind] = [prefix, text, suffix].map((part) => tokensOf(tokenizer, part)) as [
-    readonly number[],
-    readonly number[],
-    readonly number[],
-  ];
-  return { ids: [...before, ...own.slice(0, Math.max(0, most - before.length - behind.length)), ...behind] };
+  const own = firstTokens(tokenizer, text, most);
+  const whole = own.text === text ? tokensOf(tokenizer, prefix + text + suffix) : undefined;
+  if (whole && whole.length <= most) return { ids: whole };
+  const [before, behind] = [tokensOf(tokenizer, prefix), tokensOf(tokenizer, suffix)];
+  return { ids: [...before, ...own.ids.slice(0, Math.max(0, most - before.length - behind.length)), ...behind] };
 }
 
 /** What a reranker is asked with. */
@@ -217,7 +252,7 @@ export async function askedTokens(
     { role: "document", content: document },
   ];
   const text = await renderChat(tokenizer, messages, { library: jinja, template, addGenerationPrompt: false });
-  return { ids: tokensOf(tokenizer, text).slice(0, maxTokens) };
+  return { ids: firstTokens(tokenizer, text, maxTokens).ids.slice(0, maxTokens) };
 }
 
 // Entities of a text: the labels of its tokens, joined to words and groups.
@@ -334,4 +369,59 @@ function groupsOf(
       start: (parts[0] as (typeof parts)[number]).part.start,
       end: (parts.at(-1) as (typeof parts)[number]).part.end,
     }));
+}
+
+// Answers in a text.
+
+/** What question answering reads of a question and of a part of a text at a time, and what two parts have in common. */
+const QUESTION = { question: 64, window: 384, overlap: 128 };
+
+/** A part of a text, and how likely it answers. */
+interface Span {
+  readonly start: number;
+  readonly end: number;
+  readonly score: number;
+}
+
+/** All parts that may answer a question, the best first. A long text is read in parts that overlap. */
+export async function findSpans(
+  where: string,
+  run: RunTexts,
+  tokenizer: Tokenizer,
+  question: string,
+  context: string,
+  maxTokens: number,
+  longest: number,
+  slices: SliceOptions,
+): Promise<Span[]> {
+  const asked = firstTokens(tokenizer, question, QUESTION.question).ids.slice(0, QUESTION.question);
+  const ids = tokensOf(tokenizer, context);
+  const places = placeIds(where, tokenizer.made as NonNullable<Tokenizer["made"]>, context, ids);
+  const most = Math.min(maxTokens, QUESTION.window);
+  const around = frame(tokenizer, asked, [], Infinity).ids.length;
+  const room = Math.max(1, most - around);
+  const step = Math.max(1, room - Math.min(QUESTION.overlap, most >> 1));
+  const starts = [0];
+  while ((starts.at(-1) as number) + room < ids.length) starts.push((starts.at(-1) as number) + step);
+  const windows = starts.map((start) => ({
+    ...frame(tokenizer, asked, ids.slice(start, start + room), Infinity),
+    name: "context",
+  }));
+  const rows = await run(where, windows, slices);
+  const spans = rows.flatMap((logits, w) => {
+    const { texts } = windows[w] as (typeof windows)[number];
+    const own = Array.from(texts.keys()).filter((at) => texts[at] === 1);
+    const [begins, ends] = [0, 1].map((column) => softmax(own.map((at) => logits[2 * at + column] as number))) as [
+      number[],
+      number[],
+    ];
+    return own.flatMap((_, i) =>
+      Array.from({ length: Math.min(longest, own.length - i) }, (_, length): Span => {
+        const [from, to] = [(starts[w] as number) + i, (starts[w] as number) + i + length];
+        const score = (begins[i] as number) * (ends[i + length] as number);
+        return { start: places[from]?.begin ?? 0, end: places[to]?.end ?? 0, score };
+      }),
+    );
+  });
+  return spans.sort((a, b) => b.score - a.score);
 }

@@ -1,7 +1,7 @@
 // Where the tokens of a text lie in it, and what special tokens stand around one text or two: what the library does not tell.
 
 import { describe } from "../base/util/errors.ts";
-import type { MadeTokenizer } from "./tokenizer.ts";
+import type { MadeTokenizer, Tokenizer } from "./tokenizer.ts";
 
 /** A place around texts: a special token, or the tokens of the first or second text. */
 export interface FramePart {
@@ -32,6 +32,76 @@ export function frameOf({ library }: MadeTokenizer, texts: 1 | 2): FramePart[] {
   // Some of the library's processors leave the second text out.
   const isWhole = texts === 1 || parts.some(({ text }) => text === 1);
   return isWhole ? parts : [...parts, { id: undefined, text: 1, type: 0 }];
+}
+
+// The first tokens of a text, of which the rest is not encoded.
+
+/** Characters for each token that is wanted, beyond which a text is encoded in part. */
+const PART = 16;
+/** Characters in which a place to divide a text is looked for. */
+const SEARCHED = 2 ** 12;
+/** What divides texts between two letters. */
+const MARKS = [" ", "\n", "\u3002", "\u3001"] as const;
+const MARKS_OF = new WeakMap<MadeTokenizer, readonly string[]>();
+
+/**
+ * The ids of a text without special tokens around it: all, or at least the first `most`, with the part of the text that has them. The
+ * ids are those of the whole text. It is divided between a letter and a mark before another letter, where no token of the
+ * vocabulary has both: what is before does not depend on what is behind. Without such a place, and where texts are cut at their
+ * beginning, all of a text is encoded.
+ */
+export function firstTokens(
+  { encode, made }: Tokenizer,
+  text: string,
+  most: number,
+): { readonly ids: readonly number[]; readonly text: string } {
+  const idsOf = (part: string) => ({ ids: encode(part, { addSpecial: false }), text: part });
+  if (made === undefined || made.keepsEnd) return idsOf(text);
+  for (let length = PART * Math.max(most, PART); length < text.length; length *= 4) {
+    const marks = MARKS_OF.get(made) ?? MARKS.filter((mark) => divides(made, mark));
+    MARKS_OF.set(made, marks);
+    const at = placeOf(text, marks, length);
+    const part = at > 0 ? idsOf(text.slice(0, at)) : undefined;
+    if (part && part.ids.length >= most) return part;
+  }
+  return idsOf(text);
+}
+
+/** The last place up to `end` of a mark between two letters; 0 where there is none near. */
+function placeOf(text: string, marks: readonly string[], end: number): number {
+  const isLetter = (at: number) => /\p{L}/u.test(text[at] ?? "");
+  let at = end;
+  while (at > 0 && at > end - SEARCHED && !(marks.includes(text[at] as string) && isLetter(at - 1) && isLetter(at + 1)))
+    at--;
+  return at > end - SEARCHED ? Math.max(0, at) : 0;
+}
+
+/** Whether no token of the vocabulary has the mark behind a letter, and no added one beside a letter. */
+function divides({ library, json }: MadeTokenizer, mark: string): boolean {
+  const { normalizer, pre_tokenizer, added_tokens_map: added } = library;
+  const between = normalizer ? normalizer(`a${mark}a`) : `a${mark}a`;
+  const normal = between.slice(between.indexOf("a") + 1, between.lastIndexOf("a"));
+  const beside = new RegExp(`\\p{L}${mark}|${mark}\\p{L}`, "u");
+  if (normal === "" || [...added.keys()].some((content) => beside.test(content))) return false;
+  const { type, vocab } = (json as { model: Json }).model;
+  // Others take a piece as a whole.
+  const isByParts = type === "BPE" || type === "Unigram";
+  if (!isByParts && (pre_tokenizer?.(between, { section_index: 0 }) ?? []).length < 2) return false;
+  const { bytes } = kindOf(json);
+  const characters = new Map(Array.from(BYTES, ([character, byte]) => [byte, character]));
+  const asBytes = (text: string) => Array.from(encoder.encode(text), (byte) => characters.get(byte)).join("");
+  const forms = new Set([mark, normal, normal.replaceAll(" ", SPACE)].map((form) => (bytes ? asBytes(form) : form)));
+  const tokens: unknown[] = Array.isArray(vocab) ? vocab.map((entry) => Object(entry)[0]) : Object.keys(Object(vocab));
+  // The bytes before it may be a part of a letter.
+  const endsInLetter = (before: string) =>
+    /[\p{L}\p{M}\uFFFD]$/u.test(bytes ? new TextDecoder().decode(bytesIn(before)) : before);
+  return !tokens.some((token) =>
+    [...forms].some((form) => {
+      for (let at = String(token).indexOf(form, 1); at > 0; at = String(token).indexOf(form, at + 1))
+        if (endsInLetter(String(token).slice(0, at))) return true;
+      return false;
+    }),
+  );
 }
 
 /** A token of a text, and the characters (UTF-16 units) that it stands for. */
@@ -79,7 +149,8 @@ function placeTokens({ library, json }: MadeTokenizer, text: string): PlacedToke
       else placed.push(...placePart(library, kind, traced, index));
     }
   }
-  return kind.trims ? placed.map((token) => trimmed(text, token)) : placed;
+  const { trims } = kind;
+  return trims ? placed.map((token, i) => trimmed(token, trims.prefixed && (i === 0 || token.begin === 0))) : placed;
 }
 
 /** The parts of a text at added tokens, and where they begin; of a text between these, without the spaces that they take. */
@@ -108,8 +179,8 @@ interface Kind {
   readonly prefix: string;
   /** The token that stands for what has none. */
   readonly unknown: string | undefined;
-  /** Whether places leave spaces at the ends of tokens out. */
-  readonly trims: boolean;
+  /** Where places leave spaces at the ends of tokens out: whether a text was given a space that is none of its own. */
+  readonly trims: { readonly prefixed: boolean } | undefined;
 }
 
 type Json = Readonly<Record<string, unknown>>;
@@ -129,14 +200,14 @@ function kindOf(json: object): Kind {
   };
   const { continuing_subword_prefix: prefix, unk_token, unk_id, vocab } = model;
   const listed = Array.isArray(vocab) && typeof unk_id === "number" ? vocab[unk_id]?.[0] : undefined;
-  const trims = stepsOf(post_processor).some(
+  const trimming = stepsOf(post_processor).find(
     ({ type, trim_offsets }) => /^(ByteLevel|RobertaProcessing)$/.test(String(type)) && trim_offsets !== false,
   );
   return {
     bytes: stepsOf(pre_tokenizer).some(({ type }) => type === "ByteLevel"),
     prefix: typeof prefix === "string" ? prefix : "",
     unknown: typeof unk_token === "string" ? unk_token : (listed as string | undefined),
-    trims,
+    trims: trimming && { prefixed: trimming.add_prefix_space !== false },
   };
 }
 
@@ -145,21 +216,41 @@ export const continuationOf = ({ json }: MadeTokenizer): string => kindOf(json).
 
 /** The text that tokens write, or words that were written before. */
 export function writeTokens({ library, json }: MadeTokenizer, tokens: readonly string[]): string {
-  if (!kindOf(json).bytes) return library.decoder?.([...tokens]) ?? tokens.join(" ");
-  const bytes = tokens.flatMap((token) => {
-    const own = Array.from(token, (character) => BYTES.get(character));
-    return own.includes(undefined) ? Array.from(encoder.encode(token)) : (own as number[]);
+  if (!kindOf(json).bytes) return library.decoder?.(withWholeBytes(tokens)) ?? tokens.join(" ");
+  return new TextDecoder().decode(Uint8Array.from(tokens.flatMap((token) => Array.from(bytesIn(token)))));
+}
+
+/** Tokens of bytes that make no text together stand for U+FFFD, each of them. */
+function withWholeBytes(tokens: readonly string[]): string[] {
+  let end = 0;
+  return tokens.flatMap((token, begin) => {
+    if (begin < end) return [];
+    end = begin + 1;
+    if (!BYTE.test(token)) return [token];
+    while (BYTE.test(tokens[end] ?? "")) end++;
+    const run = tokens.slice(begin, end);
+    const text = new TextDecoder().decode(Uint8Array.from(run, (byte) => Number.parseInt(byte.slice(3, 5), 16)));
+    return text.includes("\uFFFD") ? run.map(() => "\uFFFD") : run;
   });
-  return new TextDecoder().decode(Uint8Array.from(bytes));
+}
+
+/** The bytes that a token writes; those of its text where it is no token of bytes. */
+function bytesIn(token: string): Uint8Array {
+  const own = Array.from(token, (character) => BYTES.get(character));
+  return own.includes(undefined) ? encoder.encode(token) : Uint8Array.from(own as number[]);
 }
 
 /** The token that stands for what has none. */
 export const unknownOf = ({ json }: MadeTokenizer): string | undefined => kindOf(json).unknown;
 
-function trimmed(text: string, { token, begin, end }: PlacedToken): PlacedToken {
-  const own = text.slice(begin, end);
-  if (own.trim() === "") return { token, begin: end, end };
-  return { token, begin: end - own.trimStart().length, end: begin + own.trimEnd().length };
+/** The place of a token without the spaces at its ends; a single one at the beginning of a text may be none of its own. */
+function trimmed({ token, begin, end }: PlacedToken, isFirst: boolean): PlacedToken {
+  const [before, behind] = [/^\u0120*/, /\u0120*$/].map((spaces) => spaces.exec(token)?.[0].length ?? 0) as [
+    number,
+    number,
+  ];
+  const first = Math.min(end, begin + (isFirst && before === 1 ? 0 : before));
+  return { token, begin: first, end: Math.max(first, end - behind) };
 }
 
 /**
@@ -177,7 +268,15 @@ function trace(text: string, normalizer: ((text: string) => string) | null): Tra
   const joined: { unit: string; begin: number; end: number }[] = [];
   let at = 0;
   for (const unit of units) {
-    for (const character of alone(unit)) joined.push({ unit: character, begin: at, end: at + unit.length });
+    const [own, made] = [Array.from(unit), Array.from(alone(unit))];
+    // A letter with its marks becomes as many characters, or the letter is where they come from.
+    const isDivided = own.length > 1 && /^\P{M}\p{M}+$/u.test(unit);
+    let begin = at;
+    for (const [i, character] of made.entries()) {
+      const length = own[i]?.length ?? 0;
+      joined.push({ unit: character, begin, end: isDivided && length > 0 ? begin + length : at + unit.length });
+      if (isDivided && i + 1 < own.length) begin += length;
+    }
     at += unit.length;
   }
   const [begins, ends]: [number[], number[]] = [[], []];
@@ -196,10 +295,10 @@ function trace(text: string, normalizer: ((text: string) => string) | null): Tra
     // Of characters that become one, the last is where it is.
     while (!isSameLength && joined[found + 1]?.unit === character && characters[i + 1] !== character) found++;
     const isFound = found < joined.length;
-    // What the normaliser added stands before what follows.
+    // What the normaliser added stands before what follows; at the beginning it is where that is.
     const { begin, end } = (isFound ? joined[found] : undefined) ?? {
       begin: joined[next]?.begin ?? text.length,
-      end: joined[next]?.begin ?? text.length,
+      end: (i === 0 ? joined[next]?.end : joined[next]?.begin) ?? text.length,
     };
     if (isFound) next = found + 1;
     for (let unit = 0; unit < character.length; unit++) {
@@ -223,6 +322,8 @@ const BYTES: ReadonlyMap<string, number> = /* @__PURE__ */ (() => {
 })();
 
 const SPACE = "\u2581";
+/** A token that stands for a byte of a character without one. */
+const BYTE = /^<0x[\dA-F]{2}>$/i;
 const encoder = /* @__PURE__ */ new TextEncoder();
 
 /** The tokens of a part without added ones. */
@@ -236,6 +337,8 @@ function placePart(
   const units = kind.bytes ? bytesOf(part) : { ...part, text: part.text.replaceAll(SPACE, " ") };
   const placed: PlacedToken[] = [];
   let at = 0;
+  /** Bytes of the character at `at` that have no token yet. */
+  let left = 0;
   const push = (token: string, from: number, to: number) => {
     const begin = units.begins[from] ?? units.ends.at(-1) ?? 0;
     placed.push({ token, begin, end: to > from ? (units.ends[to - 1] as number) : begin });
@@ -255,6 +358,13 @@ function placePart(
         const following = written.slice(i + 1).find((each, j) => tokens[i + 1 + j] !== kind.unknown && each !== "");
         const found = following === undefined ? -1 : units.text.indexOf(following, from + 1);
         push(token, from, found < 0 || found > end ? Math.max(from, end) : found);
+        continue;
+      }
+      if (!kind.bytes && BYTE.test(token)) {
+        const character = String.fromCodePoint(units.text.codePointAt(at) ?? 0);
+        left = (left || encoder.encode(character).length) - 1;
+        push(token, at, at + character.length);
+        if (left > 0) at -= character.length;
         continue;
       }
       const exact = units.text.startsWith(text, at) ? at : -1;
@@ -278,8 +388,7 @@ function placePart(
 /** What a token stands for in the normalised text; bytes as characters of their codes. */
 function writtenOf(token: string, index: number, { bytes, prefix }: Kind): string {
   if (bytes) return Array.from(token, (character) => String.fromCharCode(BYTES.get(character) ?? 0)).join("");
-  const [, byte] = /^<0x([\dA-F]{2})>$/i.exec(token) ?? [];
-  if (byte) return "";
+  if (BYTE.test(token)) return "";
   const own = index > 0 && prefix !== "" && token.startsWith(prefix) ? token.slice(prefix.length) : token;
   return own.replaceAll(SPACE, " ");
 }

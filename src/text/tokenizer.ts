@@ -83,6 +83,8 @@ export interface Tokenizer {
 export interface MadeTokenizer {
   readonly library: LibraryTokenizer;
   readonly json: object;
+  /** Whether texts that are too long are cut at their beginning (`truncation_side`). */
+  readonly keepsEnd: boolean;
 }
 
 /** Throws unless `tokenizer` has the two functions, and what else it has is of the right type. */
@@ -179,7 +181,7 @@ export function makeTokenizer(
     ...(chatTemplate === undefined ? {} : { chatTemplate }),
     specialTexts: specials.texts,
     specialTokens,
-    made: { library: made, json },
+    made: { library: made, json, keepsEnd: Object(config).truncation_side === "left" },
   });
 }
 

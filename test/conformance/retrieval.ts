@@ -1,6 +1,6 @@
 // Vectors, scores, labels and spans, by the folders that models are published as: texts together and each alone, with the same bits.
 
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Kernels } from "../../src/entries/core.ts";
 import { folderOf } from "../../src/files/model-files.ts";
@@ -9,11 +9,18 @@ import { gguf } from "../../src/models/spec/read-gguf.ts";
 import { recognise } from "../../src/open/recognise.ts";
 import { createUrlOpener, readHub } from "../../src/open/source.ts";
 import { type Recipe, recipeFor } from "../../src/retrieval/recipe.ts";
-import { createRunner, type RunTexts, type TextRunner, type TextTokens } from "../../src/retrieval/run.ts";
+import { createRunner, type RunTexts, type TextRunner } from "../../src/retrieval/run.ts";
 import { maxSim, scoresOf, softmax } from "../../src/retrieval/scores.ts";
 import { createLookup, loadLookup } from "../../src/retrieval/static.ts";
-import { createTasks, findSpans, type TaskParts, type TextTasks } from "../../src/retrieval/tasks.ts";
-import { askedTokens, frame, groupEntities, tokensOf } from "../../src/retrieval/texts.ts";
+import { answerLogit, createTasks, type TaskParts, type TextTasks } from "../../src/retrieval/tasks.ts";
+import {
+  askedTokens,
+  findSpans,
+  frameTexts,
+  groupEntities,
+  promptOf,
+  withoutPadding,
+} from "../../src/retrieval/texts.ts";
 import { loadTokenizer } from "../../src/text/load-tokenizer.ts";
 import type { Tokenizer } from "../../src/text/tokenizer.ts";
 import type { Case, Outcome, Values } from "./case.ts";
@@ -88,6 +95,9 @@ const differ = (what: string, got: unknown, want: unknown): string[] =>
     ? []
     : [`${what} expected ${JSON.stringify(want)}, got ${JSON.stringify(got)}`];
 
+/** Characters, as Python counts them, before a place in UTF-16 units. */
+const charactersBefore = (text: string, place: number): number => Array.from(text.slice(0, place)).length;
+
 /** Vectors with and without prompts. */
 export async function sentenceEmbedding(kernels: Kernels, c: Case): Promise<Outcome> {
   using reader = await open(kernels, c, "embed");
@@ -99,7 +109,7 @@ export async function sentenceEmbedding(kernels: Kernels, c: Case): Promise<Outc
     outputs[name] = values(await tasks.embed(texts, task === undefined ? {} : { task }));
   }
   if (data.ids && tokenizer.made) {
-    const ids = texts.map((text) => frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens).ids);
+    const ids = texts.map((text) => frameTexts(tokenizer, text, undefined, maxTokens).ids);
     problems.push(...differ("ids", ids, data.ids));
   }
   return { problems, outputs };
@@ -113,37 +123,33 @@ export async function crossEncoder(kernels: Kernels, c: Case): Promise<Outcome> 
   const outputs: Record<string, Values> = {};
   if (recipe.asks) {
     const asked = await askedRows(reader, pairs);
-    problems.push(...differ("ids", asked.ids, data.ids));
-    const logits = asked.rows.map(([no = 0, yes = 0]) => [yes - no]);
-    return {
-      problems,
-      outputs: {
-        logits: values(logits, c.values("logits").shape),
-        scores: values([asked.scores], c.values("scores").shape),
-      },
-    };
+    if (data.ids) problems.push(...differ("ids", asked.ids, data.ids));
+    const logits = recipe.gives === "labels" ? asked.rows : asked.rows.map((row) => [answerLogit(recipe, row)]);
+    outputs.logits = values(logits, c.values("logits").shape);
+    outputs.scores = values([asked.scores], c.values("scores").shape);
+  } else {
+    const prompt = promptOf("rank", recipe, undefined) ?? "";
+    const asked = pairs.map(([a, b]) => frameTexts(tokenizer, prompt + a, b, maxTokens));
+    const rows = await run(
+      "rank",
+      asked.map((tokens) => withoutPadding(tokens, recipe.padding)),
+      {},
+    );
+    outputs.logits = values(rows, c.values("logits").shape);
+    // Without a function that the files name, a cross encoder of several labels has none.
+    const isNamed = existsSync(join(c.folder, c.entry.folder ?? "", "modules.json"));
+    const rule = recipe.scores === "softmax" && !isNamed ? "identity" : recipe.scores;
+    outputs.scores = values(
+      rows.map((row) => scoresOf(rule, row)),
+      c.values("scores").shape,
+    );
   }
-  // Without a function that the files name, a cross encoder of several labels has none.
-  const rule = recipe.scores === "softmax" ? "identity" : recipe.scores;
-  const rows = await run(
-    "rank",
-    pairs.map((pair) => pairTokens(tokenizer, pair, maxTokens)),
-    {},
-  );
-  outputs.logits = values(rows, c.values("logits").shape);
-  outputs.scores = values(
-    rows.map((row) => scoresOf(rule, row)),
-    c.values("scores").shape,
-  );
   if (data.query && data.documents) {
     const ranked = await tasks.rank(data.query as string, data.documents as string[]);
     if (c.has("rank")) outputs.rank = values([ranked.map(({ index }) => index)], c.values("rank").shape);
   }
   return { problems, outputs };
 }
-
-const pairTokens = (tokenizer: Tokenizer, [a, b]: readonly [string, string], most: number): TextTokens =>
-  frame(tokenizer, tokensOf(tokenizer, a), tokensOf(tokenizer, b), most);
 
 /** Rerankers that write "yes" or "no". */
 export async function generativeReranker(kernels: Kernels, c: Case): Promise<Outcome> {
@@ -172,7 +178,7 @@ export async function sequenceClassification(kernels: Kernels, c: Case): Promise
   const texts = data.texts as string[];
   const rows = await run(
     "classify",
-    texts.map((text) => frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens)),
+    texts.map((text) => withoutPadding(frameTexts(tokenizer, text, undefined, maxTokens), recipe.padding)),
     {},
   );
   const scores = rows.map((row) => scoresOf(recipe.scores, row));
@@ -193,7 +199,7 @@ export async function tokenClassification(kernels: Kernels, c: Case): Promise<Ou
   using reader = await open(kernels, c, "entities");
   const { recipe, tokenizer, maxTokens, run, problems, data } = reader;
   const texts = data.texts as string[];
-  const batch = texts.map((text) => frame(tokenizer, tokensOf(tokenizer, text), undefined, maxTokens));
+  const batch = texts.map((text) => frameTexts(tokenizer, text, undefined, maxTokens));
   const rows = await run("embed", batch, {});
   const outputs: Record<string, Values> = { logits: values(rows, c.values("logits").shape) };
   for (const [strategy, want] of Object.entries(data.groups as Record<string, unknown[]>)) {
@@ -207,7 +213,12 @@ export async function tokenClassification(kernels: Kernels, c: Case): Promise<Ou
         strategy as "simple",
       ),
     );
-    const told = found.map((own) => own.map(({ entity, word, start, end }) => ({ end, entity, start, word })));
+    const told = found.map((own, i) =>
+      own.map(({ entity, word, ...at }) => {
+        const [start, end] = [at.start, at.end].map((place) => charactersBefore(texts[i] as string, place));
+        return { end, entity, start, word };
+      }),
+    );
     for (const [i, own] of told.entries()) problems.push(...differ(`groups ${strategy} ${i}`, own, want[i]));
     outputs[`scores_${strategy}`] = flat([found.flat().map(({ score }) => score)]);
   }
@@ -221,7 +232,7 @@ export async function questionAnswering(kernels: Kernels, c: Case): Promise<Outc
   const pairs = data.pairs as [string, string][];
   const rows = await run(
     "rank",
-    pairs.map((pair) => pairTokens(tokenizer, pair, maxTokens)),
+    pairs.map(([a, b]) => frameTexts(tokenizer, a, b, maxTokens)),
     {},
   );
   const column = (at: 0 | 1) => flat(rows.map((row) => row.filter((_, i) => i % 2 === at)));
@@ -243,7 +254,7 @@ export async function questionAnswering(kernels: Kernels, c: Case): Promise<Outc
   problems.push(
     ...differ(
       "spans",
-      spans.map(({ start, end }) => [start, end]),
+      spans.map((span, i) => [span.start, span.end].map((place) => charactersBefore(pairs[i]?.[1] as string, place))),
       data.spans,
     ),
   );

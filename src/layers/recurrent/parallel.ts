@@ -85,9 +85,9 @@ export function nearestOf(states: readonly LayerState[], length: number, held: n
   }
 }
 
-/** Opens a state of each; if one fails, none stays. */
-export function openAll<T>(all: readonly T[], open: (each: T) => LayerState): LayerState[] {
-  const opened: LayerState[] = [];
+/** Opens a state, or what else holds memory, of each; if one fails, none stays. */
+export function openAll<T, Opened extends { release(): void }>(all: readonly T[], open: (each: T) => Opened): Opened[] {
+  const opened: Opened[] = [];
   try {
     for (const each of all) opened.push(open(each));
     return opened;

@@ -228,6 +228,8 @@ export interface PassSettings {
   readonly maps?: ReadonlyMap<number, Float32Array> | undefined;
   /** What measures the rows of attention of layers, for a single call. */
   readonly measures?: ReadonlyMap<number, Measure> | undefined;
+  /** Takes the rows of each chunk behind the last layer, where no logits are asked for. */
+  readonly take?: ((work: RowWork, plan: PassPlan, rows: BlockRows, runs: ChunkRuns) => Steps) | undefined;
 }
 
 /** Sees the rows of a chunk at a site of layer `layer`, or of the embedding; `runs` says whose tokens they are. */
@@ -243,7 +245,7 @@ export function* runModel(
   model: LoadedModel,
   calls: readonly ModelCall[],
   sink: OutputSink,
-  { sliced = false, wait = (work) => work, tap, maps, measures }: PassSettings = {},
+  { sliced = false, wait = (work) => work, tap, maps, measures, take }: PassSettings = {},
 ): WaitingSteps {
   const { kernels, weights } = model;
   const { memory } = kernels;
@@ -265,7 +267,7 @@ export function* runModel(
     for (const [begin, end] of isShared ? chunksOfPages(calls, plan.rows) : chunksOf(list.total, plan.rows)) {
       const runs = list.runs(begin, end);
       const inputRow = yield* readInputs(where, model, runs, sliced ? wait : undefined);
-      yield* runChunk(work, model, plan, runs, sink, { tap, maps, measures }, inputRow);
+      yield* runChunk(work, model, plan, runs, sink, { tap, maps, measures, take }, inputRow);
     }
   } finally {
     if (sliced && !kernels.released) memory.free(base);
@@ -300,7 +302,7 @@ function* runChunk(
   plan: PassPlan,
   runs: ChunkRuns,
   sink: OutputSink,
-  seen: Pick<PassSettings, "tap" | "maps" | "measures">,
+  seen: Pick<PassSettings, "tap" | "maps" | "measures" | "take">,
   inputRow: ReadRow | undefined,
 ): Steps {
   const rows = blockRows(plan, work.base);
@@ -317,6 +319,7 @@ function* runChunk(
   if (token) yield* repeatCalls(work.kernels, token, (runs[0] as ChunkRuns[number]).of.past);
   else yield* runLayers(work, model, plan, runs, rows, seen);
   if (streams) yield* joinStreams(work, streams.out, plan.streams, width, rows.residual, rows.branch, count);
+  if (seen.take) return yield* seen.take(work, plan, rows, runs);
   const outputs = runs.flatMap((run) => [...outputsOf(run)]);
   yield* runHead(work, model, plan, rows, outputs, sink);
 }

@@ -1,5 +1,6 @@
 // Loads encoders and models with two halves: opens their files, plans and packs them.
 
+import { PAGE } from "../../../assembly/layout.ts";
 import { type StoredTensor, toFloats } from "../../base/tensor/dtypes.ts";
 import { expectInt, readFields, readOptions } from "../../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../../base/util/errors.ts";
@@ -24,7 +25,6 @@ import { type LoadModelOptions, loadWith } from "../load/load-model.ts";
 import type { EncoderParts } from "../load/pack-weights.ts";
 import { type ModelFormats, type PlanKind, planSpec, readFormats, uniformFormats } from "../load/plan-model.ts";
 import { checkHeads } from "../mixers/heads.ts";
-import { MIXERS } from "../mixers/mixers.ts";
 import type { GgufReader } from "../spec/read-gguf.ts";
 import { readDecoder } from "../spec/read-spec.ts";
 import {
@@ -36,7 +36,7 @@ import {
   type TokenRules,
 } from "../spec/spec.ts";
 import { type Decoder, resolveHead } from "../spec/tensors.ts";
-import { bytesBehind } from "./pass.ts";
+import { bytesBehind, MOST_TOGETHER, readsInOrder } from "./pass.ts";
 
 // The files of encoders and of models with two halves. Some encoders were written by programs that name the gains and biases of
 // norms differently; models with two halves are not read of GGUF.
@@ -101,8 +101,12 @@ const plannedTokens = ({ maxSeqLen = MOST_TOKENS }: ModelSpec): number => Math.m
 
 /** Bytes of the weights of an encoder, and of calls on texts of up to `tokens` tokens, of which at most `texts` run together. */
 function planTexts(where: string, spec: ModelSpec, formatOf: FormatOf, tokens: number, texts?: number): MemoryPlan {
-  const { weights, scratch } = planSpec(where, spec, formatOf, { rows: CHUNK_ROWS, outputs: 0, maxSeqLen: 1 });
-  const all = { weights, scratch: aligned(scratch) + bytesBehind(where, spec, tokens, texts) };
+  const planFor = (maxSeqLen: number) => planSpec(where, spec, formatOf, { rows: CHUNK_ROWS, outputs: 0, maxSeqLen });
+  const { weights, scratch } = planFor(1);
+  // Sessions of texts that run together, or of one that is alone.
+  const sessions = () => Math.max(MOST_TOGETHER * planFor(2 * PAGE).sessions, planFor(tokens).sessions);
+  const behind = readsInOrder(spec) ? sessions() : bytesBehind(where, spec, tokens, texts);
+  const all = { weights, scratch: aligned(scratch) + behind };
   return { ...all, total: all.weights + all.scratch };
 }
 
@@ -170,7 +174,7 @@ const ENCODER_OPTIONS = [
 
 /**
  * Loads a whole encoder: BERT and its relatives, DeBERTa, ModernBERT, MPNet, Nomic BERT, GTE, EmbeddingGemma and others, and the
- * decoders of `loadModel` besides those with latent attention, of which some were trained to give vectors. Like `loadModel`, it reads config.json and the tensors of
+ * decoders of `loadModel`, of which some were trained to give vectors. Like `loadModel`, it reads config.json and the tensors of
  * safetensors files one after the other, and packs each as it comes; with the option `gguf` also GGUF files of BERT, Nomic BERT
  * and those decoders. Not read are poolers and heads for other tasks than masked tokens.
  * @param source A folder or a GGUF file, by path (on hosts with a file system) or URL; files; bytes of a GGUF; or what opens files.
@@ -230,10 +234,10 @@ const SCORES = "^(score|classifier)\\.";
 
 /** A model whose sequences are run as a whole. `field` is where its file states the type. */
 function asEncoder(where: string, { spec, family, ...rest }: Decoder, field: string): Decoder {
-  const kinds = spec.blocks.map(({ mixer }) => MIXERS[mixer.kind].decodesOnly?.(mixer));
-  const other = spec.streams ? "several rows of a token" : kinds.find((each) => each !== undefined);
-  if (other !== undefined)
-    throw new HeadwiseError("BAD_FILE", `${where}: ${field} expected one without ${other}, got ${describe(spec.type)}`);
+  if (spec.streams) {
+    const rule = "one without several rows of a token";
+    throw new HeadwiseError("BAD_FILE", `${where}: ${field} expected ${rule}, got ${describe(spec.type)}`);
+  }
   const most = Math.min(spec.maxSeqLen ?? Infinity, mostTokens(spec));
   // Without a head for masked tokens, none is needed.
   const head = { ...spec.head, tied: spec.head.transform ? spec.head.tied : true };

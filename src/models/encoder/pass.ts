@@ -11,6 +11,7 @@ import { type PackedLinear, wholePanels } from "../../layers/linear/formats.ts";
 import { placeLinearScratch } from "../../layers/linear/products.ts";
 import type { LayerCall } from "../../layers/mixer/mixer.ts";
 import { tokensBehind } from "../../layers/pass/call.ts";
+import { openAll } from "../../layers/recurrent/parallel.ts";
 import { createPageLayout, type PageLayout } from "../../layers/state/pages.ts";
 import { type Pages, pagesAt, pagesBytes } from "../../layers/state/table.ts";
 import { NULL } from "../../wasm/abi.ts";
@@ -19,7 +20,10 @@ import { type BlockRows, blockRows, type PassPlan, planPass, runBlock } from "..
 import { type EmbeddedTokens, embedTokens } from "../blocks/ends.ts";
 import type { LoadedModel, ModelHalf, ModelWeights, PackedBlock, PackedTable } from "../blocks/model.ts";
 import { activateRows, embedRows, normRows, projectRows, ROW_SHAPE_BYTES, type RowWork } from "../blocks/rows.ts";
+import { type ModelCall, type PassSettings, runModel } from "../decoder/forward.ts";
+import { makeSession, type Session } from "../decoder/session.ts";
 import { checkHeads } from "../mixers/heads.ts";
+import { MIXERS } from "../mixers/mixers.ts";
 import type { BlockSpec, HeadsSpec, ModelSpec } from "../spec/spec.ts";
 
 /** The tokens of a sequence, and their types. */
@@ -37,11 +41,18 @@ export interface Output {
   /** The most rows that become logits. */
   readonly logits: number;
   /** Takes the rows of a chunk: `residual`. */
-  take(work: RowWork, plan: Plan, chunk: Chunk): Steps;
+  take(work: RowWork, plan: Omit<PassPlan, "attention">, chunk: OutputChunk): Steps;
+}
+
+/** Rows behind the last layer, and whose they are. */
+interface OutputChunk {
+  readonly runs: readonly RowRun<{ readonly sequence: number }>[];
+  readonly rows: BlockRows;
+  readonly count: number;
 }
 
 /** The most sequences whose rows share products: a page of 128 keys for each of them lies in memory. */
-const MOST_TOGETHER = 16;
+export const MOST_TOGETHER = 16;
 const PLAN_ROWS = 16;
 
 type Plan = PassPlan<ReturnType<typeof planBothWays>>;
@@ -100,6 +111,7 @@ export function* runEncoder(
   const half = model.encoder ?? model;
   const { weights } = half;
   const groups = groupsOf(sequences).map(([first, end]) => ({ first, own: sequences.slice(first, end) }));
+  if (readsInOrder(half.spec)) return yield* runInOrder(where, model, groups, output, ownScratch);
   const rowsOf = (own: readonly Sequence[]) => own.reduce((sum, { ids }) => sum + ids.length, 0);
   const most = mostOf(groups, ({ own }) => rowsOf(own));
   // In steps, so that texts of about one length have one plan.
@@ -157,6 +169,38 @@ export function* runEncoder(
     }
   } finally {
     if (ownScratch && !kernels.released) memory.free(base);
+  }
+}
+
+/** Whether a layer reads the tokens of a sequence one after the other, or what others keep of them: a decoder's pass runs it. */
+export const readsInOrder = ({ blocks }: ModelSpec): boolean =>
+  blocks.some(({ mixer }) => MIXERS[mixer.kind].decodesOnly?.(mixer) !== undefined);
+
+/** Runs sequences in a decoder's pass, each in a session that lasts as long as its group runs. */
+function* runInOrder(
+  where: string,
+  model: LoadedModel,
+  groups: readonly { readonly first: number; readonly own: readonly Sequence[] }[],
+  output: Output,
+  sliced: boolean,
+): Steps {
+  for (const { first, own } of groups) {
+    const sessions = openAll(own, ({ ids }) =>
+      makeSession(where, model as Session["model"], { maxSeqLen: ids.length, format: "f32" }),
+    );
+    try {
+      const calls = own.map(
+        ({ ids }, i): ModelCall => ({ where, session: sessions[i] as Session, past: 0, ids, outputs: 0 }),
+      );
+      const take: PassSettings["take"] = (work, plan, rows, runs) => {
+        const named = runs.map((run) => ({ ...run, of: { sequence: first + calls.indexOf(run.of.call) } }));
+        return output.take(work, plan, { runs: named, rows, count: rowsIn(runs) });
+      };
+      // It waits for nothing: encoders hold their tables.
+      yield* runModel(where, model, calls, () => {}, { sliced, take }) as Steps;
+    } finally {
+      if (!model.kernels.released) for (const session of sessions) session.release();
+    }
   }
 }
 
@@ -237,11 +281,9 @@ const rowBytes = ({ dModel, blocks, embed: { perLayer } }: ModelSpec): number =>
   4 * (wholePanels(dModel) + wholePanels(blocks.length * (perLayer?.dim ?? 0)));
 
 /** Rows that share products. */
-interface Chunk {
+interface Chunk extends OutputChunk {
   readonly plan: Plan;
   readonly runs: readonly RowRun<GroupCall>[];
-  readonly rows: BlockRows;
-  readonly count: number;
 }
 
 /** The chunks of a group. If there are several, each has its own part of the rows that wait at `rowsAt`. */

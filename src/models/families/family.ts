@@ -104,8 +104,11 @@ export interface Names {
   readonly head: string;
   /** Below no root: the head's bias [1, vocabSize] where it is not NAME.bias. */
   readonly headBias?: string;
-  /** Below no root: the projection and the norm before the head of an encoder, which not all files have. */
-  readonly transform?: { readonly dense: string; readonly norm: string };
+  /**
+   * Below no root: the projection and the norm before the head of an encoder, which not all files have; and the field of its activation,
+   * where that is not the one of MLPs.
+   */
+  readonly transform?: { readonly dense: string; readonly norm: string; readonly activation?: string };
 }
 
 /** How the tensors of a file differ from Llama's besides their names. */

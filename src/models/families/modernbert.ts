@@ -34,7 +34,7 @@ export const encoders = (): Family[] => [
       mlp: { gate: "Wi", down: "Wo" },
       finalNorm: "final_norm",
       head: "decoder",
-      transform: { dense: "head.dense", norm: "head.norm" },
+      transform: { dense: "head.dense", norm: "head.norm", activation: "classifier_activation" },
     },
     norm: { kind: "layer", eps: 1e-5, field: "norm_eps" },
     activation: { fields: ["hidden_activation"], word: "gelu" },
@@ -42,7 +42,7 @@ export const encoders = (): Family[] => [
     // The first layer reads what the norm of the embeddings gives.
     lacks: (layer) => (layer === 0 ? ["attentionPre"] : []),
     tied: true,
-    only: { tie_word_embeddings: [true], classifier_activation: ["gelu"] },
+    only: { tie_word_embeddings: [true] },
     ignored: [
       ...["classifier_bias", "classifier_pooling", "decoder_bias", "deterministic_flash_attn", "embedding_dropout"],
       ...["global_attn_every_n_layers", "gradient_checkpointing", "layer_norm_eps", "norm_bias"],

@@ -88,6 +88,10 @@ function readWhole(where: string, whole: Fields, maxSeqLen: number | undefined, 
   const seesLater = ({ mixer: { config } }: BlockSpec) => "causal" in config && config.causal === false;
   if (families === DECODERS && decoder.spec.blocks.some(seesLater))
     throw file.refusal("use_bidirectional_attention", "false", true, ", which loadEncoder reads");
+  // Such as Lfm2BidirectionalModel, which is code beside the weights under the type of the decoder.
+  const bothWays = whole.list("architectures")?.find((name) => /bidirectional/i.test(String(name)));
+  if (bothWays !== undefined && !decoder.spec.blocks.some(seesLater))
+    throw whole.refusal("architectures", "one that this package knows to attend both ways", bothWays);
   const encoder = family.encoder && readHalf(where, file, family.encoder, maxSeqLen);
   for (const name of family.ignored ?? []) file.raw(name);
   const isText = found.file !== whole;
@@ -183,6 +187,9 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
     return Object.fromEntries(roles.map((role) => [role, norm]));
   };
   const mlp = mlpOf(file, family);
+  const named = names.transform?.activation;
+  const ofTransform =
+    named === undefined ? mlp : mlpOf(file, { ...family, activation: { fields: [named], word: "gelu" } });
   // 0 in models of attention alone.
   const dense = (layer: number) => {
     if (!family.mlpDim && file.raw("intermediate_size") === 0) return undefined;
@@ -240,7 +247,7 @@ function readSpec(where: string, file: Fields, family: Family, names: Names, lon
     finalNorm: (family.finalNorm?.(file) ?? true) ? norm : undefined,
     head: {
       ...{ scale: 1, softcap: 0, ...family.head?.(file), tied: tiedIn(file, family) },
-      ...(names.transform && { transform: { norm, activation: mlp(1).activation } }),
+      ...(names.transform && { transform: { norm, activation: ofTransform(1).activation } }),
     },
   };
 }

@@ -1,9 +1,11 @@
 // Where tokens lie in their text, and what the library leaves out of added tokens.
 
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { loadTokenizer } from "../../../src/entries/text.ts";
-import { frameOf, placeIds, writeTokens } from "../../../src/text/token-places.ts";
-import type { MadeTokenizer } from "../../../src/text/tokenizer.ts";
+import { firstTokens, frameOf, placeIds, writeTokens } from "../../../src/text/token-places.ts";
+import type { MadeTokenizer, Tokenizer } from "../../../src/text/tokenizer.ts";
 
 const words = (vocab: readonly string[], more: object = {}) => ({
   model: {
@@ -46,7 +48,7 @@ describe("tokens lie in the text that they came from", () => {
     ]);
     expect(partsOf("cafe\u0301 x")).toEqual([
       ["caf", "caf"],
-      ["##e", "e\u0301"],
+      ["##e", "e"],
       ["x", "x"],
     ]);
     expect(partsOf("𝔘 caf x")).toEqual([
@@ -71,7 +73,11 @@ describe("tokens lie in the text that they came from", () => {
       ["▁a", "a"],
       ["▁b", " b"],
     ]);
-    expect(partsOf("\u1112\u1161\u11ab b").map(([, text]) => text)).toEqual(["", "\u1112\u1161\u11ab", " b"]);
+    expect(partsOf("\u1112\u1161\u11ab b").map(([, text]) => text)).toEqual([
+      "\u1112\u1161\u11ab",
+      "\u1112\u1161\u11ab",
+      " b",
+    ]);
   });
 
   test("added tokens take the spaces that they say, and stand for whole words where they say so", async () => {
@@ -154,4 +160,106 @@ test("tokens of bytes are written as text, and words that were written stay", as
   });
   const { made } = await load(bytes);
   expect(writeTokens(made, ["ĠÃ", "©", " done"])).toBe(" é done");
+});
+
+describe("the first tokens of a text", () => {
+  const vectors = join(import.meta.dirname, "../../vectors");
+  const ofText = (name: string) => JSON.parse(readFileSync(join(vectors, "text", `${name}.json`), "utf8"));
+  const folders: Readonly<Record<string, () => Promise<Tokenizer>>> = {
+    "word pieces": () => loadTokenizer(join(vectors, "retrieval/bert-modules")),
+    "pairs of bytes": () => loadTokenizer(join(vectors, "retrieval/rerank-roberta")),
+    "pieces of SentencePiece": async () => (await load(ofText("sentencepiece-bpe").tokenizer)).tokenizer,
+    unigrams: async () => (await load(ofText("unigram").tokenizer)).tokenizer,
+  };
+  const PARTS = [
+    "the",
+    "cat",
+    "Paris",
+    "näive",
+    "cafe\u0301",
+    "\u03a3\u03a3",
+    " ",
+    " ",
+    " ",
+    "  ",
+    "\n",
+    "\t",
+    ".",
+    "!?",
+    "'s",
+  ];
+  const MORE = [
+    "[SEP]",
+    "</s>",
+    "<mask>",
+    "12345",
+    "\u3002",
+    "\u3001",
+    "\u4e2d\u6587",
+    "\ud55c\uae00",
+    "\u{1f600}",
+    "\u0301",
+    "\u200b",
+    "x".repeat(70),
+  ];
+
+  test.each(Object.entries(folders))(
+    "of %s are those of the whole text, of which no more is encoded",
+    async (_, open) => {
+      const tokenizer = await open();
+      let [seed, cut] = [7, 0];
+      const random = (count: number) => {
+        seed = (seed * 1103515245 + 12345) % 2 ** 31;
+        return Math.floor((seed / 2 ** 31) * count);
+      };
+      for (let round = 0; round < 120; round++) {
+        const parts = [...PARTS, ...(round % 3 === 0 ? MORE : [])];
+        const text = Array.from({ length: 40 + random(900) }, () => parts[random(parts.length)]).join("");
+        const most = 1 + random(60);
+        const found = firstTokens(tokenizer, text, most);
+        const whole = tokenizer.encode(text, { addSpecial: false });
+        expect(found.ids.slice(0, most)).toEqual(whole.slice(0, most));
+        expect(text.startsWith(found.text)).toBe(true);
+        expect(found.ids).toEqual(whole.slice(0, found.ids.length));
+        if (found.text !== text) cut++;
+      }
+      expect(cut).toBeGreaterThan(40);
+      let encoded = 0;
+      const counting = {
+        ...tokenizer,
+        encode: (...given: Parameters<Tokenizer["encode"]>) => {
+          encoded += given[0].length;
+          return tokenizer.encode(...given);
+        },
+      };
+      const long = "the cat sat on a mat in Paris ".repeat(3e5);
+      expect(firstTokens(counting, long, 512).ids.length).toBeGreaterThanOrEqual(512);
+      expect(encoded).toBeLessThan(2 ** 17);
+    },
+  );
+
+  test("are those of the whole where a token of the vocabulary, or an added one, has a mark behind a letter", async () => {
+    const model = { type: "BPE", vocab: { a: 0, " ": 1, "a ": 2, "a a": 3 }, merges: ["a  "] };
+    const steps = { pre_tokenizer: null, model, decoder: null };
+    const [joined, added] = [
+      await load(words([], steps)),
+      await load(
+        words(["[UNK]", "a"], {
+          added_tokens: [
+            {
+              id: 2,
+              content: "a a",
+              special: true,
+              normalized: false,
+              lstrip: false,
+              rstrip: false,
+              single_word: false,
+            },
+          ],
+        }),
+      ),
+    ];
+    const text = "a ".repeat(500);
+    for (const { tokenizer } of [joined, added]) expect(firstTokens(tokenizer, text, 3).text).toBe(text);
+  });
 });

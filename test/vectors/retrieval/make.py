@@ -48,17 +48,19 @@ def word_pieces(folder, length, lower=True):
     return save_tokenizer(made, folder, length, names)
 
 
-def byte_pairs(folder, length):
+def byte_pairs(folder, length, space=False):
     """A vocabulary of bytes and a few pairs, whose places in a text have the space before a word."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he"), ("a", "t"), ("Ġ", "c"), ("Ġc", "at"), ("Ġ", "P"), ("i", "s")]
     tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *letters, *(a + b for a, b in merges)]
     made = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
     made.decoder = decoders.ByteLevel()
     made.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
+    if space:
+        made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=True)
     names = {"unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
     return save_tokenizer(made, folder, length, names)
 
@@ -188,6 +190,57 @@ def embedding_cases():
     finish(folder, "SentenceEmbedding", {"texts": TEXTS}, sentence(folder.name, model))
 
 
+def further_cases():
+    """What the cases above do not have: texts cut at their beginning, added inputs, layers that read tokens in order, prompts of pairs."""
+    folder = folder_of("bert-cut-left")
+    tokenizer = word_pieces(folder, 9)
+    tokenizer.truncation_side = "left"
+    tokenizer.save_pretrained(folder)
+    save_model(folder, "BertModel", tokenizer, max_position_embeddings=40)
+    paths = modules(folder, "Transformer", "Pooling", "Dense")
+    write(paths[1] / "config.json", {"word_embedding_dimension": 16, "pooling_mode_cls_token": False, "include_prompt": False})
+    dense(paths[2], 16, 16, "activation.ReLU")
+    write(paths[2] / "config.json", {**json.loads((paths[2] / "config.json").read_text()), "use_residual": True})
+    write(folder / "config_sentence_transformers.json", {"prompts": {"query": "the a cat dog sat ran on mat paris is : "}})
+    model = SentenceTransformer(str(folder), **double).double()
+    finish(folder, "SentenceEmbedding", {"texts": TEXTS}, sentence(folder.name, model, ["query"]))
+
+    folder = folder_of("lfm2-last")
+    save_model(folder, "Lfm2Model", word_pieces(folder, 300), max_position_embeddings=512, layer_types=["conv", "full_attention"],
+        num_key_value_heads=1, block_multiple_of=8)
+    paths = modules(folder, "Transformer", "Pooling", "Normalize")
+    write(paths[1] / "config.json", {"embedding_dimension": 16, "pooling_mode": "lasttoken"})
+    model = SentenceTransformer(str(folder), **double).double()
+    texts = [*TEXTS, "a dog ran and " * 70]
+    finish(folder, "SentenceEmbedding", {"texts": texts}, {"embeddings": model.encode(texts)})
+
+    folder = folder_of("rerank-llama")
+    save_model(folder, "LlamaForSequenceClassification", word_pieces(folder, 24), max_position_embeddings=40, num_key_value_heads=1)
+    config = json.loads((folder / "config.json").read_text())
+    write(folder / "config.json", {**config, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "pad_token_id": 3})
+    names = json.loads((folder / "tokenizer_config.json").read_text())
+    write(folder / "tokenizer_config.json", {**names, "pad_token": "[SEP]"})
+    draw_score(folder, 16, 1)
+    prompts = {"prompts": {"query": "query : "}, "default_prompt_name": "query"}
+    model = CrossEncoder(str(folder), activation_fn=torch.nn.Tanh(), **prompts, **double)
+    model.save_pretrained(str(folder), create_model_card=False)
+    for file in folder.rglob("model.safetensors"):
+        file.write_bytes(container({name: each.half().numpy() for name, each in load_file(file).items()}))
+    model = CrossEncoder(str(folder), **double)
+    model.model.double()
+    logits = model.predict(PAIRS, activation_fn=torch.nn.Identity())
+    finish(folder, "CrossEncoder", {"pairs": PAIRS}, {"logits": logits, "scores": model.predict(PAIRS)})
+
+
+def draw_score(folder, inputs, labels):
+    """A head for so many labels."""
+    tensors = {name: each.numpy() for name, each in load_file(folder / "model.safetensors").items()}
+    head = torch.nn.Linear(inputs, labels, bias=False)
+    draw(head, 7)
+    tensors["score.weight"] = head.weight.detach().half().numpy()
+    (folder / "model.safetensors").write_bytes(container(tensors))
+
+
 def scoring_cases():
     folder = folder_of("rerank-roberta")
     save_model(folder, "RobertaForSequenceClassification", byte_pairs(folder, 24), max_position_embeddings=40, num_labels=1, type_vocab_size=1)
@@ -235,13 +288,16 @@ def run(folder, kind, texts):
 
 
 def token_cases():
-    for name, make_tokenizer in [("ner-bert", word_pieces), ("ner-roberta", byte_pairs)]:
+    spaced = lambda folder, length: byte_pairs(folder, length, space=True)
+    for name, make_tokenizer in [("ner-bert", word_pieces), ("ner-roberta", byte_pairs), ("ner-roberta-marks", spaced)]:
         kind = "BertForTokenClassification" if name == "ner-bert" else "RobertaForTokenClassification"
         folder = folder_of(name)
         labels = {0: "O", 1: "B-PLACE", 2: "I-PLACE", 3: "B-ANIMAL"}
         save_model(folder, kind, make_tokenizer(folder, 40), max_position_embeddings=60, id2label=labels, type_vocab_size=2 if name == "ner-bert" else 1)
         model, tokenizer = opened(folder, "AutoModelForTokenClassification")
         texts = ["The cat sat  on a mät in Paris.", "zebras ran"]
+        if name == "ner-roberta-marks":
+            texts = ["zebra e\u0301 \U0001f600 in Paris", "  the\ncat "]
         groups, outputs = {}, {}
         for strategy in ["simple", "first", "average", "max"]:
             pipeline = transformers.pipeline("token-classification", model=model, tokenizer=tokenizer, aggregation_strategy=strategy)
@@ -319,6 +375,7 @@ def token_cases():
 
 
 embedding_cases()
+further_cases()
 scoring_cases()
 token_cases()
 lines = ",\n".join(json.dumps(entry, sort_keys=True, ensure_ascii=True) for entry in store.CASES)

@@ -204,15 +204,6 @@ describe("refused with all memory free", () => {
     expect(await statesOf(writeGguf(model))).toEqual(await statesOf(ggufOf("bert")));
   });
 
-  test("a model with latent attention", async () => {
-    const config = { ...TINY.deepseek_v3, rms_norm_eps: 2 ** -14 };
-    const tensors = tinyTensors(config);
-    for (const name of tensors.keys()) if (/self_attn\..*bias$/.test(name)) tensors.delete(name);
-    await expect(loadEncoder(kernels, tinyGguf(config, tensors), { gguf })).rejects.toThrow(
-      'loadEncoder: key "general.architecture" expected one without latent attention, got "deepseek2"',
-    );
-  });
-
   test("a GGUF without the reader, with its error", async () => {
     await expect(loadEncoder(kernels, ggufOf("bert"))).rejects.toMatchObject({
       code: "NO_GGUF",

@@ -1,11 +1,14 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import type { Kernels } from "../../../../src/entries/core.ts";
 import { bucketOf } from "../../../../src/models/blocks/model.ts";
-import { embed, encode, maskedLogits } from "../../../../src/models/encoder/encode.ts";
+import { forward } from "../../../../src/models/decoder/forward.ts";
+import { createSession } from "../../../../src/models/decoder/session.ts";
+import { embed, encode, encodeAsync, maskedLogits } from "../../../../src/models/encoder/encode.ts";
 import {
   type Encoder,
   loadEncoder,
   loadSeq2Seq,
+  planEncoder,
   readEncoder,
   readSeq2Seq,
 } from "../../../../src/models/encoder/load.ts";
@@ -13,7 +16,7 @@ import { DECODERS, ENCODERS, HALVES, LAYERS } from "../../../../src/models/famil
 import { loadModel } from "../../../../src/models/load/load-model.ts";
 import { kernelsOf } from "../../../support/layers.ts";
 import { encoderFolder, encoderTensors, TINY_ENCODERS } from "../../../support/tiny-encoders.ts";
-import { TINY, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
+import { HYBRIDS, TINY, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
 import { seq2seqFolder } from "../../../support/tiny-seq2seq.ts";
 
 let kernels: Kernels;
@@ -135,7 +138,10 @@ describe("files", () => {
       { ...TINY_ENCODERS.bert, model_type: "bart" },
       'model_type expected one that loadEncoder reads, got "bart", which loadSeq2Seq reads',
     ],
-    [TINY.deepseek_v3, 'model_type expected one without latent attention, got "deepseek_v3"'],
+    [
+      { ...HYBRIDS.lfm2, architectures: ["Lfm2BidirectionalModel"] },
+      'architectures expected one that this package knows to attend both ways, got "Lfm2BidirectionalModel"',
+    ],
   ])("%o is refused", (config, message) => {
     expect(() => readEncoder("loadEncoder", config)).toThrow(`loadEncoder: ${message}`);
   });
@@ -188,11 +194,35 @@ describe("files", () => {
     expect(new Set(readers(HALVES))).toEqual(new Set(["loadSeq2Seq"]));
     expect(new Set(readers(DECODERS))).toEqual(new Set([undefined]));
   });
-
-  test("a model with latent attention is refused by name", async () => {
-    await expect(loadEncoder(kernels, tinyFolder(TINY.deepseek_v3))).rejects.toThrow("without latent attention");
-  });
 });
+
+const CONFIGS = { ...HYBRIDS, deepseek_v3: TINY.deepseek_v3 };
+test.each(["lfm2", "falcon_h1", "mamba2", "deepseek_v3"] as const)(
+  "%s gives the states that its logits come from, with the same bits alone and in a batch, in the memory that is planned",
+  async (name) => {
+    const own = await kernelsOf("simd");
+    const config = { ...CONFIGS[name], tie_word_embeddings: true };
+    const tensors = tinyTensors(config);
+    using encoder = await loadEncoder(own, tinyFolder(config, tensors));
+    const { scratch } = planEncoder(config, { tokens: 300 });
+    const used = own.usedBytes;
+    const ids = [5, 300, 1, 130].map((length) => Array.from({ length }, (_, i) => (7 * i + length) % 60));
+    const states = encode(encoder, ids);
+    expect(own.usedBytes - used).toBeLessThanOrEqual(scratch);
+    const alone = await Promise.all(ids.map(async (one) => (await encodeAsync(encoder, [one]))[0]));
+    expect(states).toEqual(alone);
+    using decoder = await loadModel(own, tinyFolder(config, tensors));
+    using session = createSession(decoder, { maxSeqLen: 300 });
+    const { logits } = forward(session, ids[1] as number[]);
+    const table = [...tensors].find(([tensor]) => /embed|wte/.test(tensor))?.[1].data as Float32Array;
+    const last = (states[1] as Float32Array).slice(-decoder.dModel);
+    const row = (id: number) => last.reduce((sum, x, i) => sum + x * (table[id * decoder.dModel + i] as number), 0);
+    // A factor of the logits is the same for all.
+    const factor = (logits[3] as number) / row(3);
+    for (const id of [0, 9, 44]) expect(Math.abs((logits[id] as number) - factor * row(id))).toBeLessThan(1e-4);
+    own.release();
+  },
+);
 
 test("distances share buckets as in T5: near ones alone, far ones in growing groups, the last without end", () => {
   const both = { buckets: 32, maxDistance: 128, bothWays: true };
