@@ -80,6 +80,26 @@ const LAST_POWERS = memory.data<u16>([1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27
 const BYTES = memory.data<u8>([0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1]);
 const BITS = memory.data<u8>([1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128]);
 
+/** Where the 16 int8 are that indices of a type stand for. */
+// @ts-ignore: decorator
+@inline
+function table_of(type: i32): usize {
+  return type == GGML_IQ4_NL || type == GGML_IQ4_XS ? NONLINEAR : TWICE_E2M1;
+}
+
+/** All of them, and one. */
+// @ts-ignore: decorator
+@inline
+export function entries_of(type: i32): v128 {
+  return v128.load(table_of(type));
+}
+
+// @ts-ignore: decorator
+@inline
+export function entry_of(type: i32, index: i32): i8 {
+  return load<i8>(table_of(type) + index);
+}
+
 /** The bits under `mask` of 16 bytes, from bit `shift` on. None of them lies beyond its byte. */
 // @ts-ignore: decorator
 @inline
