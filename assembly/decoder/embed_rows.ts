@@ -1,7 +1,6 @@
 import { BLOCK, LONGEST_BLOCK, PANEL, PANEL_BYTES, PANEL_BYTES_16, Q4_K_BYTES, SUPER_BLOCK, WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_LOOKUP, WEIGHT_Q4_K, WEIGHT_Q8 } from "../layout";
 import { inputs_of, LOOKUP_HEAD, LOOKUP_ROWS, panel_bytes, place_of, Q4_BLOCK_BYTES, Q4_K_MINS, Q4_K_NIBBLES, Q4_K_SCALES, SCALES } from "../linear/block_layout";
-import { codebook_bytes_of, codebook_scale, group_of, scales_bytes } from "../linear/codebook_scales";
-import { entry_of } from "../linear/ggml_blocks";
+import { codebook_bytes_of, codebook_scale, entry_of, group_of, scales_bytes } from "../linear/codebook_layout";
 import { padded } from "../linear/quantize_rows";
 import { f16_at } from "../math/half";
 import { EmbedShape, EmbedShapePtr, F32Ptr, F32PtrOrNull, I32Ptr, U8Ptr } from "../types";

@@ -1,13 +1,13 @@
-import { BLOCK, GGML_IQ4_NL, GGML_IQ4_XS, PANEL, PANEL_BYTES, SUPER_BLOCK } from "../layout";
+import { BLOCK, GGML_IQ4_XS, PANEL, PANEL_BYTES, SUPER_BLOCK } from "../layout";
 import { dot_i16, has_byte_dots, swizzle } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
 import { panel_bytes, q8_block_bytes, SCALES } from "./block_layout";
-import { codebook_bytes_of, group_of, scales_bytes, widen_scales } from "./codebook_scales";
+import { codebook_bytes_of, entries_of, group_of, is_wide, scales_bytes, widen_scales } from "./codebook_layout";
 import { codebook_dot_skinny, WIDENED } from "./codebook_skinny";
-import { entries_of } from "./ggml_blocks";
 import { FAST } from "./int_dot";
 import { NIBBLE } from "./int_dot_q4";
 import { add_scaled } from "./int_dot_i16";
+import { offset_of } from "./q4";
 import { KC, scale_rows, sum_products } from "./q8";
 import { ROW_HEAD, row_bytes } from "./quantize_rows";
 
@@ -16,10 +16,14 @@ const FEW_ROWS = 4;
 const BLOCK_PANELS = 8;
 
 /**
- * So many rows at a time are multiplied by products of bytes where weights are packed. On the path of i16 pairs, more rows are
- * multiplied as pairs, which is faster.
+ * So many rows at a time are multiplied by products of bytes where weights are packed, fewer where entries are int8. On the path of i16
+ * pairs, more rows are multiplied as pairs, which is faster.
  */
 const SKINNY_ROWS = 8;
+const WIDE_ROWS = 2;
+
+/** What is added to entries that are multiplied as pairs where weights are packed: none is below 0 then. */
+const RAISED = 128;
 
 /** Panels that a single row reads at a time: each is the next one of a part of the matrix of its own. */
 const STREAMS = 4;
@@ -28,11 +32,13 @@ const STREAMS = 4;
 const SPAN = 1024;
 
 const zeros = memory.data(32, 16);
+// From memory: V8 makes constants anew at each use.
+const LOWER = memory.data<u16>([255, 255, 255, 255, 255, 255, 255, 255]);
 
 /**
  * The same as linear_q8 for weights that are indices of 4 bits into the 16 int8 of a codebook, with scales as GGUF's IQ4_NL, IQ4_XS, MXFP4
  * or NVFP4 have them, of which shape.type is one: a group are 32 inputs, of NVFP4 16. w is packed [panels] of scales
- * (codebook_scales.ts) and [K / 32] nibbles as linear_q4 has them. scratch: LINEAR_SCRATCH bytes (layout.ts), 16-byte aligned.
+ * (codebook_layout.ts) and [K / 32] nibbles as linear_q4 has them. scratch: LINEAR_SCRATCH bytes (layout.ts), 16-byte aligned.
  */
 export function linear_codebook(
   out: F32Ptr,
@@ -59,7 +65,7 @@ export function linear_codebook(
   x += <usize>begin * xBytes;
   const integers = x + ROW_HEAD;
   const panelBytes = codebook_bytes_of(type, k);
-  if (has_byte_dots() && (rows <= SKINNY_ROWS || mode != 0)) {
+  if (has_byte_dots() && (rows <= (is_wide(type) ? WIDE_ROWS : SKINNY_ROWS) || mode != 0)) {
     const planes = mode & FAST ? 1 : 2;
     for (let r = 0; r < rows; r += SKINNY_ROWS) {
       const n = min(SKINNY_ROWS, rows - r);
@@ -141,7 +147,7 @@ function sum_row(
   scratch: U8Ptr,
 ): void {
   const group = group_of(type);
-  const table = entries_of(type);
+  const table = i8x16.add(entries_of(type), i8x16.splat(<i8>RAISED));
   const sStep = <usize>(SPAN / group) * PANEL_BYTES;
   let nibbles = w + scales_bytes(type, k);
   for (let i = 0; i < k; i += SPAN) {
@@ -149,9 +155,10 @@ function sum_row(
     for (let p = 0; p < panels; p++) widen_scales(scratch + sStep * p, type, w + wStep * p, k, i, count);
     let scales = scratch;
     for (let j = i; j < i + count; j += group) {
+      const offset = offset_of(x, RAISED, group);
       let o = out;
       for (let p = 0; p < panels; p++) {
-        dot_1x8(o, j > 0 ? o : zeros, x, nibbles + wStep * p, scales + sStep * p, table, group);
+        dot_1x8(o, j > 0 ? o : zeros, x, nibbles + wStep * p, scales + sStep * p, table, offset, group);
         o += outStep;
       }
       x += <usize>group << 1;
@@ -162,26 +169,27 @@ function sum_row(
 }
 
 /**
- * C[8] = init[8] + scales[8] · (A[group] · table[nibbles[group, 8]]).
+ * C[8] = init[8] + scales[8] · (offset + A[group] · table[nibbles[group, 8]]) for a table of bytes without a sign.
  *
- * 1x8 tile, 13 v128: acc00 acc01 = 2 | low high = 2 | a0..a3 = 4 | product, mask, table = 3
+ * 1x8 tile, 12 v128: acc00 acc01 = 2 | low or high, product = 2 | a0..a3 = 4 | mask, lower, table, offset = 4
  * A [group] int16 · B group / 8 steps of two rows: columns 0 to 3, then 4 to 7, inputs 0 and 4, 1 and 5, 2 and 6, 3 and 7 a byte each
  * C, init [8] · 8 k a step, two a product · the sum is exact
  */
 // @ts-ignore: decorator
 @inline
-function dot_1x8(c: F32Ptr, init: F32Ptr, aPtr0: U8Ptr, bPtr0: U8Ptr, scales: F32Ptr, table: v128, group: i32): void {
+function dot_1x8(c: F32Ptr, init: F32Ptr, aPtr0: U8Ptr, bPtr0: U8Ptr, scales: F32Ptr, table: v128, offset: v128, group: i32): void {
   const mask = v128.load(NIBBLE);
-  let acc00 = i32x4.splat(0);
-  let acc01 = acc00;
+  const lower = v128.load(LOWER);
+  let acc00 = offset;
+  let acc01 = offset;
   const bEnd = bPtr0 + (<usize>group << 2);
   do {
     const a0 = v128.load32_splat(aPtr0);
     const a1 = v128.load32_splat(aPtr0, 4);
     const a2 = v128.load32_splat(aPtr0, 8);
     const a3 = v128.load32_splat(aPtr0, 12);
-    acc00 = dot_eight(a0, a1, a2, a3, v128.load(bPtr0), mask, table, acc00);
-    acc01 = dot_eight(a0, a1, a2, a3, v128.load(bPtr0, 16), mask, table, acc01);
+    acc00 = dot_eight(a0, a1, a2, a3, v128.load(bPtr0), mask, lower, table, acc00);
+    acc01 = dot_eight(a0, a1, a2, a3, v128.load(bPtr0, 16), mask, lower, table, acc01);
     aPtr0 += 16;
     bPtr0 += 32;
   } while (bPtr0 < bEnd);
@@ -192,11 +200,11 @@ function dot_1x8(c: F32Ptr, init: F32Ptr, aPtr0: U8Ptr, bPtr0: U8Ptr, scales: F3
 /** sum + four pairs by the entries of four columns. */
 // @ts-ignore: decorator
 @inline
-function dot_eight(a0: v128, a1: v128, a2: v128, a3: v128, nibbles: v128, mask: v128, table: v128, sum: v128): v128 {
+function dot_eight(a0: v128, a1: v128, a2: v128, a3: v128, nibbles: v128, mask: v128, lower: v128, table: v128, sum: v128): v128 {
   const low = swizzle(table, v128.and(nibbles, mask));
-  sum = dot_i16(a0, i16x8.shr_s(i16x8.shl(low, 8), 8), sum);
-  sum = dot_i16(a2, i16x8.shr_s(low, 8), sum);
+  sum = dot_i16(a0, v128.and(low, lower), sum);
+  sum = dot_i16(a2, i16x8.shr_u(low, 8), sum);
   const high = swizzle(table, v128.and(i16x8.shr_u(nibbles, 4), mask));
-  sum = dot_i16(a1, i16x8.shr_s(i16x8.shl(high, 8), 8), sum);
-  return dot_i16(a3, i16x8.shr_s(high, 8), sum);
+  sum = dot_i16(a1, v128.and(high, lower), sum);
+  return dot_i16(a3, i16x8.shr_u(high, 8), sum);
 }

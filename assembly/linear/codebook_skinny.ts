@@ -1,7 +1,6 @@
-import { GGML_IQ4_NL, GGML_IQ4_XS, LINEAR_SCRATCH, PANEL_BYTES } from "../layout";
+import { LINEAR_SCRATCH, PANEL_BYTES } from "../layout";
 import { F32Ptr, U8Ptr } from "../types";
-import { codebook_bytes_of, group_of, scales_bytes, widen_scales } from "./codebook_scales";
-import { entries_of } from "./ggml_blocks";
+import { codebook_bytes_of, entries_of, group_of, is_wide, scales_bytes, widen_scales } from "./codebook_layout";
 import { PATH_I16 } from "./int_dot";
 import { DIGIT_BIAS, PATH_I8, PATH_I8_EMULATED } from "./int_dot_i8";
 import { SMALL, WIDE } from "./int_dot_q4";
@@ -68,7 +67,7 @@ export function codebook_dot_skinny(
   type: i32,
   scratch: U8Ptr,
 ): void {
-  const isWide = type == GGML_IQ4_NL || type == GGML_IQ4_XS;
+  const isWide = is_wide(type);
   const group = group_of(type);
   const panelBytes = codebook_bytes_of(type, k);
   const nibbles = w + scales_bytes(type, k);

@@ -47,15 +47,15 @@ function entries(codes: i32, table: v128, nibbles: v128): v128 {
 /** dot_nibbles for entries: int8 are multiplied by digits of 7 bits, to sums of 32 bits. */
 // @ts-ignore: decorator
 @inline
-function dot_entries(codes: i32, path: i32, digits: v128, weights: v128, sum: v128): v128 {
-  return codes == WIDE ? dot_fours(path, digits, weights, sum, v128.load(ONES)) : dot_nibbles(path, digits, weights, sum);
+function dot_entries(codes: i32, path: i32, digits: v128, weights: v128, sum: v128, ones: v128): v128 {
+  return codes == WIDE ? dot_fours(path, digits, weights, sum, ones) : dot_nibbles(path, digits, weights, sum);
 }
 
 /** The sums of int8, for which raised digits are made up for. */
 // @ts-ignore: decorator
 @inline
-function add_entries(path: i32, low: v128, high: v128, sum: v128): v128 {
-  return dot_nibbles(path, high, v128.load(EACH), dot_nibbles(path, low, v128.load(EACH), sum));
+function add_entries(path: i32, low: v128, high: v128, sum: v128, each: v128): v128 {
+  return dot_nibbles(path, high, each, dot_nibbles(path, low, each, sum));
 }
 
 /** What raised digits add to a product: 64 times the sums of entries. */
@@ -135,6 +135,8 @@ export function q4_dot_nx8(
   group: i32,
 ): void {
   const mask = v128.load(NIBBLE);
+  const ones = codes == WIDE ? v128.load(ONES) : mask;
+  const each = codes == WIDE ? v128.load(EACH) : mask;
   const step = <usize>planes << 5;
   const bytes = <usize>group << 2;
   for (; groups > 0; groups--) {
@@ -166,41 +168,41 @@ export function q4_dot_nx8(
         high0 = entries(codes, table, v128.and(i16x8.shr_u(high0, 4), mask));
         high1 = entries(codes, table, v128.and(i16x8.shr_u(high1, 4), mask));
         if (codes == WIDE) {
-          sums0 = add_entries(path, low0, high0, sums0);
-          sums1 = add_entries(path, low1, high1, sums1);
+          sums0 = add_entries(path, low0, high0, sums0, each);
+          sums1 = add_entries(path, low1, high1, sums1, each);
         }
         let a0 = digits_of(planes, 0, aPtr0);
-        acc00 = dot_entries(codes, path, a0, low0, acc00);
-        acc01 = dot_entries(codes, path, a0, low1, acc01);
+        acc00 = dot_entries(codes, path, a0, low0, acc00, ones);
+        acc01 = dot_entries(codes, path, a0, low1, acc01, ones);
         a0 = digits_of(planes, 1, aPtr0);
-        acc00 = dot_entries(codes, path, a0, high0, acc00);
-        acc01 = dot_entries(codes, path, a0, high1, acc01);
+        acc00 = dot_entries(codes, path, a0, high0, acc00, ones);
+        acc01 = dot_entries(codes, path, a0, high1, acc01, ones);
         aPtr0 += step;
         if (rows > 1) {
           a0 = digits_of(planes, 0, aPtr1);
-          acc10 = dot_entries(codes, path, a0, low0, acc10);
-          acc11 = dot_entries(codes, path, a0, low1, acc11);
+          acc10 = dot_entries(codes, path, a0, low0, acc10, ones);
+          acc11 = dot_entries(codes, path, a0, low1, acc11, ones);
           a0 = digits_of(planes, 1, aPtr1);
-          acc10 = dot_entries(codes, path, a0, high0, acc10);
-          acc11 = dot_entries(codes, path, a0, high1, acc11);
+          acc10 = dot_entries(codes, path, a0, high0, acc10, ones);
+          acc11 = dot_entries(codes, path, a0, high1, acc11, ones);
           aPtr1 += step;
         }
         if (rows > 2) {
           a0 = digits_of(planes, 0, aPtr2);
-          acc20 = dot_entries(codes, path, a0, low0, acc20);
-          acc21 = dot_entries(codes, path, a0, low1, acc21);
+          acc20 = dot_entries(codes, path, a0, low0, acc20, ones);
+          acc21 = dot_entries(codes, path, a0, low1, acc21, ones);
           a0 = digits_of(planes, 1, aPtr2);
-          acc20 = dot_entries(codes, path, a0, high0, acc20);
-          acc21 = dot_entries(codes, path, a0, high1, acc21);
+          acc20 = dot_entries(codes, path, a0, high0, acc20, ones);
+          acc21 = dot_entries(codes, path, a0, high1, acc21, ones);
           aPtr2 += step;
         }
         if (rows > 3) {
           a0 = digits_of(planes, 0, aPtr3);
-          acc30 = dot_entries(codes, path, a0, low0, acc30);
-          acc31 = dot_entries(codes, path, a0, low1, acc31);
+          acc30 = dot_entries(codes, path, a0, low0, acc30, ones);
+          acc31 = dot_entries(codes, path, a0, low1, acc31, ones);
           a0 = digits_of(planes, 1, aPtr3);
-          acc30 = dot_entries(codes, path, a0, high0, acc30);
-          acc31 = dot_entries(codes, path, a0, high1, acc31);
+          acc30 = dot_entries(codes, path, a0, high0, acc30, ones);
+          acc31 = dot_entries(codes, path, a0, high1, acc31, ones);
           aPtr3 += step;
         }
         bPtr0 += 32;

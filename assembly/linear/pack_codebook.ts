@@ -1,6 +1,6 @@
 import { BLOCK, GGML_IQ4_NL, GGML_IQ4_XS, GGML_MXFP4, GGML_NVFP4, PANEL } from "../layout";
 import { U8Ptr } from "../types";
-import { codebook_bytes_of, group_of, scales_bytes, unit_bytes } from "./codebook_scales";
+import { codebook_bytes_of, group_of, scales_bytes, unit_bytes } from "./codebook_layout";
 import { bytes_of, length_of } from "./ggml_blocks";
 import { signed_six } from "./ggml_scales";
 import { turn_units, units_of } from "./pack_blocks";

@@ -41,10 +41,12 @@ export function q4_dot_rows(
   group: i32,
 ): void {
   while (rows > 0) {
-    const digits = min(rows * planes, 4);
+    let digits = min(rows * planes, 4);
+    // Tables have no tile of three rows.
+    if (codes != PLAIN && digits == 3) digits = 2;
     if (digits == 4)
       q4_dot_nx8(codes, path, 4, planes, c, cPanel, cStride, first, s, sStride, a, aStride, b, bStride, gap, table, panels, groups, group);
-    else if (planes == 1 && digits == 3)
+    else if (codes == PLAIN && planes == 1 && digits == 3)
       q4_dot_nx8(codes, path, 3, 1, c, cPanel, cStride, first, s, sStride, a, aStride, b, bStride, gap, table, panels, groups, group);
     else if (planes == 2 || digits == 2)
       q4_dot_nx8(codes, path, 2, planes, c, cPanel, cStride, first, s, sStride, a, aStride, b, bStride, gap, table, panels, groups, group);

@@ -3,8 +3,7 @@
 import { LONGEST_BLOCK, MINS_SCRATCH, PANEL, TILE_ROWS } from "../../../assembly/layout.ts";
 import { chunksOf } from "../../base/util/rows.ts";
 import { workFloats } from "../../layers/attention/segment.ts";
-import { FORMATS, codebookPanelBytes,
-  int8PanelBytes, int8SumBytes, scaleBytes } from "../../layers/linear/formats.ts";
+import { FORMATS, int8PanelBytes, int8SumBytes, scaleBytes } from "../../layers/linear/formats.ts";
 
 import { statisticsBytes } from "../../layers/pass/statistics.ts";
 import {
@@ -229,7 +228,8 @@ function blocksOf(panels: number, rows: number, load: Load, stripRows: number): 
 
 /** Bytes of a panel: some kernels take blocks of several lengths, or types. */
 function panelBytes(format: keyof typeof COSTS, { k, block, type }: LinearShape): number {
-  if (format === "mxfp4") return codebookPanelBytes(type, k);
+  const own = Object.values(FORMATS).find((each) => type > 0 && each.shape.type === type);
+  if (own) return own.panelBytes(k);
   if (format === "q8") return int8PanelBytes(k, block);
   if (format !== "q1" || block === LONGEST_BLOCK) return FORMATS[format].panelBytes(k);
   return FORMATS[block < LONGEST_BLOCK ? "q2" : "q2-row"].panelBytes(k);

@@ -347,32 +347,22 @@ const Q4_K: Format = /* @__PURE__ */ kept(
   (table, w, blocks, n, k) => table.pack_q4_k(w, blocks, n, k, 0, panelsOf(n)),
 );
 
-/** The types of indices of 4 bits. */
-const INDEXED = { I4_NL: GGML_IQ4_NL, I4_XS: GGML_IQ4_XS, I4_MX: GGML_MXFP4, I4_NV: GGML_NVFP4 } as const;
-
-/** Bytes of a panel of one of them: those of the file, but that scales of IQ4_XS are bytes. */
-export function codebookPanelBytes(own: number, k: number): number {
-  const [dtype] = Object.entries(INDEXED).find(([, type]) => type === own) as [keyof typeof INDEXED, number];
+/** Indices of 4 bits into 16 integers: panels hold [8] scales for each block, those of IQ4_XS as bytes, and then nibbles. */
+function indices(dtype: CodedDtype, type: number, block = BLOCK): Format {
   const { length, bytes } = CODED_BLOCKS[dtype];
-  return PANEL * (k / length) * (bytes + (dtype === "I4_XS" ? 2 : 0));
-}
-
-/** Indices into 16 integers: panels hold [8] scales for each block, and then nibbles. */
-function codebook(dtype: keyof typeof INDEXED): Format {
-  const type = INDEXED[dtype];
-  const block = dtype === "I4_NV" ? BLOCK / 2 : BLOCK;
+  const each = bytes + (type === GGML_IQ4_XS ? 2 : 0);
   return kept(
     dtype,
     "linear_codebook",
-    { rows: type, block: () => block, panelBytes: (k) => codebookPanelBytes(type, k), shape: { type } },
+    { rows: type, shape: { type }, block: () => block, panelBytes: (k) => PANEL * (k / length) * each },
     (table, w, blocks, n, k) => table.pack_codebook(w, blocks, n, k, type, 0, panelsOf(n)),
   );
 }
 
-const IQ4_NL: Format = /* @__PURE__ */ codebook("I4_NL");
-const IQ4_XS: Format = /* @__PURE__ */ codebook("I4_XS");
-const MXFP4: Format = /* @__PURE__ */ codebook("I4_MX");
-const NVFP4: Format = /* @__PURE__ */ codebook("I4_NV");
+const IQ4_NL: Format = /* @__PURE__ */ indices("I4_NL", GGML_IQ4_NL);
+const IQ4_XS: Format = /* @__PURE__ */ indices("I4_XS", GGML_IQ4_XS);
+const MXFP4: Format = /* @__PURE__ */ indices("I4_MX", GGML_MXFP4);
+const NVFP4: Format = /* @__PURE__ */ indices("I4_NV", GGML_NVFP4, BLOCK / 2);
 
 // Weights as codes of 1 or 2 bits, whose sums are looked up in tables: panels hold for each block 128 bytes of codes, and before each
 // [8] scales of 16 bits, or before all of them [8] of 32.

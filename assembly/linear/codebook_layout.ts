@@ -1,8 +1,8 @@
 import { BLOCK, GGML_IQ4_NL, GGML_IQ4_XS, GGML_MXFP4, GGML_NVFP4, PANEL, PANEL_BYTES, SUPER_BLOCK } from "../layout";
-import { f16_at, widen_f16_high, widen_f16_low, widen_rows } from "../math/half";
+import { f16_at, widen_f16_high, widen_f16_low, widen_rows, zip_high, zip_low } from "../math/half";
 import { F32Ptr, U8Ptr } from "../types";
 
-// Where a panel of indices into a codebook has its scales, and what these are: in front of all nibbles, eight of a group side by side.
+// What indices of 4 bits stand for, and where a panel of them has its scales: in front of all nibbles, eight of a group side by side.
 // IQ4_NL has float16, MXFP4 exponents, NVFP4 floats of 7 bits without a sign, IQ4_XS int8 times a float16 for each 256 inputs, which
 // stand before them.
 
@@ -14,6 +14,36 @@ const UNITS: usize = PANEL << 1;
 @inline
 export function group_of(type: i32): i32 {
   return type == GGML_NVFP4 ? BLOCK / 2 : BLOCK;
+}
+
+/** Whether entries have 8 bits. */
+// @ts-ignore: decorator
+@inline
+export function is_wide(type: i32): bool {
+  return type == GGML_IQ4_NL || type == GGML_IQ4_XS;
+}
+
+/** The 16 int8: of IQ4, and twice the floats of 4 bits. */
+const NONLINEAR = memory.data<i8>([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]);
+const TWICE_E2M1 = memory.data<i8>([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]);
+
+// @ts-ignore: decorator
+@inline
+function table_of(type: i32): usize {
+  return is_wide(type) ? NONLINEAR : TWICE_E2M1;
+}
+
+/** All of them, and one. */
+// @ts-ignore: decorator
+@inline
+export function entries_of(type: i32): v128 {
+  return v128.load(table_of(type));
+}
+
+// @ts-ignore: decorator
+@inline
+export function entry_of(type: i32, index: i32): i8 {
+  return load<i8>(table_of(type) + index);
 }
 
 /** Bytes of the float16 in front of the other scales of a panel. */
@@ -70,14 +100,15 @@ export function widen_scales(to: F32Ptr, type: i32, panel: U8Ptr, k: i32, from: 
       v128.store(to, f32x4.mul(widen_f16_high(units), f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(eight))), 16);
     } else {
       const eight = v128.load8x8_u(at);
-      const low = i32x4.extend_low_i16x8_u(eight);
-      const high = i32x4.extend_high_i16x8_u(eight);
+      const zero = i32x4.splat(0);
       if (type == GGML_MXFP4) {
-        v128.store(to, halved_powers(low));
-        v128.store(to, halved_powers(high), 16);
+        const upper = upper_halves(eight);
+        v128.store(to, zip_low(zero, upper));
+        v128.store(to, zip_high(zero, upper), 16);
       } else {
-        v128.store(to, f32x4.mul(i32x4.shl(low, 20), f32x4.splat(HALF_E4M3)));
-        v128.store(to, f32x4.mul(i32x4.shl(high, 20), f32x4.splat(HALF_E4M3)), 16);
+        const upper = i16x8.shl(eight, 4);
+        v128.store(to, f32x4.mul(zip_low(zero, upper), f32x4.splat(HALF_E4M3)));
+        v128.store(to, f32x4.mul(zip_high(zero, upper), f32x4.splat(HALF_E4M3)), 16);
       }
     }
     at += PANEL;
@@ -85,10 +116,10 @@ export function widen_scales(to: F32Ptr, type: i32, panel: U8Ptr, k: i32, from: 
   }
 }
 
-/** halved_power of four exponents. */
+/** The upper halves of halved_power of eight exponents: the lower ones are 0. */
 // @ts-ignore: decorator
 @inline
-function halved_powers(exponents: v128): v128 {
-  const one = i32x4.splat(1);
-  return i32x4.max_s(i32x4.shl(i32x4.sub(exponents, one), 23), i32x4.shl(i32x4.add(exponents, one), 21));
+function upper_halves(exponents: v128): v128 {
+  const one = i16x8.splat(1);
+  return i16x8.max_s(i16x8.shl(i16x8.sub(exponents, one), 7), i16x8.shl(i16x8.add(exponents, one), 5));
 }
