@@ -146,6 +146,12 @@ function prepare(
   };
 }
 
+/** What indices are compared with: the same weights as int8. */
+function int8Of(shape: LinearShape, format: IntegerFormat, fast: boolean) {
+  const name = format === "nvfp4" ? "q8-16" : "q8";
+  return { name, prepare: (build: Build) => prepare(build, shape, name, fast) };
+}
+
 export const quantizedLinearCases: readonly Case[] = quantizedShapes.flatMap((shape) =>
   INTEGERS.flatMap((format) =>
     [false, true].map((fast) => ({
@@ -155,6 +161,7 @@ export const quantizedLinearCases: readonly Case[] = quantizedShapes.flatMap((sh
       flops: 2 * shape.m * shape.n * shape.k,
       limit: shape.m > 1 ? ("arithmetic" as const) : ("reading" as const),
       prepare: (build: Build) => prepare(build, shape, format, fast),
+      ...(kernelOf(format) === "linear_codebook" && { beside: int8Of(shape, format, fast) }),
     })),
   ),
 );

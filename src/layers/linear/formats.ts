@@ -156,11 +156,11 @@ export function scaleBytes(k: number, block: number): number {
 
 /** What the kernel of a format reads: x in rows of floats xStride apart, or of integers in a mode. */
 export function linearShape(
-  { block, shape: { bf16 = 0, zero = 0 } }: Pick<Format, "block" | "shape">,
+  { block, shape: { bf16 = 0, zero = 0, type = 0 } }: Pick<Format, "block" | "shape">,
   sizes: Pick<LinearShape, "panels" | "k" | "outStride"> & Partial<Pick<LinearShape, "xStride" | "mode">>,
 ): LinearShape {
   const { panels, k, outStride, xStride = 0, mode = 0 } = sizes;
-  return { panels, k, outStride, xStride, bf16, block: block(k), mode, zero };
+  return { panels, k, outStride, xStride, bf16, block: block(k), mode, zero, type };
 }
 
 /** Copies a piece to `staging` in its own dtype; of blocks of a file, what kernels find in front of them before. */
