@@ -80,7 +80,7 @@ export const KEPT_ROWS = 24;
 export const KEPT_END = 3200;
 
 /**
- * Bytes of scratch of linear_q4, linear_q4_k and linear_lookup: at most a weight block of 16 panels by 1024 inputs in int8 with its sums, rows in
+ * Bytes of scratch of linear_q4, linear_q4_k, linear_codebook and linear_lookup: at most a weight block of 16 panels by 1024 inputs in int8 with its sums, rows in
  * the order of nibbles, or tables.
  */
 export const LINEAR_SCRATCH = 163840;
@@ -108,7 +108,7 @@ export const ACT_RELU = 3;
 export const ACT_RELU_SQUARED = 4;
 export const ACT_SIGMOID = 5;
 
-/** Formats of the panels of a table of embeddings. */
+/** Formats of the panels of a table of embeddings; of indices into a codebook it is their type in GGUF. */
 export const WEIGHT_F32 = 0;
 export const WEIGHT_F16 = 1;
 export const WEIGHT_BF16 = 2;

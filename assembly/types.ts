@@ -104,6 +104,8 @@ export class LinearShape {
   mode: i32;
   /** Weights of 4 bits: the nibble that stands for 0. */
   zero: i32;
+  /** Indices into a codebook: their type in GGUF. */
+  type: i32;
 }
 
 export type LinearShapePtr = usize;

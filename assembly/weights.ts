@@ -1,5 +1,6 @@
 // The kernels of weights that are not float32: a module of its own, on the memory of that of index.ts.
 
+export { linear_codebook } from "./linear/codebook";
 export { linear_f16 } from "./linear/f16";
 export {
   pack_columns_f16,
@@ -8,6 +9,7 @@ export {
   repack_rows_f16,
 } from "./linear/pack_f16";
 export { pack_blocks, pack_mins } from "./linear/pack_blocks";
+export { pack_codebook } from "./linear/pack_codebook";
 export { pack_q4, repack_q4 } from "./linear/pack_q4";
 export { pack_q4_k } from "./linear/pack_q4_k";
 export { pack_q8, repack_q8 } from "./linear/pack_q8";

@@ -76,13 +76,18 @@ async function bundledLazily() {
 const [whole, ...others] = ENTRIES.filter(({ worker }) => !worker);
 const imports = [
   { what: "headwise, all of it with both builds", entries: ["headwise"], budget: whole.budget },
-  { what: "scaledDotProductAttention alone", entries: ["headwise"], names: ["scaledDotProductAttention"], budget: 12 },
+  {
+    what: "scaledDotProductAttention alone",
+    entries: ["headwise"],
+    names: ["scaledDotProductAttention"],
+    budget: 12.5,
+  },
   {
     what: "loadKernels, scaledDotProductAttention",
     entries: ["headwise"],
     names: ["loadKernels, scaledDotProductAttention"],
   },
-  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 153 },
+  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 153.5 },
   { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 130 },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
   {
@@ -92,7 +97,7 @@ const imports = [
       undefined,
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 160,
+    budget: 160.5,
   },
   {
     what: "headwise + models, decoders alone",
@@ -104,20 +109,20 @@ const imports = [
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 243.5,
+    budget: 248.5,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 187.5,
+    budget: 192,
   },
   {
     what: "an encoder app",
     entries: ["headwise", "headwise/models"],
     names: ["loadKernels", "models, loadEncoder, embed"],
-    budget: 147.5,
+    budget: 148,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));
@@ -126,11 +131,11 @@ const rows = [];
 for (const { what, entries, names, budget } of imports)
   rows.push({ what, bytes: await bundled(entries, names), budget });
 rows.push(
-  { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 51.1 },
-  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 278 },
+  { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 51.2 },
+  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 283.5 },
 );
 /** The kernels of cache formats have tiles for each of the four, those of statistics have all of attention's, and sums besides. */
-const BUDGETS = { caches: 19, statistics: 17, weights: 25.5 };
+const BUDGETS = { caches: 19, statistics: 17, weights: 30 };
 for (const file of modules)
   rows.push({ what: file, bytes: readFileSync(join(root, "dist", file)), budget: BUDGETS[file.split("-")[0]] ?? 16 });
 
@@ -147,7 +152,7 @@ for (const { what, bytes, budget } of rows) {
 }
 
 /** What all of src/ may have. The goal is 1,500 exports. */
-const READER = { files: 299, lines: 68_000, exports: 2_070 };
+const READER = { files: 299, lines: 68_110, exports: 2_072 };
 const rooms = roomsOf();
 const counts = Object.keys(READER);
 const total = {

@@ -1,12 +1,13 @@
 import { BLOCK, LONGEST_BLOCK, PANEL, PANEL_BYTES, PANEL_BYTES_16, Q4_K_BYTES, SUPER_BLOCK, WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_LOOKUP, WEIGHT_Q4_K, WEIGHT_Q8 } from "../layout";
 import { inputs_of, LOOKUP_HEAD, LOOKUP_ROWS, panel_bytes, place_of, Q4_BLOCK_BYTES, Q4_K_MINS, Q4_K_NIBBLES, Q4_K_SCALES, SCALES } from "../linear/block_layout";
+import { codebook_bytes_of, codebook_scale, entry_of, group_of, scales_bytes } from "../linear/codebook_layout";
 import { padded } from "../linear/quantize_rows";
 import { f16_at } from "../math/half";
 import { EmbedShape, EmbedShapePtr, F32Ptr, F32PtrOrNull, I32Ptr, U8Ptr } from "../types";
 
 /**
  * out[t, :k] = scale · w[ids[t], :k], for tokens begin..end: rows of a table [n, k] that lies in the panels of linear_f32,
- * linear_f16, linear_q8, linear_q4, linear_q4_k or linear_lookup, so that a model whose embedding is also its last projection holds it once. mins are those of
+ * linear_f16, linear_q8, linear_q4, linear_q4_k, linear_codebook or linear_lookup, so that a model whose embedding is also its last projection holds it once. mins are those of
  * subtract_mins, or null. An integer times its scale is rounded, then that less its min, then that times `scale`. Rows of out lie
  * side by side. out overlaps no input.
  */
@@ -36,6 +37,8 @@ export function embed_rows(
       copy_lookup(to, w + panel * place_of(k, s.block), column, k, s.block, scale);
     else if (format == WEIGHT_Q4_K)
       copy_q4_k(to, w + panel * <usize>(k / SUPER_BLOCK) * Q4_K_BYTES, column, k, scale);
+    else if (format > WEIGHT_Q4_K)
+      copy_codebook(to, w + panel * codebook_bytes_of(format, k), column, k, format, scale);
     else {
       const m = mins ? mins + panel * <usize>(padded(k) / s.block) * PANEL_BYTES + (column << 2) : 0;
       if (format == WEIGHT_Q8) copy_q8(to, w + panel * panel_bytes(padded(k), s.block), m, column, k, s.block, scale);
@@ -111,6 +114,20 @@ function copy_q4_k(to: F32Ptr, panel: U8Ptr, column: usize, k: i32, scale: f32):
       to += 4;
     }
     if (part == 7) panel += Q4_K_BYTES;
+  }
+}
+
+/** Indices as linear_codebook has them. */
+function copy_codebook(to: F32Ptr, panel: U8Ptr, column: usize, k: i32, type: i32, scale: f32): void {
+  const group = group_of(type);
+  let from = panel + scales_bytes(type, k) + (column << 2);
+  for (let i = 0; i < k; i += group) {
+    const own = codebook_scale(type, panel, k, i, column);
+    for (let j = 0; j < group; j++) {
+      store<f32>(to, own * <f32>entry_of(type, nibble_of(from, j)) * scale);
+      to += 4;
+    }
+    from += <usize>group << 2;
   }
 }
 

@@ -25,6 +25,7 @@ import {
 } from "../layout";
 import { swizzle } from "../math/simd";
 import { U8Ptr } from "../types";
+import { entries_of } from "./codebook_layout";
 
 // Blocks in parts of 16 elements, of GGUF's types by their numbers, and decoded ones: of these a type is minus their bytes, which are a
 // float32 scale, a float32 min if there is one, and 16 or 32 integers. Of a part, there are integers, and the scale and the min with which element i of part s is
@@ -71,9 +72,7 @@ export function codebook_bytes(type: i32): usize {
 
 // Sixteen integers.
 
-/** What 4-bit indices stand for: in IQ4, and as twice the floats of 4 bits. Then powers of 3: TQ1_0. */
-const NONLINEAR = memory.data<i8>([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]);
-const TWICE_E2M1 = memory.data<i8>([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]);
+/** Powers of 3: TQ1_0. */
 const POWERS = memory.data<u16>([1, 3, 9, 27, 81]);
 const LAST_POWERS = memory.data<u16>([1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27]);
 /** Which byte of two has the bit of a lane, and that bit. */
@@ -194,15 +193,15 @@ export function integers_of(type: i32, block: U8Ptr, s: i32, codebook: U8Ptr): v
       return i8x16.sub(v128.or(low, upper), i8x16.splat(32));
     }
     case GGML_IQ4_NL:
-      return swizzle(v128.load(NONLINEAR), fields(block + 2, s << 2, 15));
+      return swizzle(entries_of(type), fields(block + 2, s << 2, 15));
     case GGML_IQ4_XS:
-      return swizzle(v128.load(NONLINEAR), fields(block + 8 + (<usize>(s >> 1) << 4), (s & 1) << 2, 15));
+      return swizzle(entries_of(type), fields(block + 8 + (<usize>(s >> 1) << 4), (s & 1) << 2, 15));
     case GGML_MXFP4:
-      return swizzle(v128.load(TWICE_E2M1), fields(block + 1, s << 2, 15));
+      return swizzle(entries_of(type), fields(block + 1, s << 2, 15));
     case GGML_NVFP4: {
       const v = v128.load64_splat(block + 4 + (s << 3));
       const indices = v128.and(v128.shuffle<i64>(v, i16x8.shr_u(v, 4), 0, 2), i8x16.splat(15));
-      return swizzle(v128.load(TWICE_E2M1), indices);
+      return swizzle(entries_of(type), indices);
     }
     case GGML_TQ1_0: {
       if (s == 15) return ternary(v128.load32_splat(block + 48), v128.load(LAST_POWERS), v128.load(LAST_POWERS, 16));

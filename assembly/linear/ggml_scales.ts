@@ -50,6 +50,13 @@ export function six(at: U8Ptr, j: i32, shift: i32): i32 {
   return ((byte(own + 4) >> shift) & 15) | ((byte(own + shift - 4) >> 6) << 4);
 }
 
+/** The scale of 6 bits of sub-block j of IQ4_XS, less 32. */
+export function signed_six(block: U8Ptr, j: i32): i32 {
+  const low = (byte(block + 4 + (j >> 1)) >> ((j & 1) << 2)) & 15;
+  const upper = (<i32>load<u16>(block, 2) >> (j << 1)) & 3;
+  return (low | (upper << 4)) - 32;
+}
+
 /** What the scales of a block are multiples of. */
 export function unit_of(type: i32, block: U8Ptr): f32 {
   if (type < 0) return 1;
@@ -95,12 +102,8 @@ export function factor_of(type: i32, block: U8Ptr, s: i32): f32 {
       return <f32>six(block + 4, s >> 1, 0);
     case GGML_Q6_K:
       return <f32>load<i8>(block + 192 + s);
-    case GGML_IQ4_XS: {
-      const j = s >> 1;
-      const low = (byte(block + 4 + (j >> 1)) >> ((j & 1) << 2)) & 15;
-      const upper = (<i32>load<u16>(block, 2) >> (j << 1)) & 3;
-      return <f32>((low | (upper << 4)) - 32);
-    }
+    case GGML_IQ4_XS:
+      return <f32>signed_six(block, s >> 1);
     case GGML_NVFP4: {
       const bits = byte(block + s);
       // Three bits of a fraction below four of an exponent, as a float16 of 2^-9 times its size.

@@ -16,7 +16,7 @@ export const BLOCKS = SUPER_BLOCK / BLOCK;
 // @ts-ignore: decorator
 @inline
 export function super_bytes(planes: i32): usize {
-  return (<usize>planes << 4) + ordered_bytes(planes) * BLOCKS;
+  return (<usize>planes << 4) + ordered_bytes(planes, BLOCK) * BLOCKS;
 }
 
 const zeros = memory.data(32, 16);

@@ -129,7 +129,7 @@ function row_of(
 /** 32 nibbles, a byte each, in units of 16 bits: for each 8 inputs the even ones, then the odd ones. */
 // @ts-ignore: decorator
 @inline
-function units_of(a: v128, b: v128): v128 {
+export function units_of(a: v128, b: v128): v128 {
   // The lower bytes of 32 bits: inputs 0 and 2, 1 and 3.
   const first = v128.or(a, i32x4.shr_u(a, 12));
   const second = v128.or(b, i32x4.shr_u(b, 12));
@@ -139,7 +139,7 @@ function units_of(a: v128, b: v128): v128 {
 /** Four units of 32 bits of four rows, a row beside the other, 32 bytes on for each. */
 // @ts-ignore: decorator
 @inline
-function turn_units(to: U8Ptr, a: v128, b: v128, c: v128, d: v128): void {
+export function turn_units(to: U8Ptr, a: v128, b: v128, c: v128, d: v128): void {
   const ab = v128.shuffle<i32>(a, b, 0, 4, 1, 5);
   const cd = v128.shuffle<i32>(c, d, 0, 4, 1, 5);
   v128.store(to, v128.shuffle<i64>(ab, cd, 0, 2));

@@ -125,7 +125,7 @@ function sum_row(
   zero: i32,
 ): void {
   for (let i = 0; i < blocks; i++) {
-    const offset = offset_of(x, zero);
+    const offset = offset_of(x, zero, BLOCK);
     let o = out;
     let block = w;
     for (let p = 0; p < panels; p++) {
@@ -138,14 +138,14 @@ function sum_row(
   }
 }
 
-/** -zero · the sum of 32 integers, in every lane. */
+/** -zero · the sum of `count` integers, a multiple of 16, in every lane. */
 // @ts-ignore: decorator
 @inline
-function offset_of(x: U8Ptr, zero: i32): v128 {
+export function offset_of(x: U8Ptr, zero: i32, count: i32): v128 {
   const minus = i16x8.splat(<i16>-zero);
-  const a = i32x4.add(i32x4.dot_i16x8_s(v128.load(x), minus), i32x4.dot_i16x8_s(v128.load(x, 16), minus));
-  const b = i32x4.add(i32x4.dot_i16x8_s(v128.load(x, 32), minus), i32x4.dot_i16x8_s(v128.load(x, 48), minus));
-  let sum = i32x4.add(a, b);
+  let sum = i32x4.splat(0);
+  for (const end = x + (<usize>count << 1); x < end; x += 32)
+    sum = dot_i16(v128.load(x, 16), minus, dot_i16(v128.load(x), minus, sum));
   sum = i32x4.add(sum, i8x16.shuffle(sum, sum, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
   return i32x4.add(sum, i8x16.shuffle(sum, sum, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
 }

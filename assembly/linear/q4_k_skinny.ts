@@ -201,10 +201,10 @@ function order_row(path: i32, planes: i32, to: U8Ptr, x: U8Ptr, plane: usize, su
   for (; supers > 0; supers--) {
     const blocks = to + (<usize>planes << 4);
     // Blocks begin with minus the sums of their digits.
-    order_digits(path, planes, 1, blocks, x, plane, SUPER_BLOCK);
+    order_digits(path, planes, 1, 0, blocks, x, plane, SUPER_BLOCK, BLOCK);
     for (let i: usize = 0; i < <usize>(SUPER_BLOCK / BLOCK); i++)
       for (let j: usize = 0; j < <usize>planes << 4; j += 16) {
-        const sums = blocks + ordered_bytes(planes) * i + j;
+        const sums = blocks + ordered_bytes(planes, BLOCK) * i + j;
         const both = path == PATH_I8 ? load<i32>(sums) : <i32>load<i16>(sums) + <i32>load<i16>(sums, 2);
         store<i16>(to + (i << 1) + j, <i16>-both);
       }

@@ -1,9 +1,9 @@
 import { BLOCK, LINEAR_SCRATCH, PANEL_BYTES } from "../layout";
 import { F32Ptr, U8Ptr } from "../types";
-import { Q4_BLOCK_BYTES } from "./block_layout";
+import { Q4_BLOCK_BYTES, SCALES } from "./block_layout";
 import { PATH_I16 } from "./int_dot";
 import { PATH_I8, PATH_I8_EMULATED } from "./int_dot_i8";
-import { q4_dot_nx8 } from "./int_dot_q4";
+import { PLAIN, q4_dot_nx8 } from "./int_dot_q4";
 import { order_digits, ordered_bytes } from "./order_digits";
 
 // A few integer rows by weights of 4 bits: rows in the order of nibbles, and tiles (int_dot_q4.ts) in turn.
@@ -16,10 +16,11 @@ const STREAMS = 4;
 /** Blocks of each of them that all rows pass before the next: 5 KB, which stay in a first-level cache. */
 const SPAN = 4;
 
-/** q4_dot_nx8 for any number of rows; `path` and `planes` are constants. */
+/** q4_dot_nx8 for any number of rows; `codes`, `path` and `planes` are constants. */
 // @ts-ignore: decorator
 @inline
-function q4_dot_rows(
+export function q4_dot_rows(
+  codes: i32,
   path: i32,
   rows: i32,
   planes: i32,
@@ -27,21 +28,30 @@ function q4_dot_rows(
   cPanel: usize,
   cStride: usize,
   first: bool,
+  s: F32Ptr,
+  sStride: usize,
   a: U8Ptr,
   aStride: usize,
   b: U8Ptr,
   bStride: usize,
+  gap: usize,
+  table: v128,
   panels: i32,
-  blocks: i32,
+  groups: i32,
+  group: i32,
 ): void {
   while (rows > 0) {
-    const digits = min(rows * planes, 4);
-    if (digits == 4) q4_dot_nx8(path, 4, planes, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
-    else if (planes == 1 && digits == 3)
-      q4_dot_nx8(path, 3, 1, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
+    let digits = min(rows * planes, 4);
+    // Tables have no tile of three rows.
+    if (codes != PLAIN && digits == 3) digits = 2;
+    if (digits == 4)
+      q4_dot_nx8(codes, path, 4, planes, c, cPanel, cStride, first, s, sStride, a, aStride, b, bStride, gap, table, panels, groups, group);
+    else if (codes == PLAIN && planes == 1 && digits == 3)
+      q4_dot_nx8(codes, path, 3, 1, c, cPanel, cStride, first, s, sStride, a, aStride, b, bStride, gap, table, panels, groups, group);
     else if (planes == 2 || digits == 2)
-      q4_dot_nx8(path, 2, planes, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
-    else q4_dot_nx8(path, 1, 1, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
+      q4_dot_nx8(codes, path, 2, planes, c, cPanel, cStride, first, s, sStride, a, aStride, b, bStride, gap, table, panels, groups, group);
+    else
+      q4_dot_nx8(codes, path, 1, 1, c, cPanel, cStride, first, s, sStride, a, aStride, b, bStride, gap, table, panels, groups, group);
     const taken = digits / planes;
     rows -= taken;
     c += cStride * taken;
@@ -49,70 +59,29 @@ function q4_dot_rows(
   }
 }
 
+/** q4_dot_rows of nibbles that stand for themselves. */
+// @ts-ignore: decorator
+@inline
+function dot_plain(path: i32, rows: i32, planes: i32, c: F32Ptr, cPanel: usize, cStride: usize, first: bool, a: U8Ptr, aStride: usize, b: U8Ptr, bStride: usize, panels: i32, blocks: i32): void {
+  q4_dot_rows(PLAIN, path, rows, planes, c, cPanel, cStride, first, b, bStride, a, aStride, b + SCALES, bStride, SCALES, i32x4.splat(0), panels, blocks, BLOCK);
+}
+
 // A function each, so that a path and its number of planes are constants in their tiles.
 
-function fast_i8(
-  rows: i32,
-  c: F32Ptr,
-  cPanel: usize,
-  cStride: usize,
-  first: bool,
-  a: U8Ptr,
-  aStride: usize,
-  b: U8Ptr,
-  bStride: usize,
-  panels: i32,
-  blocks: i32,
-): void {
-  q4_dot_rows(PATH_I8, rows, 1, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
+function fast_i8(rows: i32, c: F32Ptr, cPanel: usize, cStride: usize, first: bool, a: U8Ptr, aStride: usize, b: U8Ptr, bStride: usize, panels: i32, blocks: i32): void {
+  dot_plain(PATH_I8, rows, 1, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
 }
 
-function exact_i8(
-  rows: i32,
-  c: F32Ptr,
-  cPanel: usize,
-  cStride: usize,
-  first: bool,
-  a: U8Ptr,
-  aStride: usize,
-  b: U8Ptr,
-  bStride: usize,
-  panels: i32,
-  blocks: i32,
-): void {
-  q4_dot_rows(PATH_I8, rows, 2, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
+function exact_i8(rows: i32, c: F32Ptr, cPanel: usize, cStride: usize, first: bool, a: U8Ptr, aStride: usize, b: U8Ptr, bStride: usize, panels: i32, blocks: i32): void {
+  dot_plain(PATH_I8, rows, 2, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
 }
 
-function fast_emulated(
-  rows: i32,
-  c: F32Ptr,
-  cPanel: usize,
-  cStride: usize,
-  first: bool,
-  a: U8Ptr,
-  aStride: usize,
-  b: U8Ptr,
-  bStride: usize,
-  panels: i32,
-  blocks: i32,
-): void {
-  q4_dot_rows(PATH_I8_EMULATED, rows, 1, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
+function fast_emulated(rows: i32, c: F32Ptr, cPanel: usize, cStride: usize, first: bool, a: U8Ptr, aStride: usize, b: U8Ptr, bStride: usize, panels: i32, blocks: i32): void {
+  dot_plain(PATH_I8_EMULATED, rows, 1, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
 }
 
-function exact_emulated(
-  rows: i32,
-  c: F32Ptr,
-  cPanel: usize,
-  cStride: usize,
-  first: bool,
-  a: U8Ptr,
-  aStride: usize,
-  b: U8Ptr,
-  bStride: usize,
-  panels: i32,
-  blocks: i32,
-): void {
-  q4_dot_rows(PATH_I8_EMULATED, rows, 2, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
+function exact_emulated(rows: i32, c: F32Ptr, cPanel: usize, cStride: usize, first: bool, a: U8Ptr, aStride: usize, b: U8Ptr, bStride: usize, panels: i32, blocks: i32): void {
+  dot_plain(PATH_I8_EMULATED, rows, 2, c, cPanel, cStride, first, a, aStride, b, bStride, panels, blocks);
 }
 
 /**
@@ -138,14 +107,14 @@ export function q4_dot_skinny(
   const each = ((panels + STREAMS * planes - 1) / (STREAMS * planes)) | 1;
   const cPanel = <usize>each * PANEL_BYTES;
   const bStride = panelBytes * each;
-  const blockBytes = ordered_bytes(planes);
+  const blockBytes = ordered_bytes(planes, BLOCK);
   const most = LINEAR_SCRATCH / (<i32>blockBytes * rows);
   const rowBytes = blockBytes * <usize>min(most, length / BLOCK);
   for (let from = 0; from < length; from += most * BLOCK) {
     const count = min(most * BLOCK, length - from);
     for (let r = 0; r < rows; r++) {
       const at = x + xBytes * r + (<usize>from << (path == PATH_I16 ? 1 : 0));
-      order_digits(path, planes, zero, scratch + rowBytes * r, at, length, count);
+      order_digits(path, planes, zero, 0, scratch + rowBytes * r, at, length, count, BLOCK);
     }
     const blocks = count / BLOCK;
     const span = rows * planes <= 4 ? blocks : SPAN;

@@ -1,9 +1,17 @@
 // Projections with weights of 8 and 4 bits, with and without minimums, and activations of 14 bits (exact) or 7 bits (fast).
 
 import { LINEAR_SCRATCH, PLAIN_CODES } from "../../assembly/layout.ts";
+import { CODED_BLOCKS, type CodedDtype } from "../../src/base/tensor/dtypes.ts";
 import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
 
-import { linear_lookup, linear_q4, linear_q4_k, linear_q8, subtract_mins } from "../../src/reference/linear.ts";
+import {
+  linear_codebook,
+  linear_lookup,
+  linear_q4,
+  linear_q4_k,
+  linear_q8,
+  subtract_mins,
+} from "../../src/reference/linear.ts";
 import { LinearShape as LinearStruct, NULL } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
 import type { Build } from "../lib/builds.ts";
@@ -11,19 +19,21 @@ import type { Case, Prepared } from "../lib/case.ts";
 import { fill } from "../lib/random.ts";
 import { type LinearShape, quantizedShapes } from "../lib/shapes.ts";
 
-/** "q8-16" is what Q6_K becomes, "q4-min" what Q4_1 does, "q4-k" what Q4_K does, "q1" and "q2" what Q1_0 and Q2_0 do, "q2-row" what BitNet's matrices do. */
-const INTEGERS = ["q8", "q8-row", "q8-16", "q4", "q4-min", "q4-k", "q2", "q2-row", "q1"] as const;
+/** "q8-16" is what Q6_K becomes, "q4-min" what Q4_1 does, "q4-k" what Q4_K does, "q1" and "q2" what Q1_0 and Q2_0 do, "q2-row" what BitNet's matrices do;
+ * the last four what the types of these names do, which would be "q8", and "nvfp4" "q8-16", as int8. */
+const INTEGERS = [
+  ...(["q8", "q8-row", "q8-16", "q4", "q4-min", "q4-k", "q2", "q2-row", "q1"] as const),
+  ...(["mxfp4", "nvfp4", "iq4-nl", "iq4-xs"] as const),
+] as const;
 type IntegerFormat = (typeof INTEGERS)[number];
 
 /** The kernel of a format. */
-const kernelOf = (format: IntegerFormat) =>
-  format === "q4-k"
-    ? "linear_q4_k"
-    : FORMATS[format].bits < 4
-      ? "linear_lookup"
-      : FORMATS[format].bits === 4
-        ? "linear_q4"
-        : "linear_q8";
+function kernelOf(format: IntegerFormat) {
+  const { bits, shape } = FORMATS[format];
+  if (shape.type) return "linear_codebook";
+  if (format === "q4-k") return "linear_q4_k";
+  return bits < 4 ? "linear_lookup" : bits === 4 ? "linear_q4" : "linear_q8";
+}
 
 /** Panels that are packed; a larger matrix repeats them, which makes no difference to the speed. */
 const DISTINCT_PANELS = 64;
@@ -67,6 +77,14 @@ function prepare(
     for (let at = 0; at < blocks.length; at += bytes) blocks.set([0, 0, 0x80, 0x3c].slice(0, bytes - 16), at);
     if (bytes === 18) for (let at = 0; at < blocks.length; at += bytes) blocks[at + 1] = 0x20;
     kernels.pack_lookup(w, pointer.u8(floats), own * 8, k, FORMATS[format].block(k), PLAIN_CODES, 0, own);
+  } else if (kernelOf(format) === "linear_codebook") {
+    // Any bytes are scales and indices; of a float16, or an exponent, such as are near 2^-8.
+    const [dtype] = FORMATS[format].keeps as [CodedDtype];
+    const { length, bytes: each } = CODED_BLOCKS[dtype];
+    const blocks = memory.u8(floats, ((own * 8 * k) / length) * each);
+    for (let i = 0; i < blocks.length; i++) blocks[i] = (i * 2_654_435_761) >>> 24;
+    for (let at = 0; at < blocks.length; at += each) blocks.set(format === "mxfp4" ? [119] : [0, 0x1c], at);
+    kernels.pack_codebook(w, pointer.u8(floats), own * 8, k, FORMATS[format].shape.type as number, 0, own);
   } else if (kernelOf(format) === "linear_q4_k") {
     // Any bytes are scales and nibbles.
     const blocks = memory.u8(floats, ((own * 8 * k) / 256) * 144);
@@ -107,7 +125,7 @@ function prepare(
       for (const row of new Set([0, m - 1])) {
         const want = new Float32Array(m * width);
         const empty = new Uint8Array(0);
-        const linear = { linear_lookup, linear_q4, linear_q4_k, linear_q8 }[kernelOf(format)];
+        const linear = { linear_codebook, linear_lookup, linear_q4, linear_q4_k, linear_q8 }[kernelOf(format)];
         const part = { ...shape, panels: some };
         linear(want, integers, weights, empty, null, part, row, row + 1);
         if (FORMATS[format].mins) {
@@ -128,6 +146,12 @@ function prepare(
   };
 }
 
+/** What indices are compared with: the same weights as int8. */
+function int8Of(shape: LinearShape, format: IntegerFormat, fast: boolean) {
+  const name = format === "nvfp4" ? "q8-16" : "q8";
+  return { name, prepare: (build: Build) => prepare(build, shape, name, fast) };
+}
+
 export const quantizedLinearCases: readonly Case[] = quantizedShapes.flatMap((shape) =>
   INTEGERS.flatMap((format) =>
     [false, true].map((fast) => ({
@@ -137,6 +161,7 @@ export const quantizedLinearCases: readonly Case[] = quantizedShapes.flatMap((sh
       flops: 2 * shape.m * shape.n * shape.k,
       limit: shape.m > 1 ? ("arithmetic" as const) : ("reading" as const),
       prepare: (build: Build) => prepare(build, shape, format, fast),
+      ...(kernelOf(format) === "linear_codebook" && { beside: int8Of(shape, format, fast) }),
     })),
   ),
 );

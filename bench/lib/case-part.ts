@@ -18,7 +18,8 @@ export interface CaseRow {
   readonly gbytes: number;
   /** Floating-point operations per byte that must be read. */
   readonly intensity: number;
-  readonly peak: "fma" | "mul+add" | "stream";
+  /** A peak loop, or the name of what does the same in another way. */
+  readonly peak: string;
   /** Percent of the peak: median, range of the middle 80 %, and fastest sample over fastest sample. */
   readonly percent: number;
   readonly low: number;
@@ -28,14 +29,16 @@ export interface CaseRow {
 
 async function runCase(item: Case, build: Build, effort: Effort): Promise<CaseRow> {
   const prepared = item.prepare(build);
+  const beside = item.beside?.prepare(build);
   try {
     const { reads, run } = prepared;
     run();
     prepared.check();
     const reading = item.limit === "reading";
-    const peak = reading ? await readingPeak(build, reads, effort) : arithmeticPeak(build);
     const bytes = totalBytes(reads);
     const work = reading ? bytes : item.flops;
+    const limit = () => (reading ? readingPeak(build, reads, effort) : arithmeticPeak(build));
+    const peak = beside ? { work, run: () => beside.run() } : await limit();
     const { rate, bestRate, ratio, low, high, best } = await measure({ work, run }, peak, effort);
     const seconds = work / rate;
     return {
@@ -47,13 +50,14 @@ async function runCase(item: Case, build: Build, effort: Effort): Promise<CaseRo
       bestGflops: (item.flops * bestRate) / work / 1e9,
       gbytes: bytes / seconds / 1e9,
       intensity: item.flops / bytes,
-      peak: reading ? "stream" : build.name === "relaxed" ? "fma" : "mul+add",
+      peak: item.beside?.name ?? (reading ? "stream" : build.name === "relaxed" ? "fma" : "mul+add"),
       percent: 100 * ratio,
       low: 100 * low,
       high: 100 * high,
       best: 100 * best,
     };
   } finally {
+    beside?.release();
     prepared.release();
   }
 }

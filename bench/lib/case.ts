@@ -26,6 +26,8 @@ export interface Case {
   readonly flops: number;
   /** Which peak it is compared with. */
   readonly limit: "arithmetic" | "reading";
+  /** What it is compared with instead: the same work in another way, by turns. */
+  readonly beside?: { readonly name: string; prepare(build: Build): Prepared };
   prepare(build: Build): Prepared;
 }
 

@@ -16,6 +16,7 @@ import {
 } from "../../assembly/layout.ts";
 import type { EmbedShape, Plain, Reference } from "../wasm/abi.ts";
 import { minOf, packedLookup, packedQ4, packedQ4K, packedQ8, widenBf16, widenF16 } from "./numbers.ts";
+import { packedCodebook } from "./stored-blocks.ts";
 
 /** w[n, i] of packed panels. */
 function reader(
@@ -37,7 +38,12 @@ function reader(
       );
   }
   const integers = () => (format === WEIGHT_Q8 ? packedQ8(w, k, block) : packedQ4(w, k, mins ? 0 : 8));
-  const packed = format === WEIGHT_LOOKUP ? packedLookup(w, k, block) : integers();
+  const packed =
+    format > WEIGHT_Q4_K
+      ? packedCodebook(w, k, format)
+      : format === WEIGHT_LOOKUP
+        ? packedLookup(w, k, block)
+        : integers();
   return (n, i) => {
     const product = Math.fround(packed.scale(n, i) * packed.weight(n, i));
     return mins ? Math.fround(product - minOf(mins, k, packed.block, n, i)) : product;

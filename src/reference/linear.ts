@@ -1,6 +1,15 @@
 // y = x·wᵀ + b, by weight format: matrices in panels, rows of integers, products.
 
-import { BLOCK, LONGEST_BLOCK, MINS_SCRATCH, PANEL, PLAIN_CODES, ROUNDED, SUPER_BLOCK } from "../../assembly/layout.ts";
+import {
+  BLOCK,
+  GGML_IQ4_XS,
+  LONGEST_BLOCK,
+  MINS_SCRATCH,
+  PANEL,
+  PLAIN_CODES,
+  ROUNDED,
+  SUPER_BLOCK,
+} from "../../assembly/layout.ts";
 import type { LinearShape, Plain, Reference } from "../wasm/abi.ts";
 import {
   minOf,
@@ -18,7 +27,7 @@ import {
   widenF16,
   writeRow,
 } from "./numbers.ts";
-import { matrixOf } from "./stored-blocks.ts";
+import { matrixOf, packedCodebook } from "./stored-blocks.ts";
 
 /** out[m, n] = x[m, k] · widen(w[n, k])ᵀ + bias[n] for rows m in begin..end; w packed [panels][k][8], n = 8·panels. */
 function multiply(
@@ -83,6 +92,10 @@ export const linear_q4_k: Reference["linear_q4_k"] = (out, x, w, _scratch, bias,
   }
 };
 
+/** out = x · wᵀ + bias for rows begin..end; x from quantize_rows in the same mode, w from pack_codebook. */
+export const linear_codebook: Reference["linear_codebook"] = (out, x, w, _scratch, bias, shape, begin, end) =>
+  linearIntegers(out, x, packedCodebook(w, shape.k, shape.type), bias, shape, begin, end);
+
 /** out = x · wᵀ + bias for rows begin..end; x from quantize_rows in the same mode, w from pack_lookup. */
 export const linear_lookup: Reference["linear_lookup"] = (out, x, w, _scratch, bias, shape, begin, end) =>
   linearIntegers(out, x, packedLookup(w, shape.k, shape.block), bias, shape, begin, end);
@@ -127,7 +140,7 @@ export const repeat_dots: Reference["repeat_dots"] = (out, x, w, _direct, begin,
 function linearIntegers(
   out: Float32Array,
   x: Uint8Array,
-  w: Packed,
+  w: Pick<Packed, "group" | "scale" | "weight">,
   bias: Float32Array | null,
   { panels, k, mode, outStride }: Plain<LinearShape>,
   begin: number,
@@ -337,6 +350,18 @@ export const pack_blocks: Reference["pack_blocks"] = (out, sums, from, n, k, typ
     }
     if (sums) storeSums(sums, packed, k, row);
   }
+};
+
+/** Packs panels begin..end of a matrix in blocks of indices into a codebook with the same scales and indices; 0 beyond n. */
+export const pack_codebook: Reference["pack_codebook"] = (out, from, n, k, type, begin, end) => {
+  const { bits, unit, index } = matrixOf(from, k, type);
+  const packed = packedCodebook(out, k, type);
+  for (let row = begin * PANEL; row < end * PANEL; row++)
+    for (let i = 0; i < k; i++) {
+      if (type === GGML_IQ4_XS) packed.setUnit(row, i, row < n ? unit(row, i) : 0);
+      packed.setScale(row, i, row < n ? bits(row, i) : 0);
+      packed.setNibble(row, i, row < n ? index(row, i) : 0);
+    }
 };
 
 /** out[panels][k / part][8] = the mins of the blocks; 0 beyond n. */

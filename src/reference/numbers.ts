@@ -97,6 +97,20 @@ export function packedQ8(bytes: Uint8Array, k: number, block: number): Packed {
   };
 }
 
+/** The nibbles of panels whose blocks of 32 inputs begin at `start`. */
+export function nibblesOf(view: DataView, start: (n: number, i: number) => number) {
+  const unitAt = (n: number, i: number) =>
+    start(n, i) + Math.floor((i % BLOCK) / 8) * 32 + 4 * (n % PANEL) + 2 * (i % 2);
+  const shift = (i: number) => 4 * Math.floor((i % 8) / 2);
+  return {
+    nibble: (n: number, i: number): number => (view.getUint16(unitAt(n, i), true) >> shift(i)) & 15,
+    setNibble(n: number, i: number, nibble: number): void {
+      const others = view.getUint16(unitAt(n, i), true) & ~(15 << shift(i));
+      view.setUint16(unitAt(n, i), others | (nibble << shift(i)), true);
+    },
+  };
+}
+
 /**
  * [panels][K / 32] of 8 scales and, for each 8 inputs, 8 rows of two units of 16 bits: unit e of a row has the nibbles
  * weight + zero of its inputs e, 2 + e, 4 + e and 6 + e, the first in the lowest bits.
@@ -107,19 +121,14 @@ export function packedQ4(bytes: Uint8Array, k: number, zero: number): Packed {
   const start = (n: number, i: number) =>
     (Math.floor(n / PANEL) * (padded(k) / BLOCK) + Math.floor(i / BLOCK)) * blockBytes;
   const scaleAt = (n: number, i: number) => start(n, i) + 4 * (n % PANEL);
-  const unitAt = (n: number, i: number) =>
-    start(n, i) + 4 * PANEL + Math.floor((i % BLOCK) / 8) * 32 + 4 * (n % PANEL) + 2 * (i % 2);
-  const shift = (i: number) => 4 * Math.floor((i % 8) / 2);
+  const { nibble, setNibble } = nibblesOf(view, (n, i) => start(n, i) + 4 * PANEL);
   return {
     block: BLOCK,
     group: BLOCK,
     scale: (n, i) => view.getFloat32(scaleAt(n, i), true),
     setScale: (n, i, scale) => view.setFloat32(scaleAt(n, i), scale, true),
-    weight: (n, i) => ((view.getUint16(unitAt(n, i), true) >> shift(i)) & 15) - zero,
-    setWeight(n, i, weight) {
-      const others = view.getUint16(unitAt(n, i), true) & ~(15 << shift(i));
-      view.setUint16(unitAt(n, i), others | ((weight + zero) << shift(i)), true);
-    },
+    weight: (n, i) => nibble(n, i) - zero,
+    setWeight: (n, i, weight) => setNibble(n, i, weight + zero),
   };
 }
 
@@ -148,15 +157,11 @@ export function packedQ4K(bytes: Uint8Array, k: number): PackedSupers {
   const minimumAt = (n: number, i: number) =>
     start(n, i) + 64 + 16 * Math.floor(part(i) / 2) + 2 * (n % PANEL) + (part(i) % 2);
   const scaleAt = (n: number, i: number) => start(n, i) + 128 + PANEL * part(i) + (n % PANEL);
-  const unitAt = (n: number, i: number) =>
-    start(n, i) + 192 + 128 * part(i) + 32 * Math.floor((i % BLOCK) / 8) + 4 * (n % PANEL) + 2 * (i % 2);
-  const shift = (i: number) => 4 * Math.floor((i % 8) / 2);
   return {
     d: (n, i) => view.getFloat32(floatAt(n, i), true),
     least: (n, i) => view.getFloat32(floatAt(n, i) + 32, true),
     scale: (n, i) => view.getUint8(scaleAt(n, i)),
     minimum: (n, i) => view.getUint8(minimumAt(n, i)),
-    nibble: (n, i) => (view.getUint16(unitAt(n, i), true) >> shift(i)) & 15,
     setSuper(n, i, d, least) {
       view.setFloat32(floatAt(n, i), d, true);
       view.setFloat32(floatAt(n, i) + 32, least, true);
@@ -165,10 +170,7 @@ export function packedQ4K(bytes: Uint8Array, k: number): PackedSupers {
       view.setUint8(scaleAt(n, i), scale);
       view.setUint8(minimumAt(n, i), minimum);
     },
-    setNibble(n, i, nibble) {
-      const others = view.getUint16(unitAt(n, i), true) & ~(15 << shift(i));
-      view.setUint16(unitAt(n, i), others | (nibble << shift(i)), true);
-    },
+    ...nibblesOf(view, (n, i) => start(n, i) + 192 + 128 * part(i)),
   };
 }
 

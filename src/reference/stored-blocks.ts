@@ -24,8 +24,10 @@ import {
   GGML_Q6_K,
   GGML_TQ1_0,
   GGML_TQ2_0,
+  PANEL,
+  SUPER_BLOCK,
 } from "../../assembly/layout.ts";
-import { widenF16 } from "./numbers.ts";
+import { nibblesOf, type Packed, widenF16 } from "./numbers.ts";
 
 /** The bytes of a block. */
 type Bytes = Uint8Array;
@@ -40,6 +42,10 @@ interface Type {
   readonly before?: number;
   readonly integer: (block: Bytes, i: number, codebook: Int8Array) => number;
   readonly scale?: (block: Bytes, i: number) => number;
+  /** Of indices into 16 integers: these, an index, and what a panel has of a scale, of which IQ4_XS has a part in 256 inputs. */
+  readonly entries?: readonly number[];
+  readonly index?: (block: Bytes, i: number) => number;
+  readonly bits?: (block: Bytes, i: number) => number;
   readonly min?: (block: Bytes, i: number) => number;
 }
 
@@ -92,6 +98,21 @@ function decoded(bytes: number): Type {
   };
 }
 
+/** Indices into `entries`. */
+const indexed = (entries: readonly number[], index: (b: Bytes, i: number) => number) => ({
+  ...{ entries, index, integer: (b: Bytes, i: number) => entries[index(b, i)]! },
+});
+
+/** The scale of IQ4_XS beside its float16. */
+const signedSix = (b: Bytes, i: number) => four(b, 4, of32(i)) + 16 * ((u16(b, 2) >> (2 * of32(i))) & 3) - 32;
+
+/** 2^(exponent - 128), and half of a float of four bits of an exponent and three of a fraction. */
+const halfPower = (exponent: number): number => 2 ** (exponent - 128);
+function halfE4M3(bits: number): number {
+  const exponent = (bits >> 3) & 15;
+  return exponent === 0 ? (bits & 7) * 2 ** -10 : (8 + (bits & 7)) * 2 ** (exponent - 11);
+}
+
 /** By their numbers in GGUF. */
 const GGML_TYPES: Readonly<Record<number, Type>> = {
   [GGML_Q4_1]: { ...PLAIN, bytes: 20, integer: (b, i) => nibble(b, 4, i, 16), min: (b) => -half(b, 2) },
@@ -128,22 +149,22 @@ const GGML_TYPES: Readonly<Record<number, Type>> = {
     ...{ ...K_16, bytes: 210, integer: (b, i) => nibble(b, 64 * (i >> 7), i & 127, 64) + 16 * two(b, 128, i) - 32 },
     scale: (b, i) => half(b, 208) * ((b[192 + of16(i)]! << 24) >> 24),
   },
-  [GGML_IQ4_NL]: { ...PLAIN, bytes: 18, integer: (b, i) => NONLINEAR[nibble(b, 2, i, 16)]! },
+  [GGML_IQ4_NL]: {
+    ...{ ...PLAIN, bytes: 18, bits: (b) => u16(b, 0) },
+    ...indexed(NONLINEAR, (b, i) => nibble(b, 2, i, 16)),
+  },
   [GGML_IQ4_XS]: {
-    ...{ ...K, bytes: 136, integer: (b, i) => NONLINEAR[nibble(b, 8 + 16 * of32(i), i & 31, 16)]! },
-    scale: (b, i) => half(b, 0) * (four(b, 4, of32(i)) + 16 * ((u16(b, 2) >> (2 * of32(i))) & 3) - 32),
+    ...{ ...K, bytes: 136, scale: (b, i) => half(b, 0) * signedSix(b, i), bits: signedSix },
+    ...indexed(NONLINEAR, (b, i) => nibble(b, 8 + 16 * of32(i), i & 31, 16)),
   },
   [GGML_MXFP4]: {
-    ...{ length: 32, part: 32, bytes: 17, integer: (b, i) => TWICE_E2M1[nibble(b, 1, i, 16)]! },
-    scale: (b) => 2 ** (b[0]! - 128),
+    ...{ length: 32, part: 32, bytes: 17, scale: (b) => halfPower(b[0]!), bits: (b) => b[0]! },
+    ...indexed(TWICE_E2M1, (b, i) => nibble(b, 1, i, 16)),
   },
   [GGML_NVFP4]: {
-    ...{ length: 64, part: 16, bytes: 36, integer: (b, i) => TWICE_E2M1[nibble(b, 4 + 8 * of16(i), i & 15, 8)]! },
-    scale(b, i) {
-      const [bits, exponent] = [b[of16(i)]!, (b[of16(i)]! >> 3) & 15];
-      const size = exponent === 0 ? (bits & 7) * 2 ** -9 : (8 + (bits & 7)) * 2 ** (exponent - 10);
-      return bits === 127 ? 0 : size / 2;
-    },
+    ...{ length: 64, part: 16, bytes: 36, bits: (b, i) => (b[of16(i)] === 127 ? 0 : b[of16(i)]! & 127) },
+    scale: (b, i) => (b[of16(i)] === 127 ? 0 : halfE4M3(b[of16(i)]!)),
+    ...indexed(TWICE_E2M1, (b, i) => nibble(b, 4 + 8 * of16(i), i & 15, 8)),
   },
   [GGML_TQ1_0]: {
     ...{ ...K, bytes: 54, scale: (b) => half(b, 52) },
@@ -228,12 +249,16 @@ interface StoredMatrix {
   readonly part: number;
   integer(row: number, i: number): number;
   scale(row: number, i: number): number;
+  index(row: number, i: number): number;
+  bits(row: number, i: number): number;
+  /** The 16 bits at the beginning of its block. */
+  unit(row: number, i: number): number;
   min(row: number, i: number): number;
 }
 
 /** A matrix [n, k] in blocks of a type. */
 export function matrixOf(from: Uint8Array, k: number, type: number): StoredMatrix {
-  const { length, bytes, part, before = 0, integer, scale, min } = GGML_TYPES[type] ?? decoded(-type);
+  const { length, bytes, part, before = 0, integer, scale, index, bits, min } = GGML_TYPES[type] ?? decoded(-type);
   const codebook = new Int8Array(from.buffer, from.byteOffset, before);
   const blockOf = (row: number, i: number) => from.subarray(before + ((row * k + i - (i % length)) / length) * bytes);
   return {
@@ -241,6 +266,46 @@ export function matrixOf(from: Uint8Array, k: number, type: number): StoredMatri
     integer: (row, i) => integer(blockOf(row, i), i % length, codebook),
     scale: (row, i) =>
       scale ? scale(blockOf(row, i), i % length) : new DataView(from.buffer, from.byteOffset).getFloat32(0, true),
+    index: (row, i) => index?.(blockOf(row, i), i % length) ?? 0,
+    bits: (row, i) => bits?.(blockOf(row, i), i % length) ?? 0,
+    unit: (row, i) => u16(blockOf(row, i), 0),
     min: (row, i) => min?.(blockOf(row, i), i % length) ?? 0,
+  };
+}
+
+/** A packed matrix of indices into the 16 integers of a type: its scales by their bits. */
+interface PackedIndices extends Pick<Packed, "block" | "group" | "scale" | "weight"> {
+  setScale(n: number, i: number, bits: number): void;
+  setUnit(n: number, i: number, half: number): void;
+  setNibble(n: number, i: number, nibble: number): void;
+}
+
+/**
+ * [panels] of scales [K / group][8], a float16 each in IQ4_NL, else a byte, in IQ4_XS behind [K / 256][8] float16 by which they count; and
+ * [K / 32] blocks of nibbles as packedQ4 has them.
+ */
+export function packedCodebook(bytes: Uint8Array, k: number, type: number): PackedIndices {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const group = type === GGML_NVFP4 ? BLOCK / 2 : BLOCK;
+  const units = type === GGML_IQ4_XS ? 2 * PANEL * (k / SUPER_BLOCK) : 0;
+  const width = type === GGML_IQ4_NL ? 2 : 1;
+  const head = units + width * PANEL * (k / group);
+  const panel = (n: number) => Math.floor(n / PANEL) * (head + (PANEL * k) / 2);
+  const unitAt = (n: number, i: number) => panel(n) + 2 * (PANEL * Math.floor(i / SUPER_BLOCK) + (n % PANEL));
+  const scaleAt = (n: number, i: number) => panel(n) + units + width * (PANEL * Math.floor(i / group) + (n % PANEL));
+  const half = (at: number) => widenF16(view.getUint16(at, true));
+  const { nibble, setNibble } = nibblesOf(view, (n, i) => panel(n) + head + 128 * Math.floor(i / BLOCK));
+  const entries = GGML_TYPES[type]?.entries ?? [];
+  return {
+    ...{ block: group, group, setNibble },
+    scale(n, i) {
+      if (type === GGML_IQ4_NL) return half(scaleAt(n, i));
+      if (type === GGML_IQ4_XS) return half(unitAt(n, i)) * view.getInt8(scaleAt(n, i));
+      return (type === GGML_MXFP4 ? halfPower : halfE4M3)(view.getUint8(scaleAt(n, i)));
+    },
+    setScale: (n, i, bits) =>
+      width === 2 ? view.setUint16(scaleAt(n, i), bits, true) : view.setUint8(scaleAt(n, i), bits),
+    setUnit: (n, i, half) => view.setUint16(unitAt(n, i), half, true),
+    weight: (n, i) => entries[nibble(n, i)]!,
   };
 }

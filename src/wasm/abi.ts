@@ -117,10 +117,11 @@ export interface LinearShape {
   readonly block: number;
   readonly mode: number;
   readonly zero: number;
+  readonly type: number;
 }
 type LinearShapePtr = Pointer<LinearShape>;
 export const LinearShape = {
-  bytes: 32,
+  bytes: 36,
   store(view: DataView, at: number, shape: LinearShape): void {
     view.setInt32(at + 0, shape.panels, LITTLE_ENDIAN);
     view.setInt32(at + 4, shape.k, LITTLE_ENDIAN);
@@ -130,6 +131,7 @@ export const LinearShape = {
     view.setInt32(at + 20, shape.block, LITTLE_ENDIAN);
     view.setInt32(at + 24, shape.mode, LITTLE_ENDIAN);
     view.setInt32(at + 28, shape.zero, LITTLE_ENDIAN);
+    view.setInt32(at + 32, shape.type, LITTLE_ENDIAN);
   },
 };
 
@@ -406,7 +408,7 @@ export const ChannelScanShape = {
 export const FIELDS = {
   AttentionShape: ["qLen", "kvLen", "qStart", "left", "right", "numHeads", "numKvHeads", "headDim", "valueDim", "qStride", "qHeadStride", "outStride", "outHeadStride", "scale", "softcap", "slopes", "sinks", "extraKey", "extraValue", "zeroKey", "keep", "keepHeadStride", "keepRowStride", "bias", "biasHeadStride", "biasRowStride", "lse", "formats"],
   StatisticsShape: ["topK", "first", "last", "work", "rows", "received", "receivedStride", "keptPages"],
-  LinearShape: ["panels", "k", "outStride", "xStride", "bf16", "block", "mode", "zero"],
+  LinearShape: ["panels", "k", "outStride", "xStride", "bf16", "block", "mode", "zero", "type"],
   RopeShape: ["numHeads", "headDim", "ropeDim", "interleaved", "stride"],
   CacheShape: ["numKvHeads", "headDim", "valueDim", "kStride", "kHeadStride", "vStride", "vHeadStride"],
   NormShape: ["n", "stride", "eps"],
@@ -438,12 +440,14 @@ interface FloatKernels {
 
 /** The kernels of weights that are not float32, as the host calls them. */
 interface WeightKernels {
+  linear_codebook(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_f16(out: F32Ptr, x: F32Ptr, w: U16Ptr, scratch: F32Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_lookup(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_q4(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_q4_k(out: F32Ptr, x: U8Ptr, w: U8Ptr, scratch: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   linear_q8(out: F32Ptr, x: U8Ptr, w: U8Ptr, sums: U8Ptr, bias: F32Ptr | NullPtr, shape: LinearShapePtr, begin: number, end: number): void;
   pack_blocks(out: U8Ptr, sums: U8Ptr | NullPtr, blocks: U8Ptr, n: number, k: number, type: number, begin: number, end: number): void;
+  pack_codebook(out: U8Ptr, blocks: U8Ptr, n: number, k: number, type: number, begin: number, end: number): void;
   pack_columns_f16(out: U16Ptr, w: F32Ptr, n: number, k: number, bf16: number, begin: number, end: number): void;
   pack_lookup(out: U8Ptr, from: U8Ptr, n: number, k: number, block: number, type: number, begin: number, end: number): void;
   pack_mins(out: F32Ptr, blocks: U8Ptr, n: number, k: number, type: number, begin: number, end: number): void;
@@ -518,7 +522,7 @@ export interface PartKernels {
 }
 
 /** Kernels that work in scratch, which is argument SCRATCH_ARGUMENT. */
-export type ScratchKernel = "attention_f32" | "linear_f16" | "linear_lookup" | "linear_q4" | "linear_q4_k" | "subtract_mins" | "attention_pages" | "attention_latents" | "route_f32" | "attention_statistics";
+export type ScratchKernel = "attention_f32" | "linear_codebook" | "linear_f16" | "linear_lookup" | "linear_q4" | "linear_q4_k" | "subtract_mins" | "attention_pages" | "attention_latents" | "route_f32" | "attention_statistics";
 export const SCRATCH_ARGUMENT = 3;
 /** The most arguments of a kernel. */
 export const MOST_ARGUMENTS = 8;
@@ -526,7 +530,7 @@ export const MOST_ARGUMENTS = 8;
 /** The names of the kernels, part by part: their numbers in the work queue of threads. */
 export const KERNEL_NAMES: readonly (keyof KernelTable)[] = [
   "append_f32", "attention_f32", "gather_f32", "linear_f32", "masked_softmax_f32", "merge_heads_f32", "pack_columns_f32", "pack_rows_f32", "rms_norm_f32", "rope_f32", "scores_f32", "split_heads_f32",
-  "linear_f16", "linear_lookup", "linear_q4", "linear_q4_k", "linear_q8", "pack_blocks", "pack_columns_f16", "pack_lookup", "pack_mins", "pack_q4", "pack_q4_k", "pack_q8", "pack_rows_f16", "quantize_rows", "repack_columns_f16", "repack_q4", "repack_q8", "repack_rows_f16", "repeat_dots", "subtract_mins",
+  "linear_codebook", "linear_f16", "linear_lookup", "linear_q4", "linear_q4_k", "linear_q8", "pack_blocks", "pack_codebook", "pack_columns_f16", "pack_lookup", "pack_mins", "pack_q4", "pack_q4_k", "pack_q8", "pack_rows_f16", "quantize_rows", "repack_columns_f16", "repack_q4", "repack_q8", "repack_rows_f16", "repeat_dots", "subtract_mins",
   "append_pages", "attention_pages", "gather_pages", "scores_pages", "weighted_sum_f32",
   "append_latents", "attention_latents", "gather_latents",
   "activate_f32", "add_scaled_f32", "cap_logits_f32", "causal_conv_f32", "channel_scan_f32", "decay_f32", "embed_rows", "gather_rows_f32", "layer_norm_f32", "limit_f32", "linear_attention_f32", "round_rows_f32", "route_f32", "scatter_rows_f32", "score_rows", "softmax_sums_f32", "top_k_f32", "widen_f16", "xielu_f32",

@@ -493,7 +493,7 @@ function fuses({ kernels, memory }: Instance): boolean {
   memory.f32(x, 16).fill(1 + 2 ** -12);
   memory.f32(bias, 8).fill(-(1 + 2 ** -11));
   const shape = pointer.linearShape(at + 4 * 32);
-  const linear = { panels: 1, k: 1, outStride: 8, xStride: 1, bf16: 0, block: 0, mode: 0, zero: 0 };
+  const linear = { panels: 1, k: 1, outStride: 8, xStride: 1, bf16: 0, block: 0, mode: 0, zero: 0, type: 0 };
   LinearShape.store(memory.view(), shape, linear);
   kernels.linear_f32(out, x, w, bias, shape, 0, 1);
   const fused = memory.f32(out, 1)[0] !== 0;

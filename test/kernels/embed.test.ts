@@ -100,6 +100,7 @@ describe.each(builds)("embed_rows in the %s build", (build) => {
         block,
         mode: 0,
         zero: 8,
+        type: 0,
       };
       if (format === WEIGHT_F32)
         runKernel(instance, "linear_f32", [out, x, new Float32Array(bytes.buffer), null, shape, 0, 1]);

@@ -68,7 +68,7 @@ describe.each(builds)("blocks of GGUF in the %s build", (build) => {
       const from = new Uint8Array(before.length + matrix.bytes.length);
       from.set(before);
       from.set(matrix.bytes, before.length);
-      // Q4_K, which has a kernel of its own that packs, is packed as others with a minimum, too.
+      // Types that have a kernel of their own that packs are packed as the others, too.
       const { dtype: plain, bytes: coded } = codedOf(matrix);
       const format = FORMATS[formatOf({ dtype: plain }, true)];
       const panels = panelsOf(n);

@@ -42,7 +42,8 @@ export const BLOCKS = {
  * The same of blocks that GGUF's other formats become on their way to linear memory, without loss: a float32 scale, in "_MIN" a
  * float32 minimum, and int8 q, in I4 from 0 to 15: elements scale·q - minimum. I1 and I2 are GGUF's Q1_0 and Q2_0: a float16 scale and
  * codes of 1 or 2 bits, the first in the lowest bits: a bit is -scale or scale, two bits are (code - 1)·scale. I2_ROW has a float32
- * scale, which is the same in all blocks of a row. I4_K is GGUF's Q4_K as it is.
+ * scale, which is the same in all blocks of a row. I4_K is GGUF's Q4_K as it is, I4_NL, I4_XS, I4_MX and I4_NV are IQ4_NL, IQ4_XS, MXFP4
+ * and NVFP4.
  */
 export const CODED_BLOCKS = {
   I1_128: { length: 128, bytes: 18 },
@@ -54,6 +55,10 @@ export const CODED_BLOCKS = {
   I8_16_MIN: { length: 16, bytes: 24 },
   I4_32_MIN: { length: 32, bytes: 40 },
   I4_K: { length: 256, bytes: 144 },
+  I4_NL: { length: 32, bytes: 18 },
+  I4_XS: { length: 256, bytes: 136 },
+  I4_MX: { length: 32, bytes: 17 },
+  I4_NV: { length: 64, bytes: 36 },
 } as const;
 
 export type PlainDtype = keyof typeof BITS;
@@ -162,8 +167,8 @@ export function decodeFloats(tensor: StoredTensor, where: string, out?: Float32A
   const shape = readShape(where, "tensor", given, LARGEST_LENGTH);
   const size = elementsIn(shape);
   const known = isCoded(dtype) ? dtype : FLOAT_DTYPES.find((each) => each === dtype);
-  // Blocks of a file were decoded above: I4_K has no other form.
-  if (known === undefined || known === "I4_K")
+  // Blocks of a file were decoded above: those that lie as in it have no other form.
+  if (known === undefined || (isCoded(known) && decodedOf(known) !== known))
     throw new HeadwiseError(
       "BAD_FILE",
       `${where}: tensor ${describe(name)} expected ${FLOAT_DTYPE_RULE}, ` +
@@ -232,6 +237,12 @@ function widenBlocks(dtype: BlockDtype, bytes: Uint8Array, size: number): Float3
       }
   }
   return floats;
+}
+
+/** The dtype of blocks whose scales are numbers, for those that lie as in a file. */
+export function decodedOf(dtype: CodedDtype): CodedDtype {
+  if (dtype === "I4_K") return "I4_32_MIN";
+  return /^I4_(NL|XS|MX)$/.test(dtype) ? "I8_32" : dtype === "I4_NV" ? "I8_16" : dtype;
 }
 
 /** Bits of an element of a coded block, without its scale: less than 8 are those of codes. */

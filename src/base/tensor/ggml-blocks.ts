@@ -2,7 +2,15 @@
 // minimum, for each 16 or 32 elements, and indices into codebooks. Layouts and values are those of ggml (ggml-common.h and the
 // reference dequantisation of gguf-py); a block lies along the last dimension.
 
-import { type BlockTensor, CODED_BLOCKS, type CodedDtype, codeBits, type FILE_BLOCKS, narrowF16 } from "./dtypes.ts";
+import {
+  type BlockTensor,
+  CODED_BLOCKS,
+  type CodedDtype,
+  codeBits,
+  decodedOf,
+  type FILE_BLOCKS,
+  narrowF16,
+} from "./dtypes.ts";
 import { ELEMENTS } from "./ggml-codebooks.ts";
 
 /** Names of the formats. */
@@ -265,7 +273,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
     type: 20,
     length: 32,
     bytes: 18,
-    coded: "I8_32",
+    coded: "I4_NL",
     read({ scales, integers }, block, at) {
       scales[0] = half(block, at);
       nibbles(integers, 0, block, at + 2, 16, (q) => NONLINEAR[q]!);
@@ -276,7 +284,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
     type: 23,
     length: 256,
     bytes: 136,
-    coded: "I8_32",
+    coded: "I4_XS",
     read({ scales, integers }, block, at) {
       const [d, upper] = [half(block, at), uint16(block, at + 2)];
       for (let j = 0; j < 8; j++) {
@@ -348,7 +356,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
     type: 39,
     length: 32,
     bytes: 17,
-    coded: "I8_32",
+    coded: "I4_MX",
     read({ scales, integers }, block, at) {
       scales[0] = 2 ** (block[at]! - 128);
       nibbles(integers, 0, block, at + 1, 16, (q) => TWICE_E2M1[q]!);
@@ -359,7 +367,7 @@ export const GGML_FORMATS: Readonly<Record<GgmlDtype, GgmlFormat>> = {
     type: 40,
     length: 64,
     bytes: 36,
-    coded: "I8_16",
+    coded: "I4_NV",
     read({ scales, integers }, block, at) {
       for (let j = 0; j < 4; j++) {
         const bits = block[at + j]!;
@@ -540,9 +548,6 @@ export function widenGgml(dtype: GgmlDtype, blocks: Uint8Array, tail: Uint8Array
     }
   });
 }
-
-/** The dtype of blocks whose scales are numbers: super-blocks have bytes by which one float counts. */
-const decodedOf = (coded: CodedDtype): CodedDtype => (coded === "I4_K" ? "I4_32_MIN" : coded);
 
 /** Whole blocks in a coded dtype. Scales and minimums are exact: they have at most 19 significant bits. */
 function codeGgml(dtype: GgmlDtype, coded: CodedDtype, blocks: Uint8Array, tail: Uint8Array): Uint8Array {

@@ -174,12 +174,13 @@ interface Costs {
   readonly stream: number;
 }
 
-const COSTS: Readonly<Record<"f32" | "f16" | "q8" | "q4" | "q4-k" | "q1", Costs>> = {
+const COSTS: Readonly<Record<"f32" | "f16" | "q8" | "q4" | "q4-k" | "mxfp4" | "q1", Costs>> = {
   f32: { stripRows: 32, product: 1, stream: 1 },
   f16: { stripRows: 30, product: 1, stream: 0.5 },
   q8: { stripRows: 32, product: 0.5, stream: 0.3 },
   q4: { stripRows: 32, product: 0.5, stream: 0.2 },
   "q4-k": { stripRows: 32, product: 0.5, stream: 0.2 },
+  mxfp4: { stripRows: 32, product: 0.5, stream: 0.2 },
   q1: { stripRows: 32, product: 0.5, stream: 0.2 },
 };
 
@@ -199,6 +200,7 @@ function shapeAt(view: DataView, at: number): LinearShape {
     block: read("block"),
     mode: read("mode"),
     zero: read("zero"),
+    type: read("type"),
   };
 }
 
@@ -224,8 +226,10 @@ function blocksOf(panels: number, rows: number, load: Load, stripRows: number): 
   return tiles;
 }
 
-/** Bytes of a panel: some kernels take blocks of several lengths. */
-function panelBytes(format: keyof typeof COSTS, k: number, block: number): number {
+/** Bytes of a panel: some kernels take blocks of several lengths, or types. */
+function panelBytes(format: keyof typeof COSTS, { k, block, type }: LinearShape): number {
+  const own = Object.values(FORMATS).find((each) => type > 0 && each.shape.type === type);
+  if (own) return own.panelBytes(k);
   if (format === "q8") return int8PanelBytes(k, block);
   if (format !== "q1" || block === LONGEST_BLOCK) return FORMATS[format].panelBytes(k);
   return FORMATS[block < LONGEST_BLOCK ? "q2" : "q2-row"].panelBytes(k);
@@ -247,7 +251,7 @@ function projection(format: keyof typeof COSTS): Parallel<KernelArguments> {
       const [out, x, w, ...others] = args.slice(0, -4) as [number, number, number, ...number[]];
       const shape = shapeAt(view, at);
       const { panels, k, block } = shape;
-      const bytes = panelBytes(format, k, block);
+      const bytes = panelBytes(format, shape);
       const sums = format === "q8" ? int8SumBytes(k, block) : 0;
       const rows = end - begin;
       const tiles =
@@ -266,7 +270,7 @@ function projection(format: keyof typeof COSTS): Parallel<KernelArguments> {
 }
 
 /** The same for kernels that work in scratch. */
-function scratchProjection(format: "f16" | "q4" | "q4-k" | "q1"): ParallelScratch<KernelArguments> {
+function scratchProjection(format: "f16" | "q4" | "q4-k" | "mxfp4" | "q1"): ParallelScratch<KernelArguments> {
   return { ...projection(format), scratch: () => FORMATS[format].work };
 }
 
@@ -428,6 +432,7 @@ type Alone =
   | "merge_heads_f32"
   | "pack_columns_f16"
   | "pack_blocks"
+  | "pack_codebook"
   | "pack_lookup"
   | "pack_mins"
   | "pack_columns_f32"
@@ -480,6 +485,7 @@ const PARALLEL = {
     const read = (field: keyof typeof SCAN) => readInt(view, shape + SCAN[field]);
     return (end - begin) * read("rows") * read("keyDim") * read("valueDim") * (read("delta") ? 8 : 5);
   }),
+  linear_codebook: scratchProjection("mxfp4"),
   linear_f16: scratchProjection("f16"),
   linear_f32: projection("f32"),
   linear_lookup: scratchProjection("q1"),

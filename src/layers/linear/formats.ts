@@ -3,6 +3,10 @@
 import {
   BLOCK,
   F16_SCRATCH,
+  GGML_IQ4_NL,
+  GGML_IQ4_XS,
+  GGML_MXFP4,
+  GGML_NVFP4,
   LINEAR_SCRATCH,
   LONGEST_BLOCK,
   MINS_SCRATCH,
@@ -22,6 +26,7 @@ import {
   CODED_BLOCKS,
   type CodedDtype,
   codeBits,
+  decodedOf,
   decodeFloats,
   type FloatDtype,
   isCoded,
@@ -45,9 +50,13 @@ export type WeightFormat = "f32" | "f16" | "bf16" | "q8" | "q8-row" | "q4";
  * Format of a matrix in memory: one of those that can be asked for, or the integers of a GGUF file as they are. "q8-16" is int8
  * with one scale for each 16 inputs; "-min" formats have a minimum beside each scale: a weight is scale · integer - minimum. "q4-k" is
  * Q4_K: scales and minimums of 32 inputs are integers of 6 bits, which two floats of 256 inputs multiply. "q2" has
- * 2 bits and a 16-bit scale for each 64 inputs, "q2-row" one scale for each output, "q1" 1 bit and a 16-bit scale for each 128 inputs.
+ * 2 bits and a 16-bit scale for each 64 inputs, "q2-row" one scale for each output, "q1" 1 bit and a 16-bit scale for each 128 inputs. "iq4-nl", "iq4-xs",
+ * "mxfp4" and "nvfp4" have indices of 4 bits into 16 integers, and the scales of GGUF's types of these names.
  */
-export type PackedFormat = WeightFormat | "q8-16" | "q8-16-min" | "q8-min" | "q4-min" | "q4-k" | "q2" | "q2-row" | "q1";
+export type PackedFormat =
+  | WeightFormat
+  | ("q8-16" | "q8-16-min" | "q8-min" | "q4-min" | "q4-k" | "q2" | "q2-row" | "q1")
+  | ("iq4-nl" | "iq4-xs" | "mxfp4" | "nvfp4");
 
 /** How a matrix lies in panels of 8 outputs, how it is packed, and which kernel multiplies it. */
 interface Format {
@@ -62,7 +71,7 @@ interface Format {
   /** Which rows `embed_rows` reads: a WEIGHT constant of assembly/layout.ts. */
   readonly rows: number;
   /** What its kernel reads of a shape, besides sizes. */
-  readonly shape: Partial<Pick<LinearShape, "bf16" | "zero">>;
+  readonly shape: Partial<Pick<LinearShape, "bf16" | "zero" | "type">>;
   /** Bytes that its kernels work in. */
   readonly work: number;
   /** Inputs that share a scale. */
@@ -147,11 +156,11 @@ export function scaleBytes(k: number, block: number): number {
 
 /** What the kernel of a format reads: x in rows of floats xStride apart, or of integers in a mode. */
 export function linearShape(
-  { block, shape: { bf16 = 0, zero = 0 } }: Pick<Format, "block" | "shape">,
+  { block, shape: { bf16 = 0, zero = 0, type = 0 } }: Pick<Format, "block" | "shape">,
   sizes: Pick<LinearShape, "panels" | "k" | "outStride"> & Partial<Pick<LinearShape, "xStride" | "mode">>,
 ): LinearShape {
   const { panels, k, outStride, xStride = 0, mode = 0 } = sizes;
-  return { panels, k, outStride, xStride, bf16, block: block(k), mode, zero };
+  return { panels, k, outStride, xStride, bf16, block: block(k), mode, zero, type };
 }
 
 /** Copies a piece to `staging` in its own dtype; of blocks of a file, what kernels find in front of them before. */
@@ -272,7 +281,7 @@ function integers(
       const { dtype } = piece;
       const [n, k] = piece.shape as [number, number];
       const [out, sumsAt, panels] = [pointer.u8(w), pointer.u8(sums), panelsOf(n)];
-      if (!keeps.includes(dtype as CodedDtype)) {
+      if (!keeps.includes(decodedOf(dtype as CodedDtype))) {
         const floats = stageFloats(kernels, piece, staging);
         if (nibbles) table.pack_q4(out, floats, n, k, 0, panels);
         else table.pack_q8(out, sumsAt, floats, n, k, blockOf(k), 0, panels);
@@ -311,8 +320,8 @@ const Q4_MIN: Format = /* @__PURE__ */ integers(4, OF_32, ["I4_32_MIN"], true);
 /** Blocks that a kernel packs as a file has them, and one multiplies. Their scales and minimums lie in panels. */
 function kept(
   dtype: CodedDtype,
-  linear: "linear_lookup" | "linear_q4_k",
-  own: Pick<Format, "rows" | "block" | "panelBytes">,
+  linear: "linear_codebook" | "linear_lookup" | "linear_q4_k",
+  own: Pick<Format, "rows" | "block" | "panelBytes"> & Partial<Pick<Format, "shape">>,
   pack: (table: KernelTable, w: U8Ptr, blocks: U8Ptr, n: number, k: number, type?: number) => void,
 ): Format {
   return {
@@ -337,6 +346,23 @@ const Q4_K: Format = /* @__PURE__ */ kept(
   { rows: WEIGHT_Q4_K, block: () => SUPER_BLOCK, panelBytes: (k) => (k / SUPER_BLOCK) * Q4_K_BYTES },
   (table, w, blocks, n, k) => table.pack_q4_k(w, blocks, n, k, 0, panelsOf(n)),
 );
+
+/** Indices of 4 bits into 16 integers: panels hold [8] scales for each block, those of IQ4_XS as bytes, and then nibbles. */
+function indices(dtype: CodedDtype, type: number, block = BLOCK): Format {
+  const { length, bytes } = CODED_BLOCKS[dtype];
+  const each = bytes + (type === GGML_IQ4_XS ? 2 : 0);
+  return kept(
+    dtype,
+    "linear_codebook",
+    { rows: type, shape: { type }, block: () => block, panelBytes: (k) => PANEL * (k / length) * each },
+    (table, w, blocks, n, k) => table.pack_codebook(w, blocks, n, k, type, 0, panelsOf(n)),
+  );
+}
+
+const IQ4_NL: Format = /* @__PURE__ */ indices("I4_NL", GGML_IQ4_NL);
+const IQ4_XS: Format = /* @__PURE__ */ indices("I4_XS", GGML_IQ4_XS);
+const MXFP4: Format = /* @__PURE__ */ indices("I4_MX", GGML_MXFP4);
+const NVFP4: Format = /* @__PURE__ */ indices("I4_NV", GGML_NVFP4, BLOCK / 2);
 
 // Weights as codes of 1 or 2 bits, whose sums are looked up in tables: panels hold for each block 128 bytes of codes, and before each
 // [8] scales of 16 bits, or before all of them [8] of 32.
@@ -380,6 +406,10 @@ export const FORMATS: Readonly<Record<PackedFormat, Format>> = {
   q2: Q2,
   "q2-row": Q2_ROW,
   q1: Q1,
+  "iq4-nl": IQ4_NL,
+  "iq4-xs": IQ4_XS,
+  mxfp4: MXFP4,
+  nvfp4: NVFP4,
 };
 
 /** The format that keeps a matrix of this dtype without loss: that of F64 is float32. */

@@ -8,6 +8,7 @@ import {
   type CodedDtype,
   codeBits,
   codedOf,
+  decodedOf,
   eachCode,
   isCoded,
   type StoredTensor,
@@ -30,12 +31,14 @@ const ternaryFor = (k: number) =>
 /** Rows of a matrix that lie in each byte of a packed one. */
 const PACKED = 4;
 
-/** What codes and super-blocks times a scale are, since their own have 16 bits. */
+/** What codes times a scale are, since their own have 16 bits. */
 const MULTIPLIED = "I4_32_MIN";
 
 /** What a matrix times a scale is; undefined for floats. */
-const multipliedFor = (dtype: string): CodedDtype | undefined =>
-  isCoded(dtype) ? (codeBits(dtype) < 8 ? MULTIPLIED : dtype) : undefined;
+function multipliedFor(dtype: string): CodedDtype | undefined {
+  if (!isCoded(dtype)) return undefined;
+  return codeBits(decodedOf(dtype)) < 8 ? MULTIPLIED : decodedOf(dtype);
+}
 
 /** A matrix with one scale: as what it is read, and the name of that scale if it is stored. */
 interface Scaled {

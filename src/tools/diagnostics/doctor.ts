@@ -534,7 +534,7 @@ export function createLinearWork(kernels: Kernels, m: number, n: number, k: numb
   memory.f32(at("y"), w.length).set(w);
   table.pack_rows_f32(at("w"), at("y"), n, k, 0, panelsOf(n));
   const shape = pointer.linearShape(base + place.shape);
-  const integers = { bf16: 0, block: 0, mode: 0, zero: 0 };
+  const integers = { bf16: 0, block: 0, mode: 0, zero: 0, type: 0 };
   LinearShape.store(memory.view(), shape, { panels: panelsOf(n), k, outStride: n, xStride: k, ...integers });
   return {
     name: "linear",

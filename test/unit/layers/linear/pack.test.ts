@@ -6,11 +6,12 @@ import {
   CODED_BLOCKS,
   type CodedDtype,
   codeBits,
+  decodedOf,
   decodeFloats,
   FILE_BLOCKS,
   type StoredTensor,
 } from "../../../../src/base/tensor/dtypes.ts";
-import { ggmlBlocks } from "../../../../src/base/tensor/ggml-blocks.ts";
+import { GGML_FORMATS, type GgmlDtype, ggmlBlocks } from "../../../../src/base/tensor/ggml-blocks.ts";
 import { attend, createLinear, type Kernels, linear, type Tensor } from "../../../../src/entries/core.ts";
 import { createLatentAttention } from "../../../../src/entries/latent.ts";
 import { FORMATS, formatOf, WEIGHT_FORMATS } from "../../../../src/layers/linear/formats.ts";
@@ -45,24 +46,29 @@ function blocksOf(dtype: CodedDtype, n: number, k: number): StoredTensor {
   const all = new Uint8Array(((n * k) / length) * bytes);
   const view = new DataView(all.buffer);
   for (let at = 0; at < all.length; at += bytes) {
-    // Codes have a scale of 1, as float16 or float32.
+    // Codes have a scale of 1, as float16 or float32, or as 2^(128 - 128).
     const isCodes = codeBits(dtype) < 8;
-    const head = dtype === "I4_K" ? 4 : isCodes ? bytes - 16 : bytes - length;
+    const head = dtype === "I4_K" ? 4 : dtype === "I4_XS" ? 2 : isCodes ? bytes - 16 : bytes - length;
     if (dtype === "I4_K") for (const half of [0, 2]) view.setUint16(at + half, 0x3c00, true);
-    else if (bytes === 18) view.setUint16(at, 0x3c00, true);
+    else if (dtype === "I4_MX") all[at] = 128;
+    else if (dtype === "I4_NV") all.fill(0x40, at, at + 4);
+    else if (bytes === 18 || dtype === "I4_XS") view.setUint16(at, 0x3c00, true);
     else for (let i = 0; i < head; i += 4) view.setFloat32(at + i, isCodes ? 1 : random.int(1, 9) / 8, true);
-    for (let i = head; i < bytes; i++) all[at + i] = random.int(0, dtype === "I4_32_MIN" ? 15 : 255);
+    for (let i = dtype === "I4_NV" ? 4 : head; i < bytes; i++)
+      all[at + i] = random.int(0, dtype === "I4_32_MIN" ? 15 : 255);
   }
-  const blocks = dtype === "I4_K" ? ggmlBlocks("Q4_K", new Uint8Array(0)) : undefined;
+  const [ggml] = Object.entries(GGML_FORMATS).find(([, { coded }]) => coded === dtype) ?? [];
+  const blocks = decodedOf(dtype) !== dtype ? ggmlBlocks(ggml as GgmlDtype, new Uint8Array(0)) : undefined;
   const stored: BlockTensor = { name: "w", dtype, shape: [n, k], bytes: all, [FILE_BLOCKS]: blocks };
   return stored;
 }
 
 describe.each(DTYPES)("%s", (dtype) => {
   // In the format that it is packed in, nothing is rounded again.
-  const others = WEIGHT_FORMATS.filter((format) => format !== formatOf({ dtype }, true));
+  const own = [dtype, decodedOf(dtype)].map((each) => formatOf({ dtype: each }, true));
+  const others = WEIGHT_FORMATS.filter((format) => !own.includes(format));
   test.each(others)("asked for as %s, it is what its floats are", (weights) => {
-    const [n, k] = [19, { I1_128: 128, I4_K: 256 }[dtype as string] ?? (codeBits(dtype) < 8 ? 192 : 96)];
+    const [n, k] = [19, { I1_128: 128, I4_K: 256, I4_XS: 256 }[dtype as string] ?? (codeBits(dtype) < 8 ? 192 : 96)];
     const stored = blocksOf(dtype, n, k);
     const data = decodeFloats(stored, "");
     const x = floats(createRandom(6), 3 * k);
@@ -97,7 +103,8 @@ describe.each(DTYPES)("%s", (dtype) => {
 
 test("only kernels that work in scratch are given any", () => {
   const formats = [...WEIGHT_FORMATS, "q8-16", "q8-min", "q8-16-min", "q4-min", "q4-k", "q2", "q2-row", "q1"] as const;
-  expect(formats.filter((format) => FORMATS[format].work > 0)).toEqual([
+  const indices = ["iq4-nl", "iq4-xs", "mxfp4", "nvfp4"] as const;
+  expect([...formats, ...indices].filter((format) => FORMATS[format].work > 0)).toEqual([
     "f16",
     "bf16",
     "q4",
@@ -108,5 +115,6 @@ test("only kernels that work in scratch are given any", () => {
     "q2",
     "q2-row",
     "q1",
+    ...indices,
   ]);
 });
