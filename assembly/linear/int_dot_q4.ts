@@ -4,7 +4,7 @@ import { F32Ptr, U8Ptr } from "../types";
 import { Q4_BLOCK_BYTES, SCALES } from "./block_layout";
 import { DIGIT_BITS, PATH_I8 } from "./int_dot_i8";
 import { add_scaled } from "./int_dot_i16";
-import { ordered_bytes } from "./order_digits";
+import { ordered_bytes, scale_of_ordered } from "./order_digits";
 
 // Products of a few integer rows and weights of 4 bits where these lie packed (pack_q4.ts). As bytes, a row of a block is
 // four columns of eight inputs, four in the low nibbles and four in the high ones. A nibble has less than 7 bits, so that
@@ -41,7 +41,7 @@ function sum_of(path: i32, planes: i32, lower: v128, upper: v128): v128 {
   return planes == 1 ? sum : dot_i16(upper, v128.load(UPPER), sum);
 }
 
-/** C[8] (+)= scales[8] · the sums of a block. */
+/** C[8] (+)= scales[8] · the sums of a block: of one plane, scales are first multiplied by that of its digits, at `a`. */
 // @ts-ignore: decorator
 @inline
 function add_block(
@@ -50,14 +50,22 @@ function add_block(
   c: F32Ptr,
   first: bool,
   scales: F32Ptr,
+  a: U8Ptr,
   lower0: v128,
   lower1: v128,
   upper0: v128,
   upper1: v128,
 ): void {
   const init = first ? zeros : c;
-  add_scaled(c, init, sum_of(path, planes, lower0, upper0), v128.load(scales));
-  add_scaled(c + 16, init + 16, sum_of(path, planes, lower1, upper1), v128.load(scales, 16));
+  let scale0 = v128.load(scales);
+  let scale1 = v128.load(scales, 16);
+  if (planes == 1) {
+    const scale = scale_of_ordered(a);
+    scale0 = f32x4.mul(scale0, scale);
+    scale1 = f32x4.mul(scale1, scale);
+  }
+  add_scaled(c, init, sum_of(path, planes, lower0, upper0), scale0);
+  add_scaled(c + 16, init + 16, sum_of(path, planes, lower1, upper1), scale1);
 }
 
 /**
@@ -67,7 +75,7 @@ function add_block(
  *
  * 4x8 tile, 15 v128: acc00..acc31 = 8 | low0 high0 low1 high1 = 4 | a0, product, mask = 3
  * A as order_digits leaves it, rows aStride apart · B 4 steps of two rows: columns 0 to 3, then 4 to 7; panels bStride apart
- * C rows cStride, panels cPanel apart · 8 k a step · the sums are exact: 16 bits hold 17 products of two digits and two nibbles
+ * C rows cStride, panels cPanel apart · 8 k a step · the sums are exact: 16 bits hold 17 products of two digits, of up to 127, and two nibbles
  */
 // @ts-ignore: decorator
 @inline
@@ -151,16 +159,16 @@ export function q4_dot_nx8(
       } while (bPtr0 < bEnd);
       let o = cPtr0;
       if (planes == 2) {
-        add_block(path, 2, o, first, block, acc00, acc01, acc10, acc11);
-        if (rows > 2) add_block(path, 2, o + cStride, first, block, acc20, acc21, acc30, acc31);
+        add_block(path, 2, o, first, block, a, acc00, acc01, acc10, acc11);
+        if (rows > 2) add_block(path, 2, o + cStride, first, block, a, acc20, acc21, acc30, acc31);
       } else {
-        add_block(path, 1, o, first, block, acc00, acc01, acc00, acc01);
+        add_block(path, 1, o, first, block, a, acc00, acc01, acc00, acc01);
         o += cStride;
-        if (rows > 1) add_block(path, 1, o, first, block, acc10, acc11, acc10, acc11);
+        if (rows > 1) add_block(path, 1, o, first, block, a + aStride, acc10, acc11, acc10, acc11);
         o += cStride;
-        if (rows > 2) add_block(path, 1, o, first, block, acc20, acc21, acc20, acc21);
+        if (rows > 2) add_block(path, 1, o, first, block, a + aStride * 2, acc20, acc21, acc20, acc21);
         o += cStride;
-        if (rows > 3) add_block(path, 1, o, first, block, acc30, acc31, acc30, acc31);
+        if (rows > 3) add_block(path, 1, o, first, block, a + aStride * 3, acc30, acc31, acc30, acc31);
       }
       block += bStride;
     }

@@ -1,29 +1,48 @@
 import { BLOCK } from "../layout";
 import { dot_i8, dot_pairs_i8 } from "../math/simd";
 import { U8Ptr } from "../types";
+import { BLOCK_SHIFT } from "./block_layout";
 import { PATH_I16 } from "./int_dot";
 import { DIGIT, DIGIT_BIAS, DIGIT_BITS, PATH_I8 } from "./int_dot_i8";
 
-/** Bytes of 32 inputs of a row as order_digits leaves them. */
+/** Bytes of the digits of 32 inputs of a row as order_digits leaves them. */
+export const DIGITS: usize = 144;
+
+/** Bytes of 32 inputs: those of each plane, and behind a single one its scale, four times. */
 // @ts-ignore: decorator
 @inline
 export function ordered_bytes(planes: i32): usize {
-  return <usize>planes * 144;
+  return planes == 1 ? DIGITS + 16 : DIGITS * 2;
 }
 
-/** Eight integers of a row as i16: from i16, or from one or two planes of digits. */
+/** The scale of a block of one plane of digits, at the first of them. */
 // @ts-ignore: decorator
 @inline
-export function eight_of(path: i32, planes: i32, x: U8Ptr, plane: usize): v128 {
+export function scale_of_ordered(a: U8Ptr): v128 {
+  return v128.load(a, DIGITS);
+}
+
+/** Eight integers of 14 bits as i16: from i16, or from two planes of digits. */
+// @ts-ignore: decorator
+@inline
+export function eight_of(path: i32, x: U8Ptr, plane: usize): v128 {
   if (path == PATH_I16) return v128.load(x);
   const upper = i16x8.sub(v128.load8x8_u(x), i16x8.splat(<i16>DIGIT_BIAS));
-  return planes == 1 ? upper : v128.or(i16x8.shl(upper, DIGIT_BITS), v128.load8x8_u(x + plane));
+  return v128.or(i16x8.shl(upper, DIGIT_BITS), v128.load8x8_u(x + plane));
+}
+
+/** Eight signed integers of 8 bits. */
+// @ts-ignore: decorator
+@inline
+function signed_of(path: i32, x: U8Ptr): v128 {
+  return path == PATH_I16 ? v128.load(x) : v128.load8x8_s(x);
 }
 
 /**
  * `count` integers of a row, whole blocks, as the tile reads them. For a block: where the sums of its digits begin, and for
  * each eight inputs the digits of 0, 4, 1, 5 and those of 2, 6, 3, 7 in each lane. The digits are signed; where `planes` is
- * 2, each upper one follows its lower one. Sums begin with -zero times the digits, because a weight is its nibble minus zero.
+ * 2, each upper one follows its lower one; else the scale of the block, which xBlocks has, follows all. Sums begin with -zero times the
+ * digits, because a weight is its nibble minus zero.
  */
 export function order_digits(
   path: i32,
@@ -32,6 +51,7 @@ export function order_digits(
   to: U8Ptr,
   x: U8Ptr,
   plane: usize,
+  xBlocks: usize,
   count: i32,
 ): void {
   const zeros = i8x16.splat(<i8>zero);
@@ -41,7 +61,7 @@ export function order_digits(
     let sums = i32x4.splat(0);
     let at = to + step;
     for (let i = 0; i < BLOCK; i += 8) {
-      const eight = eight_of(path, planes, x, plane);
+      const eight = planes == 1 ? signed_of(path, x) : eight_of(path, x, plane);
       x += path == PATH_I16 ? 16 : 8;
       const low = planes == 1 ? eight : v128.and(eight, digit);
       let digits = i8x16.narrow_i16x8_s(low, i16x8.shr_s(eight, DIGIT_BITS));
@@ -58,6 +78,11 @@ export function order_digits(
     sums = path == PATH_I8 ? i32x4.neg(i32x4.add(sums, others)) : i16x8.neg(i16x8.add(sums, others));
     v128.store(to, v128.shuffle<i32>(sums, sums, 0, 0, 0, 0));
     if (planes == 2) v128.store(to, v128.shuffle<i32>(sums, sums, 1, 1, 1, 1), 16);
+    else {
+      v128.store(at, v128.load32_splat(xBlocks));
+      xBlocks += BLOCK >> BLOCK_SHIFT;
+      at += 16;
+    }
     to = at;
   }
 }
