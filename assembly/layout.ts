@@ -97,6 +97,9 @@ export const F16_SCRATCH = 65536;
 /** In a mode of rows of integers, beside the path: that they are multiples of 1/127 of their largest number. */
 export const ROUNDED = 8;
 
+/** That those of few bits have a sign and 8 bits, because weights have four: else they have 7, of which none is below 0. */
+export const SIGNED = 16;
+
 /**
  * Activations: x · sigmoid(alpha · x), which is SiLU with alpha 1 and quick GELU with 1.702; GELU exactly; GELU by tanh; ReLU; its
  * square; the sigmoid alone.

@@ -1,6 +1,16 @@
 import { BLOCK, LONGEST_BLOCK, PANEL } from "../layout";
 
-// How packed integer weights lie: see linear_q8 and linear_q4.
+// How packed integer weights lie: see linear_q8 and linear_q4. And how the blocks of fast rows do: see quantize_rows.
+
+/** A block of a fast row: its scale, a float, and what its bytes are raised by, an i32, for each 32 inputs. log2 of inputs a byte. */
+export const BLOCK_SHIFT: i32 = 2;
+
+/** Where the inputs at `at` have these: two groups of 16 share them. */
+// @ts-ignore: decorator
+@inline
+export function block_at(at: usize): usize {
+  return at & ~7;
+}
 
 /** Bytes before the weights of a block: the scales of its 8 rows. */
 export const SCALES: usize = PANEL << 2;
@@ -36,7 +46,7 @@ export function place_of(i: i32, block: i32): usize {
   return block > LONGEST_BLOCK ? SCALES + blocks * LOOKUP_ROWS : blocks * (LOOKUP_HEAD + LOOKUP_ROWS);
 }
 
-/** Inputs whose products are summed as integers where a row has one scale. */
+/** Inputs whose products with exact rows are summed as integers where a row of weights has one scale. */
 export const GROUP: i32 = 1024;
 
 /** Bytes between the weights of one group and the next: scales, or nothing where a row has one scale. */
@@ -46,12 +56,18 @@ export function gap_of(block: i32): usize {
   return block <= LONGEST_BLOCK ? SCALES : 0;
 }
 
-/** Bytes of the sums of a group's weights: 16 bits each for a block of up to 128 inputs, else 32. */
+/** Inputs whose products with fast rows are summed as integers where a row of weights has one scale: these have one, too. */
+export const FAST_GROUP: i32 = 64;
+
+/** Inputs whose weights have a sum: a block, or FAST_GROUP of a longer one. */
 // @ts-ignore: decorator
 @inline
-export function sum_bytes(gap: usize): usize {
-  return gap ? PANEL << 1 : PANEL << 2;
+export function summed_of(block: i32): i32 {
+  return block <= LONGEST_BLOCK ? block : FAST_GROUP;
 }
+
+/** Bytes of the sums of a panel's weights over so many inputs. */
+export const SUM_BYTES: usize = PANEL << 1;
 
 /** Bytes of a block of 8 rows of 8 bits, and of its scales. */
 // @ts-ignore: decorator
@@ -71,6 +87,6 @@ export function panel_bytes(length: i32, block: i32): usize {
 // @ts-ignore: decorator
 @inline
 export function panel_sum_bytes(length: i32, block: i32): usize {
-  const group = min(block, GROUP);
-  return <usize>((length + group - 1) / group) * sum_bytes(gap_of(block));
+  const summed = summed_of(block);
+  return <usize>((length + summed - 1) / summed) * SUM_BYTES;
 }

@@ -1,15 +1,15 @@
 import { BLOCK, GGML_IQ4_XS, PANEL, PANEL_BYTES, SUPER_BLOCK } from "../layout";
 import { dot_i16, has_byte_dots, swizzle } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
-import { panel_bytes, q8_block_bytes, SCALES } from "./block_layout";
+import { BLOCK_SHIFT, panel_bytes, q8_block_bytes, SCALES } from "./block_layout";
 import { codebook_bytes_of, entries_of, group_of, is_wide, scales_bytes, widen_scales } from "./codebook_layout";
 import { codebook_dot_skinny, WIDENED } from "./codebook_skinny";
-import { FAST } from "./int_dot";
+import { FAST, path_of } from "./int_dot";
 import { NIBBLE } from "./int_dot_q4";
 import { add_scaled } from "./int_dot_i16";
 import { offset_of } from "./q4";
 import { KC, scale_rows, sum_products } from "./q8";
-import { ROW_HEAD, row_bytes } from "./quantize_rows";
+import { blocks_of, ROW_HEAD, row_bytes } from "./quantize_rows";
 
 /** Up to so many rows, weights are unpacked a panel at a time; of more, so many panels, for which there is room beside their scales. */
 const FEW_ROWS = 4;
@@ -64,14 +64,15 @@ export function linear_codebook(
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
   const integers = x + ROW_HEAD;
+  const blocks = blocks_of(x, k, mode);
   const panelBytes = codebook_bytes_of(type, k);
   if (has_byte_dots() && (rows <= (is_wide(type) ? WIDE_ROWS : SKINNY_ROWS) || mode != 0)) {
     const planes = mode & FAST ? 1 : 2;
     for (let r = 0; r < rows; r += SKINNY_ROWS) {
       const n = min(SKINNY_ROWS, rows - r);
-      codebook_dot_skinny(mode >> 1, planes, out + outBytes * r, outBytes, integers + xBytes * r, xBytes, w, panels, k, n, type, scratch);
+      codebook_dot_skinny(path_of(mode), planes, out + outBytes * r, outBytes, integers + xBytes * r, xBytes, blocks + xBytes * r, w, panels, k, n, type, scratch);
     }
-  } else if (rows == 1) {
+  } else if (rows == 1 && mode == 0) {
     const each = (panels + STREAMS - 1) / STREAMS;
     const oStep = <usize>each * PANEL_BYTES;
     for (let p = 0; p < each; p++)
@@ -85,7 +86,8 @@ export function linear_codebook(
       for (let i = 0; i < k; i += KC) {
         const count = min(KC, k - i);
         for (let q = 0; q < n; q++) unpack(unpacked + panel_bytes(count, block) * q, w + panelBytes * (p + q), k, type, i, count, scratch);
-        sum_products(out + <usize>p * PANEL_BYTES, outBytes, i > 0, integers + (<usize>i << 1), xBytes, k, unpacked, 0, count, block, n, 0, count, mode, rows);
+        const xBlocks = blocks ? blocks + (<usize>i >> BLOCK_SHIFT) : 0;
+        sum_products(out + <usize>p * PANEL_BYTES, outBytes, i > 0, integers + (<usize>i << 1), xBytes, k, xBlocks, unpacked, 0, count, block, n, 0, count, mode, rows);
       }
     }
   }

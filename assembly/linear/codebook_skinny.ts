@@ -1,8 +1,9 @@
 import { LINEAR_SCRATCH, PANEL_BYTES } from "../layout";
 import { F32Ptr, U8Ptr } from "../types";
+import { BLOCK_SHIFT } from "./block_layout";
 import { codebook_bytes_of, entries_of, group_of, is_wide, scales_bytes, widen_scales } from "./codebook_layout";
 import { PATH_I16 } from "./int_dot";
-import { DIGIT_BIAS, PATH_I8, PATH_I8_EMULATED } from "./int_dot_i8";
+import { PATH_I8, PATH_I8_EMULATED } from "./int_dot_i8";
 import { SMALL, WIDE } from "./int_dot_q4";
 import { order_digits, ordered_bytes } from "./order_digits";
 import { q4_dot_rows } from "./q4_skinny";
@@ -51,7 +52,7 @@ function wide_emulated(rows: i32, planes: i32, c: F32Ptr, cPanel: usize, cStride
 
 /**
  * out[rows, 8·panels] = the add_scaled sums of a few rows, for weights as linear_codebook has them and rows of k integers in the form
- * of `path`. scratch: LINEAR_SCRATCH bytes.
+ * of `path`, whose blocks begin at xBlocks where `planes` is 1. scratch: LINEAR_SCRATCH bytes.
  */
 export function codebook_dot_skinny(
   path: i32,
@@ -60,6 +61,7 @@ export function codebook_dot_skinny(
   outBytes: usize,
   x: U8Ptr,
   xBytes: usize,
+  xBlocks: usize,
   w: U8Ptr,
   panels: i32,
   k: i32,
@@ -86,7 +88,8 @@ export function codebook_dot_skinny(
     const count = min(most, k - from);
     for (let r = 0; r < rows; r++) {
       const at = x + xBytes * r + (<usize>from << (path == PATH_I16 ? 1 : 0));
-      order_digits(path, planes, isWide ? 0 : RAISED, isWide ? DIGIT_BIAS : 0, digits + rowBytes * r, at, k, count, group);
+      const blocks = xBlocks + xBytes * r + (<usize>from >> BLOCK_SHIFT);
+      order_digits(path, planes, isWide ? 0 : RAISED, isWide, digits + rowBytes * r, at, k, blocks, count, group);
     }
     for (let p = 0; p < each; p++) {
       const n = (panels - p + each - 1) / each;

@@ -15,14 +15,21 @@ import { int_dot_i16_nx8 } from "./int_dot_i16";
 /** i16 pairs: the path that every build has. */
 export const PATH_I16: i32 = 0;
 
-/** Bit 0 of a mode: x has 7 bits instead of 14. The bits above it are the path. */
+/** Bit 0 of a mode: x has 7 or 8 bits instead of 14, and scales of blocks. The two bits above it are the path. */
 export const FAST: i32 = 1;
+
+// @ts-ignore: decorator
+@inline
+export function path_of(mode: i32): i32 {
+  return (mode >> 1) & 3;
+}
 
 /**
  * C[rows, 8] = init[rows, 8] + Σ scales[8] · (A[rows] · B[8] over a group of k) for 1 to 4 rows of i16 and a panel: the
  * products and their sum are exact; then each group is scaled and added, unfused, in ascending order. A group is `group` k, the last
  * may have fewer. The weights of one group and the next lie `gap` bytes apart, and where that is not 0, the scales of the next
- * lie there. C may be init.
+ * lie there. Where aBlocks is not 0, there lie the scales of A by blocks (quantize_rows.ts), rows aStride apart, and scales[8] of a
+ * group are multiplied by that of its inputs first. C may be init.
  */
 export function int_dot_i16(
   rows: i32,
@@ -33,15 +40,16 @@ export function int_dot_i16(
   scales: F32Ptr,
   a: U8Ptr,
   aStride: usize,
+  aBlocks: usize,
   b: U8Ptr,
   k: i32,
   group: i32,
   gap: usize,
 ): void {
-  if (rows == 4) int_dot_i16_nx8(4, c, cStride, init, initStride, scales, a, aStride, b, k, group, gap);
-  else if (rows == 3) int_dot_i16_nx8(3, c, cStride, init, initStride, scales, a, aStride, b, k, group, gap);
-  else if (rows == 2) int_dot_i16_nx8(2, c, cStride, init, initStride, scales, a, aStride, b, k, group, gap);
-  else int_dot_i16_nx8(1, c, cStride, init, initStride, scales, a, aStride, b, k, group, gap);
+  if (rows == 4) int_dot_i16_nx8(4, c, cStride, init, initStride, scales, a, aStride, aBlocks, b, k, group, gap);
+  else if (rows == 3) int_dot_i16_nx8(3, c, cStride, init, initStride, scales, a, aStride, aBlocks, b, k, group, gap);
+  else if (rows == 2) int_dot_i16_nx8(2, c, cStride, init, initStride, scales, a, aStride, aBlocks, b, k, group, gap);
+  else int_dot_i16_nx8(1, c, cStride, init, initStride, scales, a, aStride, aBlocks, b, k, group, gap);
 }
 
 /**
@@ -63,6 +71,7 @@ function dot_rows(
   a: U8Ptr,
   aStride: usize,
   plane: usize,
+  aBlocks: usize,
   b: U8Ptr,
   bStride: usize,
   panels: i32,
@@ -86,9 +95,9 @@ function dot_rows(
         const o = c + <usize>p * PANEL_BYTES;
         const at = bStride * p;
         const sum = sums + sumStride * p;
-        if (wide == 4) int_dot_i8_1x32(path, o, cFar, scales + at, sum, sFar, a, b + at, bFar, k, group, gap);
+        if (wide == 4) int_dot_i8_1x32(path, o, cFar, scales + at, sum, sFar, a, aBlocks, b + at, bFar, k, group, gap);
         else
-          int_dot_i8_2x16(path, planes, o, cFar, cStride, scales + at, sum, sFar, a, aStep, b + at, bFar, k, group, gap);
+          int_dot_i8_2x16(path, planes, o, cFar, cStride, scales + at, sum, sFar, a, aStep, aBlocks, b + at, bFar, k, group, gap);
       }
       p *= wide;
     }
@@ -100,18 +109,19 @@ function dot_rows(
     const as = aStride;
     const zs = sumStride;
     if (path == PATH_I8 && digits == 6)
-      int_dot_i8_nx8(path, 6, planes, o, cStride, s, sum, zs, a, as, plane, at, bStride, n, k, group, gap);
+      int_dot_i8_nx8(path, 6, planes, o, cStride, s, sum, zs, a, as, plane, aBlocks, at, bStride, n, k, group, gap);
     else if (digits == 4)
-      int_dot_i8_nx8(path, 4, planes, o, cStride, s, sum, zs, a, as, plane, at, bStride, n, k, group, gap);
+      int_dot_i8_nx8(path, 4, planes, o, cStride, s, sum, zs, a, as, plane, aBlocks, at, bStride, n, k, group, gap);
     else if (digits == 3)
-      int_dot_i8_nx8(path, 3, planes, o, cStride, s, sum, zs, a, as, plane, at, bStride, n, k, group, gap);
+      int_dot_i8_nx8(path, 3, planes, o, cStride, s, sum, zs, a, as, plane, aBlocks, at, bStride, n, k, group, gap);
     else if (digits == 2)
-      int_dot_i8_nx8(path, 2, planes, o, cStride, s, sum, zs, a, as, plane, at, bStride, n, k, group, gap);
-    else int_dot_i8_nx8(path, 1, planes, o, cStride, s, sum, zs, a, as, plane, at, bStride, n, k, group, gap);
+      int_dot_i8_nx8(path, 2, planes, o, cStride, s, sum, zs, a, as, plane, aBlocks, at, bStride, n, k, group, gap);
+    else int_dot_i8_nx8(path, 1, planes, o, cStride, s, sum, zs, a, as, plane, aBlocks, at, bStride, n, k, group, gap);
     const taken = digits / planes;
     rows -= taken;
     c += cStride * taken;
     a += aStride * taken;
+    aBlocks += aStride * taken;
   }
 }
 
@@ -127,6 +137,7 @@ export function int_dot_i8(
   a: U8Ptr,
   aStride: usize,
   plane: usize,
+  aBlocks: usize,
   b: U8Ptr,
   bStride: usize,
   panels: i32,
@@ -134,7 +145,7 @@ export function int_dot_i8(
   group: i32,
   gap: usize,
 ): void {
-  dot_rows(PATH_I8, rows, planes, c, cStride, scales, sums, sumStride, a, aStride, plane, b, bStride, panels, k, group, gap);
+  dot_rows(PATH_I8, rows, planes, c, cStride, scales, sums, sumStride, a, aStride, plane, aBlocks, b, bStride, panels, k, group, gap);
 }
 
 /** By three instructions. */
@@ -149,6 +160,7 @@ export function int_dot_i8_emulated(
   a: U8Ptr,
   aStride: usize,
   plane: usize,
+  aBlocks: usize,
   b: U8Ptr,
   bStride: usize,
   panels: i32,
@@ -168,6 +180,7 @@ export function int_dot_i8_emulated(
     a,
     aStride,
     plane,
+    aBlocks,
     b,
     bStride,
     panels,

@@ -1,6 +1,7 @@
 import { PAIR_BYTES } from "../layout";
 import { dot_i16 } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
+import { BLOCK_SHIFT, block_at } from "./block_layout";
 
 // The path of i16 pairs (int_dot.ts): A is int16, and two k are multiplied in one instruction. Strides are in bytes.
 
@@ -11,16 +12,26 @@ export function add_scaled(cPtr0: F32Ptr, initPtr: F32Ptr, sum: v128, scale: v12
   v128.store(cPtr0, f32x4.add(v128.load(initPtr), f32x4.mul(f32x4.convert_i32x4_s(sum), scale)));
 }
 
-/** C[rows, 8] = init[rows, 8] + sums · scales[8]. `rows` is a constant from 1 to 4. */
+/** scale · that of A for the block at aBlocks, if `fast`, a constant. */
+// @ts-ignore: decorator
+@inline
+export function scaled_by(fast: bool, aBlocks: usize, scale: v128): v128 {
+  return fast ? f32x4.mul(scale, v128.load32_splat(block_at(aBlocks))) : scale;
+}
+
+/** C[rows, 8] = init[rows, 8] + sums · scales[8], by those of A at aBlocks if `fast`. This and `rows`, from 1 to 4, are constants. */
 // @ts-ignore: decorator
 @inline
 export function add_scaled_nx8(
   rows: i32,
+  fast: bool,
   cPtr0: F32Ptr,
   cStride: usize,
   initPtr: F32Ptr,
   initStride: usize,
   scales: F32Ptr,
+  aBlocks: usize,
+  aStride: usize,
   acc00: v128,
   acc01: v128,
   acc10: v128,
@@ -32,25 +43,28 @@ export function add_scaled_nx8(
 ): void {
   const scale0 = v128.load(scales);
   const scale1 = v128.load(scales, 16);
-  add_scaled(cPtr0, initPtr, acc00, scale0);
-  add_scaled(cPtr0 + 16, initPtr + 16, acc01, scale1);
+  add_scaled(cPtr0, initPtr, acc00, scaled_by(fast, aBlocks, scale0));
+  add_scaled(cPtr0 + 16, initPtr + 16, acc01, scaled_by(fast, aBlocks, scale1));
   if (rows > 1) {
     cPtr0 += cStride;
     initPtr += initStride;
-    add_scaled(cPtr0, initPtr, acc10, scale0);
-    add_scaled(cPtr0 + 16, initPtr + 16, acc11, scale1);
+    aBlocks += aStride;
+    add_scaled(cPtr0, initPtr, acc10, scaled_by(fast, aBlocks, scale0));
+    add_scaled(cPtr0 + 16, initPtr + 16, acc11, scaled_by(fast, aBlocks, scale1));
   }
   if (rows > 2) {
     cPtr0 += cStride;
     initPtr += initStride;
-    add_scaled(cPtr0, initPtr, acc20, scale0);
-    add_scaled(cPtr0 + 16, initPtr + 16, acc21, scale1);
+    aBlocks += aStride;
+    add_scaled(cPtr0, initPtr, acc20, scaled_by(fast, aBlocks, scale0));
+    add_scaled(cPtr0 + 16, initPtr + 16, acc21, scaled_by(fast, aBlocks, scale1));
   }
   if (rows > 3) {
     cPtr0 += cStride;
     initPtr += initStride;
-    add_scaled(cPtr0, initPtr, acc30, scale0);
-    add_scaled(cPtr0 + 16, initPtr + 16, acc31, scale1);
+    aBlocks += aStride;
+    add_scaled(cPtr0, initPtr, acc30, scaled_by(fast, aBlocks, scale0));
+    add_scaled(cPtr0 + 16, initPtr + 16, acc31, scaled_by(fast, aBlocks, scale1));
   }
 }
 
@@ -73,6 +87,7 @@ export function int_dot_i16_nx8(
   scales: F32Ptr,
   aPtr0: U8Ptr,
   aStride: usize,
+  aBlocks: usize,
   bPtr0: U8Ptr,
   k: i32,
   group: i32,
@@ -139,22 +154,12 @@ export function int_dot_i16_nx8(
       aPtr3 += 8;
       bPtr0 += PAIR_BYTES * 2;
     } while (bPtr0 < bEnd);
-    add_scaled_nx8(
-      rows,
-      cPtr0,
-      cStride,
-      initPtr,
-      initStride,
-      scales,
-      acc00,
-      acc01,
-      acc10,
-      acc11,
-      acc20,
-      acc21,
-      acc30,
-      acc31,
-    );
+    // One branch a group: exact rows wait for none of it.
+    if (aBlocks) {
+      add_scaled_nx8(rows, true, cPtr0, cStride, initPtr, initStride, scales, aBlocks, aStride, acc00, acc01, acc10, acc11, acc20, acc21, acc30, acc31);
+      aBlocks += group >> BLOCK_SHIFT;
+    } else
+      add_scaled_nx8(rows, false, cPtr0, cStride, initPtr, initStride, scales, 0, 0, acc00, acc01, acc10, acc11, acc20, acc21, acc30, acc31);
     initPtr = cPtr0;
     initStride = cStride;
     if (gap) scales = bPtr0;

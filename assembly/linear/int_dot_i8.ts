@@ -1,12 +1,13 @@
 import { PAIR_BYTES, PANEL_BYTES } from "../layout";
 import { dot_i8, dot_i8_emulated } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
-import { sum_bytes } from "./block_layout";
+import { BLOCK_SHIFT, block_at, FAST_GROUP, SUM_BYTES } from "./block_layout";
 import { add_scaled } from "./int_dot_i16";
 
 // The paths of i8 (int_dot.ts): A is planes of 7-bit digits, and four k are multiplied at a time. A row of digits is a row
 // of A, or where there are two planes, its upper or its lower digits, the upper ones first: these are raised by DIGIT_BIAS,
-// for which the sums of weights make up. Strides are in bytes.
+// those of one plane by what its block says (quantize_rows.ts), for which the sums of weights make up. At aBlocks are the blocks of
+// the first row of A, at those of the group. Strides are in bytes.
 
 /** By the engine's product of four, which takes four instructions where the CPU has none; emulated in three. */
 export const PATH_I8: i32 = 1;
@@ -42,12 +43,35 @@ export function dot_fours(path: i32, x: v128, w: v128, sum: v128, ones: v128): v
   return path == PATH_I8 ? dot_i8(x, w, sum) : dot_i8_emulated(x, w, sum, ones);
 }
 
-/** -64 · the sums of four columns of a group, where products of raised digits begin: those of columns 4 to 7 for `half` 1. */
+/** Sums of weights that belong to a group of k: several, where a row of weights has one scale and two planes of digits. */
 // @ts-ignore: decorator
 @inline
-export function start_of(sums: U8Ptr, gap: usize, half: usize): v128 {
-  const sum = gap ? v128.load16x4_s(sums + (half << 3)) : v128.load(sums + (half << 4));
-  return i32x4.shl(sum, BIAS_BITS);
+export function sums_of(planes: i32, k: i32, gap: usize): i32 {
+  return planes == 1 || gap ? 1 : (k + FAST_GROUP - 1) / FAST_GROUP;
+}
+
+/** Minus the sum of four columns of a group, over `count` sums: of columns 4 to 7 for `half` 1. */
+// @ts-ignore: decorator
+@inline
+export function sum_of(sums: U8Ptr, count: i32, half: usize): v128 {
+  let at = sums + (half << 3);
+  let sum = v128.load16x4_s(at);
+  for (; count > 1; count--) {
+    at += SUM_BYTES;
+    sum = i32x4.add(sum, v128.load16x4_s(at));
+  }
+  return sum;
+}
+
+/**
+ * Where products of raised digits begin: minus the sum of weights times what they are raised by, 64 or, with one plane, what the block
+ * of A says. That and such a sum fit 16 bits.
+ */
+// @ts-ignore: decorator
+@inline
+export function start_of(planes: i32, sum: v128, aBlock: usize): v128 {
+  if (planes == 2) return i32x4.shl(sum, BIAS_BITS);
+  return i32x4.dot_i16x8_s(sum, v128.load32_splat(aBlock, 4));
 }
 
 /** The sums of upper digits and those of lower ones as one. */
@@ -63,6 +87,14 @@ export function joined(upper: v128, lower: v128): v128 {
 export function add_scaled_1x8(c: F32Ptr, scale0: v128, scale1: v128, acc0: v128, acc1: v128): void {
   add_scaled(c, c, acc0, scale0);
   add_scaled(c + 16, c + 16, acc1, scale1);
+}
+
+/** The same of a row of one plane: scales[8] are multiplied by that of its block first. */
+// @ts-ignore: decorator
+@inline
+export function add_block_1x8(c: F32Ptr, scale0: v128, scale1: v128, aBlock: usize, acc0: v128, acc1: v128): void {
+  const scale = v128.load32_splat(aBlock);
+  add_scaled_1x8(c, f32x4.mul(scale0, scale), f32x4.mul(scale1, scale), acc0, acc1);
 }
 
 /**
@@ -88,6 +120,7 @@ export function int_dot_i8_nx8(
   a: U8Ptr,
   aStride: usize,
   plane: usize,
+  aBlocks: usize,
   b: U8Ptr,
   bStride: usize,
   panels: i32,
@@ -97,27 +130,35 @@ export function int_dot_i8_nx8(
 ): void {
   const ones = v128.load(ONES);
   const aStep = planes == 2 ? plane : aStride;
-  // Lower digits are not raised.
-  const raised = i32x4.splat(planes - 2);
   for (; k > 0; k -= group) {
     const bytes = <usize>min(group, k) << 3;
+    const aBlock = block_at(aBlocks);
+    const count = sums_of(planes, min(group, k), gap);
     let bPtr = b;
     let sumPtr = sums;
     let scalePtr = scales;
     let cPtr0 = c;
     for (const cEnd = c + <usize>panels * PANEL_BYTES; cPtr0 < cEnd; cPtr0 += PANEL_BYTES) {
-      let acc00 = start_of(sumPtr, gap, 0);
-      let acc01 = start_of(sumPtr, gap, 1);
-      let acc10 = v128.and(acc00, raised);
-      let acc11 = v128.and(acc01, raised);
-      let acc20 = acc00;
-      let acc21 = acc01;
-      let acc30 = acc10;
-      let acc31 = acc11;
-      let acc40 = acc00;
-      let acc41 = acc01;
-      let acc50 = acc10;
-      let acc51 = acc11;
+      const sum0 = sum_of(sumPtr, count, 0);
+      const sum1 = sum_of(sumPtr, count, 1);
+      let acc00 = start_of(planes, sum0, aBlock);
+      let acc01 = start_of(planes, sum1, aBlock);
+      // Lower digits are not raised.
+      let at = aBlock + aStride;
+      let acc10 = planes == 2 || rows < 2 ? i32x4.splat(0) : start_of(1, sum0, at);
+      let acc11 = planes == 2 || rows < 2 ? i32x4.splat(0) : start_of(1, sum1, at);
+      at += aStride;
+      let acc20 = planes == 2 || rows < 3 ? acc00 : start_of(1, sum0, at);
+      let acc21 = planes == 2 || rows < 3 ? acc01 : start_of(1, sum1, at);
+      at += aStride;
+      let acc30 = planes == 2 || rows < 4 ? acc10 : start_of(1, sum0, at);
+      let acc31 = planes == 2 || rows < 4 ? acc11 : start_of(1, sum1, at);
+      at += aStride;
+      let acc40 = planes == 2 || rows < 5 ? acc00 : start_of(1, sum0, at);
+      let acc41 = planes == 2 || rows < 5 ? acc01 : start_of(1, sum1, at);
+      at += aStride;
+      let acc50 = planes == 2 || rows < 6 ? acc10 : start_of(1, sum0, at);
+      let acc51 = planes == 2 || rows < 6 ? acc11 : start_of(1, sum1, at);
       let aPtr0 = a - 4;
       let aPtr1 = a + aStep;
       let aPtr2 = planes == 2 ? a + aStride : aPtr1 + aStride;
@@ -176,17 +217,23 @@ export function int_dot_i8_nx8(
         o += cStride;
         if (rows > 4) add_scaled_1x8(o, scale0, scale1, joined(acc40, acc50), joined(acc41, acc51));
       } else {
-        add_scaled_1x8(o, scale0, scale1, acc00, acc01);
+        at = aBlock;
+        add_block_1x8(o, scale0, scale1, at, acc00, acc01);
         o += cStride;
-        if (rows > 1) add_scaled_1x8(o, scale0, scale1, acc10, acc11);
+        at += aStride;
+        if (rows > 1) add_block_1x8(o, scale0, scale1, at, acc10, acc11);
         o += cStride;
-        if (rows > 2) add_scaled_1x8(o, scale0, scale1, acc20, acc21);
+        at += aStride;
+        if (rows > 2) add_block_1x8(o, scale0, scale1, at, acc20, acc21);
         o += cStride;
-        if (rows > 3) add_scaled_1x8(o, scale0, scale1, acc30, acc31);
+        at += aStride;
+        if (rows > 3) add_block_1x8(o, scale0, scale1, at, acc30, acc31);
         o += cStride;
-        if (rows > 4) add_scaled_1x8(o, scale0, scale1, acc40, acc41);
+        at += aStride;
+        if (rows > 4) add_block_1x8(o, scale0, scale1, at, acc40, acc41);
         o += cStride;
-        if (rows > 4) add_scaled_1x8(o, scale0, scale1, acc50, acc51);
+        at += aStride;
+        if (rows > 4) add_block_1x8(o, scale0, scale1, at, acc50, acc51);
       }
       bPtr += bStride;
       sumPtr += sumStride;
@@ -195,6 +242,7 @@ export function int_dot_i8_nx8(
     a += group;
     b += bytes + gap;
     if (gap) scales = b - gap;
-    sums += sum_bytes(gap);
+    sums += SUM_BYTES * count;
+    aBlocks += group >> BLOCK_SHIFT;
   }
 }

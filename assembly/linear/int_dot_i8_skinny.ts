@@ -1,7 +1,18 @@
 import { PAIR_BYTES } from "../layout";
 import { F32Ptr, U8Ptr } from "../types";
-import { sum_bytes } from "./block_layout";
-import { add_scaled_1x8, dot_fours, fours_high, fours_low, joined, ONES, start_of } from "./int_dot_i8";
+import { BLOCK_SHIFT, block_at, SUM_BYTES } from "./block_layout";
+import {
+  add_block_1x8,
+  add_scaled_1x8,
+  dot_fours,
+  fours_high,
+  fours_low,
+  joined,
+  ONES,
+  start_of,
+  sum_of,
+  sums_of,
+} from "./int_dot_i8";
 
 // Tiles of the paths of i8 (int_dot_i8.ts) for one and two rows of digits, whose weights come from memory: several panels
 // at once are as many streams, and four digits are broadcast once for all of them. Strides are in bytes; panels and
@@ -24,6 +35,7 @@ export function int_dot_i8_1x32(
   sums: U8Ptr,
   sumStride: usize,
   aPtr0: U8Ptr,
+  aBlocks: usize,
   bPtr0: U8Ptr,
   bStride: usize,
   k: i32,
@@ -32,21 +44,22 @@ export function int_dot_i8_1x32(
 ): void {
   const ones = v128.load(ONES);
   for (; k > 0; k -= group) {
+    const aBlock = block_at(aBlocks);
     let bPtr1 = bPtr0 + bStride;
     let bPtr2 = bPtr1 + bStride;
     let bPtr3 = bPtr2 + bStride;
     let at = sums;
-    let acc00 = start_of(at, gap, 0);
-    let acc01 = start_of(at, gap, 1);
+    let acc00 = start_of(1, sum_of(at, 1, 0), aBlock);
+    let acc01 = start_of(1, sum_of(at, 1, 1), aBlock);
     at += sumStride;
-    let acc02 = start_of(at, gap, 0);
-    let acc03 = start_of(at, gap, 1);
+    let acc02 = start_of(1, sum_of(at, 1, 0), aBlock);
+    let acc03 = start_of(1, sum_of(at, 1, 1), aBlock);
     at += sumStride;
-    let acc04 = start_of(at, gap, 0);
-    let acc05 = start_of(at, gap, 1);
+    let acc04 = start_of(1, sum_of(at, 1, 0), aBlock);
+    let acc05 = start_of(1, sum_of(at, 1, 1), aBlock);
     at += sumStride;
-    let acc06 = start_of(at, gap, 0);
-    let acc07 = start_of(at, gap, 1);
+    let acc06 = start_of(1, sum_of(at, 1, 0), aBlock);
+    let acc07 = start_of(1, sum_of(at, 1, 1), aBlock);
     const bEnd = bPtr0 + (<usize>min(group, k) << 3);
     do {
       const a0 = v128.load32_splat(aPtr0);
@@ -73,19 +86,20 @@ export function int_dot_i8_1x32(
       bPtr3 += PAIR_BYTES * 2;
     } while (bPtr0 < bEnd);
     at = scales;
-    add_scaled_1x8(c, v128.load(at), v128.load(at, 16), acc00, acc01);
+    add_block_1x8(c, v128.load(at), v128.load(at, 16), aBlock, acc00, acc01);
     at += bStride;
     let o = c + cPanel;
-    add_scaled_1x8(o, v128.load(at), v128.load(at, 16), acc02, acc03);
+    add_block_1x8(o, v128.load(at), v128.load(at, 16), aBlock, acc02, acc03);
     at += bStride;
     o += cPanel;
-    add_scaled_1x8(o, v128.load(at), v128.load(at, 16), acc04, acc05);
+    add_block_1x8(o, v128.load(at), v128.load(at, 16), aBlock, acc04, acc05);
     at += bStride;
     o += cPanel;
-    add_scaled_1x8(o, v128.load(at), v128.load(at, 16), acc06, acc07);
+    add_block_1x8(o, v128.load(at), v128.load(at, 16), aBlock, acc06, acc07);
     if (gap) scales = bPtr0;
     bPtr0 += gap;
-    sums += sum_bytes(gap);
+    sums += SUM_BYTES;
+    aBlocks += group >> BLOCK_SHIFT;
   }
 }
 
@@ -110,6 +124,7 @@ export function int_dot_i8_2x16(
   sumStride: usize,
   aPtr0: U8Ptr,
   aStride: usize,
+  aBlocks: usize,
   bPtr0: U8Ptr,
   bStride: usize,
   k: i32,
@@ -117,19 +132,25 @@ export function int_dot_i8_2x16(
   gap: usize,
 ): void {
   const ones = v128.load(ONES);
-  // Lower digits are not raised.
-  const raised = i32x4.splat(planes - 2);
   let aPtr1 = aPtr0 + aStride;
   for (; k > 0; k -= group) {
+    const aBlock = block_at(aBlocks);
     let bPtr1 = bPtr0 + bStride;
-    let acc00 = start_of(sums, gap, 0);
-    let acc01 = start_of(sums, gap, 1);
-    let acc02 = start_of(sums + sumStride, gap, 0);
-    let acc03 = start_of(sums + sumStride, gap, 1);
-    let acc10 = v128.and(acc00, raised);
-    let acc11 = v128.and(acc01, raised);
-    let acc12 = v128.and(acc02, raised);
-    let acc13 = v128.and(acc03, raised);
+    const count = sums_of(planes, min(group, k), gap);
+    const sum0 = sum_of(sums, count, 0);
+    const sum1 = sum_of(sums, count, 1);
+    const sum2 = sum_of(sums + sumStride, count, 0);
+    const sum3 = sum_of(sums + sumStride, count, 1);
+    let acc00 = start_of(planes, sum0, aBlock);
+    let acc01 = start_of(planes, sum1, aBlock);
+    let acc02 = start_of(planes, sum2, aBlock);
+    let acc03 = start_of(planes, sum3, aBlock);
+    // Lower digits are not raised.
+    const aBlock1 = aBlock + aStride;
+    let acc10 = planes == 2 ? i32x4.splat(0) : start_of(1, sum0, aBlock1);
+    let acc11 = planes == 2 ? acc10 : start_of(1, sum1, aBlock1);
+    let acc12 = planes == 2 ? acc10 : start_of(1, sum2, aBlock1);
+    let acc13 = planes == 2 ? acc10 : start_of(1, sum3, aBlock1);
     const bEnd = bPtr0 + (<usize>min(group, k) << 3);
     do {
       const a0 = v128.load32_splat(aPtr0);
@@ -159,13 +180,14 @@ export function int_dot_i8_2x16(
       add_scaled_1x8(c, v128.load(scales), v128.load(scales, 16), joined(acc00, acc10), joined(acc01, acc11));
       add_scaled_1x8(c + cPanel, v128.load(scales + bStride), v128.load(scales + bStride, 16), joined(acc02, acc12), joined(acc03, acc13));
     } else {
-      add_scaled_1x8(c, v128.load(scales), v128.load(scales, 16), acc00, acc01);
-      add_scaled_1x8(c + cPanel, v128.load(scales + bStride), v128.load(scales + bStride, 16), acc02, acc03);
-      add_scaled_1x8(c + cStride, v128.load(scales), v128.load(scales, 16), acc10, acc11);
-      add_scaled_1x8(c + cStride + cPanel, v128.load(scales + bStride), v128.load(scales + bStride, 16), acc12, acc13);
+      add_block_1x8(c, v128.load(scales), v128.load(scales, 16), aBlock, acc00, acc01);
+      add_block_1x8(c + cPanel, v128.load(scales + bStride), v128.load(scales + bStride, 16), aBlock, acc02, acc03);
+      add_block_1x8(c + cStride, v128.load(scales), v128.load(scales, 16), aBlock1, acc10, acc11);
+      add_block_1x8(c + cStride + cPanel, v128.load(scales + bStride), v128.load(scales + bStride, 16), aBlock1, acc12, acc13);
     }
     if (gap) scales = bPtr0;
     bPtr0 += gap;
-    sums += sum_bytes(gap);
+    sums += SUM_BYTES * count;
+    aBlocks += group >> BLOCK_SHIFT;
   }
 }

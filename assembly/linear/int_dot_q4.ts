@@ -3,7 +3,7 @@ import { F32Ptr, U8Ptr } from "../types";
 import { SCALES } from "./block_layout";
 import { DIGIT_BITS, dot_fours, ONES, PATH_I8 } from "./int_dot_i8";
 import { add_scaled } from "./int_dot_i16";
-import { ordered_bytes } from "./order_digits";
+import { ordered_bytes, scale_of_ordered } from "./order_digits";
 
 // Products of a few integer rows and weights of 4 bits where these lie packed (pack_q4.ts, pack_codebook.ts). As bytes, a row of a
 // block is four columns of eight inputs, four in the low nibbles and four in the high ones. A nibble has less than 7 bits, so that
@@ -20,7 +20,6 @@ const zeros = memory.data(32, 16);
 // From memory: V8 makes constants anew at each use.
 export const NIBBLE = memory.data<u8>([15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15]);
 const EACH = memory.data<u8>([1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
-const BIAS = memory.data<u16>([64, 64, 64, 64, 64, 64, 64, 64]);
 const UPPER = memory.data<u16>([128, 128, 128, 128, 128, 128, 128, 128]);
 
 /** Four digits of a column by four nibbles: sums of 32 bits, or two of 16, which hold a block. */
@@ -35,6 +34,13 @@ export function dot_nibbles(path: i32, digits: v128, nibbles: v128, sum: v128): 
 @inline
 export function digits_of(planes: i32, high: i32, a: U8Ptr): v128 {
   return v128.load(a + (<usize>(planes * (high + 1)) << 4));
+}
+
+/** Where the sums of a group begin: its first bytes have them, but of raised digits. */
+// @ts-ignore: decorator
+@inline
+function start_of(codes: i32, a: U8Ptr): v128 {
+  return codes == WIDE ? i32x4.splat(0) : v128.load(a);
 }
 
 /** What a nibble of each byte stands for. */
@@ -58,18 +64,19 @@ function add_entries(path: i32, low: v128, high: v128, sum: v128, each: v128): v
   return dot_nibbles(path, high, each, dot_nibbles(path, low, each, sum));
 }
 
-/** What raised digits add to a product: 64 times the sums of entries. */
+/** What raised digits add to a product: what they are raised by, at `a`, times the sums of entries. */
 // @ts-ignore: decorator
 @inline
-function raised_by(path: i32, sums: v128): v128 {
-  return path == PATH_I8 ? i32x4.shl(sums, 6) : i32x4.dot_i16x8_s(sums, v128.load(BIAS));
+function raised_by(path: i32, a: U8Ptr, sums: v128): v128 {
+  return path == PATH_I8 ? i32x4.mul(sums, v128.load(a)) : i32x4.dot_i16x8_s(sums, v128.load(a));
 }
 
 /** The sums of a block: those of the lower digits and 128 times those of the upper ones. The uppermost may be raised. */
 // @ts-ignore: decorator
 @inline
-function sum_of(codes: i32, path: i32, planes: i32, lower: v128, upper: v128, raised: v128): v128 {
+function sum_of(codes: i32, path: i32, planes: i32, a: U8Ptr, lower: v128, upper: v128, sums: v128): v128 {
   if (codes == WIDE) {
+    const raised = raised_by(path, a, sums);
     if (planes == 1) return i32x4.sub(lower, raised);
     return i32x4.add(lower, i32x4.shl(i32x4.sub(upper, raised), DIGIT_BITS));
   }
@@ -78,26 +85,35 @@ function sum_of(codes: i32, path: i32, planes: i32, lower: v128, upper: v128, ra
   return planes == 1 ? sum : dot_i16(upper, v128.load(UPPER), sum);
 }
 
-/** C[8] (+)= scales[8] · the sums of a block. */
+/** scale, by that of the digits at `a` if they are of one plane. */
+// @ts-ignore: decorator
+@inline
+function scaled_by_ordered(planes: i32, a: U8Ptr, group: i32, scale: v128): v128 {
+  return planes == 1 ? f32x4.mul(scale, scale_of_ordered(a, group)) : scale;
+}
+
+/** C[8] (+)= scales[8] · the sums of a block of rows of digits that begins at `a`; sums0 and sums1 are those of entries. */
 // @ts-ignore: decorator
 @inline
 function add_block(
   codes: i32,
   path: i32,
   planes: i32,
+  group: i32,
   c: F32Ptr,
   first: bool,
   scales: F32Ptr,
+  a: U8Ptr,
   lower0: v128,
   lower1: v128,
   upper0: v128,
   upper1: v128,
-  raised0: v128,
-  raised1: v128,
+  sums0: v128,
+  sums1: v128,
 ): void {
   const init = first ? zeros : c;
-  add_scaled(c, init, sum_of(codes, path, planes, lower0, upper0, raised0), v128.load(scales));
-  add_scaled(c + 16, init + 16, sum_of(codes, path, planes, lower1, upper1, raised1), v128.load(scales, 16));
+  add_scaled(c, init, sum_of(codes, path, planes, a, lower0, upper0, sums0), scaled_by_ordered(planes, a, group, v128.load(scales)));
+  add_scaled(c + 16, init + 16, sum_of(codes, path, planes, a, lower1, upper1, sums1), scaled_by_ordered(planes, a, group, v128.load(scales, 16)));
 }
 
 /**
@@ -108,8 +124,8 @@ function add_block(
  * 4x8 tile, 15 v128: acc00..acc31 = 8 | low0 high0 low1 high1 = 4 | a0, product, mask = 3; of codes also the table, and of int8 their sums
  * A as order_digits leaves it, rows aStride apart · B for each 8 inputs two rows: columns 0 to 3, then 4 to 7; panels bStride apart, as are
  * scales by sStride; groups `gap` bytes apart, in which the scales of the next lie, or none, where these are side by side
- * C rows cStride, panels cPanel apart · 8 k a step · the sums are exact: 16 bits hold 17 products of two digits and two nibbles, and
- * 16 of digits and integers from -12 to 12
+ * C rows cStride, panels cPanel apart · 8 k a step · the sums are exact: 16 bits hold 17 products of two digits, of up to 127, and two
+ * nibbles, and 16 of digits and integers from -12 to 12
  */
 // @ts-ignore: decorator
 @inline
@@ -148,13 +164,13 @@ export function q4_dot_nx8(
       let aPtr1 = planes == 2 ? a + 16 : a + aStride;
       let aPtr2 = planes == 2 ? a + aStride : aPtr1 + aStride;
       let aPtr3 = planes == 2 ? aPtr2 + 16 : aPtr2 + aStride;
-      let acc00 = v128.load(aPtr0);
+      let acc00 = start_of(codes, aPtr0);
       let acc01 = acc00;
-      let acc10 = rows > 1 ? v128.load(aPtr1) : acc00;
+      let acc10 = rows > 1 ? start_of(codes, aPtr1) : acc00;
       let acc11 = acc10;
-      let acc20 = rows > 2 ? v128.load(aPtr2) : acc00;
+      let acc20 = rows > 2 ? start_of(codes, aPtr2) : acc00;
       let acc21 = acc20;
-      let acc30 = rows > 3 ? v128.load(aPtr3) : acc00;
+      let acc30 = rows > 3 ? start_of(codes, aPtr3) : acc00;
       let acc31 = acc30;
       let sums0 = i32x4.splat(0);
       let sums1 = sums0;
@@ -207,22 +223,18 @@ export function q4_dot_nx8(
         }
         bPtr0 += 32;
       } while (bPtr0 < bEnd);
-      if (codes == WIDE) {
-        sums0 = raised_by(path, sums0);
-        sums1 = raised_by(path, sums1);
-      }
       let o = cPtr0;
       if (planes == 2) {
-        add_block(codes, path, 2, o, first, sPtr, acc00, acc01, acc10, acc11, sums0, sums1);
-        if (rows > 2) add_block(codes, path, 2, o + cStride, first, sPtr, acc20, acc21, acc30, acc31, sums0, sums1);
+        add_block(codes, path, 2, group, o, first, sPtr, a, acc00, acc01, acc10, acc11, sums0, sums1);
+        if (rows > 2) add_block(codes, path, 2, group, o + cStride, first, sPtr, a, acc20, acc21, acc30, acc31, sums0, sums1);
       } else {
-        add_block(codes, path, 1, o, first, sPtr, acc00, acc01, acc00, acc01, sums0, sums1);
+        add_block(codes, path, 1, group, o, first, sPtr, a, acc00, acc01, acc00, acc01, sums0, sums1);
         o += cStride;
-        if (rows > 1) add_block(codes, path, 1, o, first, sPtr, acc10, acc11, acc10, acc11, sums0, sums1);
+        if (rows > 1) add_block(codes, path, 1, group, o, first, sPtr, a + aStride, acc10, acc11, acc10, acc11, sums0, sums1);
         o += cStride;
-        if (rows > 2) add_block(codes, path, 1, o, first, sPtr, acc20, acc21, acc20, acc21, sums0, sums1);
+        if (rows > 2) add_block(codes, path, 1, group, o, first, sPtr, a + aStride * 2, acc20, acc21, acc20, acc21, sums0, sums1);
         o += cStride;
-        if (rows > 3) add_block(codes, path, 1, o, first, sPtr, acc30, acc31, acc30, acc31, sums0, sums1);
+        if (rows > 3) add_block(codes, path, 1, group, o, first, sPtr, a + aStride * 3, acc30, acc31, acc30, acc31, sums0, sums1);
       }
       bPtr += bStride;
       sPtr += sStride;

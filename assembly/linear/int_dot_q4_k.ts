@@ -4,7 +4,7 @@ import { F32Ptr, U8Ptr } from "../types";
 import { Q4_K_MINS, Q4_K_NIBBLES, Q4_K_SCALES, SCALES } from "./block_layout";
 import { DIGIT_BITS, joined, PATH_I8 } from "./int_dot_i8";
 import { digits_of, dot_nibbles, NIBBLE } from "./int_dot_q4";
-import { ordered_bytes } from "./order_digits";
+import { digit_bytes, ordered_bytes } from "./order_digits";
 
 // Products of a few integer rows and super-blocks of 4 bits where these lie packed (pack_q4_k.ts), by bytes. Rows are digits in
 // the order of nibbles (order_digits.ts), and before each super-block the sums of its blocks. Strides are in bytes.
@@ -17,6 +17,13 @@ export const BLOCKS = SUPER_BLOCK / BLOCK;
 @inline
 export function super_bytes(planes: i32): usize {
   return (<usize>planes << 4) + ordered_bytes(planes, BLOCK) * BLOCKS;
+}
+
+/** Where a super-block of one plane has its scale: that of its first block. */
+// @ts-ignore: decorator
+@inline
+export function scale_at(a: U8Ptr): usize {
+  return a + 16 + digit_bytes(BLOCK);
 }
 
 const zeros = memory.data(32, 16);
@@ -64,29 +71,31 @@ function dot_mins(planes: i32, m: U8Ptr, sums: U8Ptr): v128 {
   return add_mins(planes, m + 48, sums + 12, total);
 }
 
-/** C[4] (+)= d · total - least · minimums, each rounded. */
+/** C[4] (+)= d · total - least · minimums, each rounded, times the scale at aBlock, if there is one. */
 // @ts-ignore: decorator
 @inline
-function store_four(c: F32Ptr, init: F32Ptr, heads: F32Ptr, total: v128, minimums: v128): void {
+function store_four(c: F32Ptr, init: F32Ptr, heads: F32Ptr, aBlock: usize, total: v128, minimums: v128): void {
   const product = f32x4.mul(f32x4.convert_i32x4_s(total), v128.load(heads));
   const less = f32x4.mul(f32x4.convert_i32x4_s(minimums), v128.load(heads, SCALES));
-  v128.store(c, f32x4.add(v128.load(init), f32x4.sub(product, less)));
+  let sum = f32x4.sub(product, less);
+  if (aBlock) sum = f32x4.mul(sum, v128.load32_splat(aBlock));
+  v128.store(c, f32x4.add(v128.load(init), sum));
 }
 
 /** C[8] (+)= a super-block of a panel: totals, and minimums by the sums of the blocks of A. `planes` is a constant. */
 // @ts-ignore: decorator
 @inline
-export function add_super(planes: i32, c: F32Ptr, first: bool, panel: U8Ptr, sums: U8Ptr, total0: v128, total1: v128): void {
+export function add_super(planes: i32, c: F32Ptr, first: bool, panel: U8Ptr, sums: U8Ptr, aBlock: usize, total0: v128, total1: v128): void {
   const init = first ? zeros : c;
   const m = panel + Q4_K_MINS;
-  store_four(c, init, panel, total0, dot_mins(planes, m, sums));
-  store_four(c + 16, init + 16, panel + 16, total1, dot_mins(planes, m + 8, sums));
+  store_four(c, init, panel, aBlock, total0, dot_mins(planes, m, sums));
+  store_four(c + 16, init + 16, panel + 16, aBlock, total1, dot_mins(planes, m + 8, sums));
 }
 
 /** The same of totals [8] i32 in memory, as a function: tiles of many rows have many. */
-export function store_super(planes: i32, c: F32Ptr, first: bool, panel: U8Ptr, sums: U8Ptr, totals: U8Ptr): void {
-  if (planes == 1) add_super(1, c, first, panel, sums, v128.load(totals), v128.load(totals, 16));
-  else add_super(2, c, first, panel, sums, v128.load(totals), v128.load(totals, 16));
+export function store_super(planes: i32, c: F32Ptr, first: bool, panel: U8Ptr, sums: U8Ptr, aBlock: usize, totals: U8Ptr): void {
+  if (planes == 1) add_super(1, c, first, panel, sums, aBlock, v128.load(totals), v128.load(totals, 16));
+  else add_super(2, c, first, panel, sums, aBlock, v128.load(totals), v128.load(totals, 16));
 }
 
 /**
@@ -185,10 +194,11 @@ export function q4_k_dot_nx8(
           }
           bPtr0 += 32;
         } while (bPtr0 < bEnd);
-        aPtr0 += step / 2;
-        aPtr1 += step / 2;
-        aPtr2 += step / 2;
-        aPtr3 += step / 2;
+        const behind = planes == 1 ? step : step / 2;
+        aPtr0 += behind;
+        aPtr1 += behind;
+        aPtr2 += behind;
+        aPtr3 += behind;
         const eight = v128.load8x8_u(scales);
         const scale0 = scale_low(path, eight);
         const scale1 = scale_high(path, eight);
@@ -211,7 +221,8 @@ export function q4_k_dot_nx8(
       }
       let cPtr0 = c + cPanel * p;
       for (let r: usize = 0; r < <usize>owners; r++) {
-        store_super(planes, cPtr0, first, panel, a + aStride * r, totals + (r << 5));
+        const row = a + aStride * r;
+        store_super(planes, cPtr0, first, panel, row, planes == 1 ? scale_at(row) : 0, totals + (r << 5));
         cPtr0 += cStride;
       }
       panel += bStride;

@@ -1,11 +1,63 @@
 import { PAIR_BYTES } from "../layout";
 import { dot_i16 } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
-import { add_scaled } from "./int_dot_i16";
+import { BLOCK_SHIFT } from "./block_layout";
+import { add_scaled, scaled_by } from "./int_dot_i16";
 
 // Tiles of the path of i16 pairs (int_dot.ts) for one and two rows, whose weights come from memory: several panels at once
 // are as many streams, and each pair of A is broadcast once. Strides are in bytes; panels and their scales lie bStride
-// apart.
+// apart. At aBlocks are the scales of A by blocks, if it has some.
+
+/** C[16] = init[16] + sums · scales[16], by that of A at aBlocks if `fast`, a constant. */
+// @ts-ignore: decorator
+@inline
+function add_scaled_1x16(
+  fast: bool,
+  c: F32Ptr,
+  cPanel: usize,
+  init: F32Ptr,
+  initPanel: usize,
+  scales: F32Ptr,
+  bStride: usize,
+  aBlocks: usize,
+  acc0: v128,
+  acc1: v128,
+  acc2: v128,
+  acc3: v128,
+): void {
+  add_scaled(c, init, acc0, scaled_by(fast, aBlocks, v128.load(scales)));
+  add_scaled(c + 16, init + 16, acc1, scaled_by(fast, aBlocks, v128.load(scales, 16)));
+  c += cPanel;
+  init += initPanel;
+  scales += bStride;
+  add_scaled(c, init, acc2, scaled_by(fast, aBlocks, v128.load(scales)));
+  add_scaled(c + 16, init + 16, acc3, scaled_by(fast, aBlocks, v128.load(scales, 16)));
+}
+
+/** The same of C[32]. */
+// @ts-ignore: decorator
+@inline
+function add_scaled_1x32(
+  fast: bool,
+  c: F32Ptr,
+  cPanel: usize,
+  init: F32Ptr,
+  initPanel: usize,
+  scales: F32Ptr,
+  bStride: usize,
+  aBlocks: usize,
+  acc0: v128,
+  acc1: v128,
+  acc2: v128,
+  acc3: v128,
+  acc4: v128,
+  acc5: v128,
+  acc6: v128,
+  acc7: v128,
+): void {
+  add_scaled_1x16(fast, c, cPanel, init, initPanel, scales, bStride, aBlocks, acc0, acc1, acc2, acc3);
+  add_scaled_1x16(fast, c + cPanel * 2, cPanel, init + initPanel * 2, initPanel, scales + bStride * 2, bStride, aBlocks, acc4, acc5, acc6, acc7);
+}
 
 /**
  * C[32] = init[32] + Σ scales[32] · (A · B[32] over a group of k).
@@ -21,6 +73,7 @@ export function int_dot_i16_1x32(
   initPanel: usize,
   scales: F32Ptr,
   aPtr0: U8Ptr,
+  aBlocks: usize,
   bPtr0: U8Ptr,
   bStride: usize,
   k: i32,
@@ -65,25 +118,11 @@ export function int_dot_i16_1x32(
       bPtr2 += PAIR_BYTES * 2;
       bPtr3 += PAIR_BYTES * 2;
     } while (bPtr0 < bEnd);
-    let o = cPtr0;
-    let at = scales;
-    add_scaled(o, initPtr, acc00, v128.load(at));
-    add_scaled(o + 16, initPtr + 16, acc01, v128.load(at, 16));
-    o += cPanel;
-    at += bStride;
-    initPtr += initPanel;
-    add_scaled(o, initPtr, acc02, v128.load(at));
-    add_scaled(o + 16, initPtr + 16, acc03, v128.load(at, 16));
-    o += cPanel;
-    at += bStride;
-    initPtr += initPanel;
-    add_scaled(o, initPtr, acc04, v128.load(at));
-    add_scaled(o + 16, initPtr + 16, acc05, v128.load(at, 16));
-    o += cPanel;
-    at += bStride;
-    initPtr += initPanel;
-    add_scaled(o, initPtr, acc06, v128.load(at));
-    add_scaled(o + 16, initPtr + 16, acc07, v128.load(at, 16));
+    if (aBlocks) {
+      add_scaled_1x32(true, cPtr0, cPanel, initPtr, initPanel, scales, bStride, aBlocks, acc00, acc01, acc02, acc03, acc04, acc05, acc06, acc07);
+      aBlocks += group >> BLOCK_SHIFT;
+    } else
+      add_scaled_1x32(false, cPtr0, cPanel, initPtr, initPanel, scales, bStride, 0, acc00, acc01, acc02, acc03, acc04, acc05, acc06, acc07);
     initPtr = cPtr0;
     initPanel = cPanel;
     if (gap) scales = bPtr0;
@@ -108,6 +147,7 @@ export function int_dot_i16_2x16(
   scales: F32Ptr,
   aPtr0: U8Ptr,
   aStride: usize,
+  aBlocks: usize,
   bPtr0: U8Ptr,
   bStride: usize,
   k: i32,
@@ -146,21 +186,15 @@ export function int_dot_i16_2x16(
       bPtr0 += PAIR_BYTES;
       bPtr1 += PAIR_BYTES;
     } while (bPtr0 < bEnd);
-    const scales1 = scales + bStride;
-    const cPtr1 = cPtr0 + cStride;
-    const initPtr1 = initPtr + initStride;
-    add_scaled(cPtr0, initPtr, acc00, v128.load(scales));
-    add_scaled(cPtr0 + 16, initPtr + 16, acc01, v128.load(scales, 16));
-    add_scaled(cPtr1, initPtr1, acc10, v128.load(scales));
-    add_scaled(cPtr1 + 16, initPtr1 + 16, acc11, v128.load(scales, 16));
-    let o = cPtr0 + cPanel;
-    let init = initPtr + initPanel;
-    add_scaled(o, init, acc02, v128.load(scales1));
-    add_scaled(o + 16, init + 16, acc03, v128.load(scales1, 16));
-    o = cPtr1 + cPanel;
-    init = initPtr1 + initPanel;
-    add_scaled(o, init, acc12, v128.load(scales1));
-    add_scaled(o + 16, init + 16, acc13, v128.load(scales1, 16));
+    if (aBlocks) {
+      add_scaled_1x16(true, cPtr0, cPanel, initPtr, initPanel, scales, bStride, aBlocks, acc00, acc01, acc02, acc03);
+      const aBlocks1 = aBlocks + aStride;
+      add_scaled_1x16(true, cPtr0 + cStride, cPanel, initPtr + initStride, initPanel, scales, bStride, aBlocks1, acc10, acc11, acc12, acc13);
+      aBlocks += group >> BLOCK_SHIFT;
+    } else {
+      add_scaled_1x16(false, cPtr0, cPanel, initPtr, initPanel, scales, bStride, 0, acc00, acc01, acc02, acc03);
+      add_scaled_1x16(false, cPtr0 + cStride, cPanel, initPtr + initStride, initPanel, scales, bStride, 0, acc10, acc11, acc12, acc13);
+    }
     initPtr = cPtr0;
     initStride = cStride;
     initPanel = cPanel;

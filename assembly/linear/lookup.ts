@@ -3,6 +3,7 @@ import { widen_f16_high, widen_f16_low, zip_high, zip_low } from "../math/half";
 import { swizzle } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
 import {
+  BLOCK_SHIFT,
   gap_of,
   inputs_of,
   LOOKUP_GROUPS,
@@ -12,12 +13,14 @@ import {
   panel_sum_bytes,
   place_of,
   SCALES,
+  summed_of,
 } from "./block_layout";
-import { FAST, PATH_I16 } from "./int_dot";
+import { FAST, PATH_I16, path_of } from "./int_dot";
 import { add_scaled } from "./int_dot_i16";
 import { make_tables, RAISED } from "./lookup_tables";
 import { BLOCK_PANELS, KC, scale_rows, sum_products } from "./q8";
-import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
+import { blocks_of, ROW_HEAD, row_bytes } from "./quantize_rows";
+import { unpack_lookup } from "./unpack_lookup";
 import { store_sums } from "./weight_sums";
 
 // Weights of 1 and 2 bits. Four bits, the codes of four inputs or of two, are an index into a table of the sums that these inputs can
@@ -70,24 +73,27 @@ export function linear_lookup(
   x += <usize>begin * xBytes;
   if (rows * LONGEST_BLOCK <= FEW_ROWS * inputs_of(block))
     for (let r = 0; r < rows; r++)
-      sum_row(out + outBytes * r, x + ROW_HEAD + xBytes * r, w, panelBytes, panels, k, block, mode, scratch);
+      sum_row(out + outBytes * r, x + xBytes * r, w, panelBytes, panels, k, block, mode, scratch);
   else {
-    const path = mode >> 1;
+    const path = path_of(mode);
+    const blocks = blocks_of(x, k, mode);
     const sums = scratch + panel_bytes(KC, LONGEST_BLOCK / 2) * BLOCK_PANELS;
     for (let p = 0; p < panels; p += BLOCK_PANELS) {
       const n = min(BLOCK_PANELS, panels - p);
       for (let i = 0; i < k; i += KC) {
         const count = min(KC, k - i);
-        const each = min(block, count);
+        // Inputs that share scales, of weights and of x.
+        const each = mode & FAST ? summed_of(block) : min(block, count);
         const from = w + panelBytes * p;
         for (let q = 0; q < n; q++) {
           const panel = scratch + panel_bytes(count, each) * q;
-          unpack(panel, from + panelBytes * q, i, count, block);
-          store_sums(sums + panel_sum_bytes(count, each) * q, panel + SCALES, count, each, gap_of(each));
+          unpack_lookup(panel, from + panelBytes * q, i, count, block, each);
+          store_sums(sums + panel_sum_bytes(count, each) * q, panel + SCALES, count, summed_of(each), gap_of(each));
         }
         const o = out + <usize>p * PANEL_BYTES;
         const integers = x + ROW_HEAD + (<usize>i << (path == PATH_I16 ? 1 : 0));
-        sum_products(o, outBytes, i > 0, integers, xBytes, k, scratch, sums, count, each, n, 0, count, mode, rows);
+        const xBlocks = blocks ? blocks + (<usize>i >> BLOCK_SHIFT) : 0;
+        sum_products(o, outBytes, i > 0, integers, xBytes, k, xBlocks, scratch, sums, count, each, n, 0, count, mode, rows);
       }
     }
   }
@@ -106,15 +112,18 @@ function sum_row(
   mode: i32,
   scratch: U8Ptr,
 ): void {
-  const path = mode >> 1;
+  const path = path_of(mode);
   const planes = mode & FAST ? 1 : 2;
+  const blocks = blocks_of(x, k, mode);
+  x += ROW_HEAD;
   const each = (panels + 1) / 2;
   const whole = block > LONGEST_BLOCK;
   const inputs = inputs_of(block);
   const nothing = scratch + TABLES * CHUNK;
   for (let i = 0; i < k; i += inputs * CHUNK) {
     const count = min(inputs * CHUNK, k - i);
-    make_tables(scratch, x + (<usize>i << (path == PATH_I16 ? 1 : 0)), path, planes, k, count, inputs);
+    const xBlocks = blocks + (<usize>i >> BLOCK_SHIFT);
+    make_tables(scratch, x + (<usize>i << (path == PATH_I16 ? 1 : 0)), path, planes, k, xBlocks, count, inputs);
     const at = place_of(i, block);
     for (let p = 0; p < each; p++) {
       const q = p + each < panels ? p + each : p;
@@ -122,16 +131,17 @@ function sum_row(
       const c1 = q == p ? nothing : out + <usize>q * PANEL_BYTES;
       const s0 = w + panelBytes * p;
       const s1 = w + panelBytes * q;
-      const blocks = count / inputs;
-      if (planes == 1) look_up_1x16(1, whole, c0, c1, i == 0, scratch, s0, s1, s0 + at, s1 + at, blocks);
-      else look_up_1x16(2, whole, c0, c1, i == 0, scratch, s0, s1, s0 + at, s1 + at, blocks);
+      const n = count / inputs;
+      if (planes == 1) look_up_1x16(1, whole, c0, c1, i == 0, scratch, xBlocks, inputs, s0, s1, s0 + at, s1 + at, n);
+      else look_up_1x16(2, whole, c0, c1, i == 0, scratch, 0, inputs, s0, s1, s0 + at, s1 + at, n);
     }
   }
 }
 
 /**
  * C[2][8] (+)= Σ scales[2][8] · the sums of a block, for blocks one after the other, of which the first may start from 0. Where `whole`,
- * blocks are up to 1024 inputs of a row with one scale. `planes` is a constant: with one, upper bytes are -1 or 0.
+ * a row has one scale, and blocks of two planes are up to 1024 inputs. `planes` is a constant: with one, each `inputs` of x have a scale,
+ * at xBlocks, and upper bytes are from -2 to 1.
  *
  * 14 v128: lower, lowerOdd, upper, upperOdd = 4 | a, b, index, look-up, sixteen, mask
  * T tables of 32 groups a block · B two panels · outputs 0 to 3 are the even bytes of eight, 4 to 7 the odd ones
@@ -146,6 +156,8 @@ function look_up_1x16(
   c1: F32Ptr,
   first: bool,
   t: U8Ptr,
+  xBlocks: usize,
+  inputs: i32,
   scales0: F32Ptr,
   scales1: F32Ptr,
   b0: U8Ptr,
@@ -213,7 +225,13 @@ function look_up_1x16(
     const sum01 = i32x4.sub(i32x4.dot_i16x8_s(zip_low(lowerOdd, upperOdd), both), less);
     const sum10 = i32x4.sub(i32x4.dot_i16x8_s(zip_high(lowerEven, upperEven), both), less);
     const sum11 = i32x4.sub(i32x4.dot_i16x8_s(zip_high(lowerOdd, upperOdd), both), less);
-    if (whole) {
+    if (planes == 1) {
+      const scale = v128.load32_splat(xBlocks);
+      xBlocks += inputs >> BLOCK_SHIFT;
+      add_scaled_1x8(c0, first, sum00, sum01, scaled_by(whole, scales0, halves0, 0, scale), scaled_by(whole, scales0, halves0, 1, scale));
+      add_scaled_1x8(c1, first, sum10, sum11, scaled_by(whole, scales1, halves1, 0, scale), scaled_by(whole, scales1, halves1, 1, scale));
+      first = false;
+    } else if (whole) {
       acc00 = i32x4.add(acc00, sum00);
       acc01 = i32x4.add(acc01, sum01);
       acc10 = i32x4.add(acc10, sum10);
@@ -224,10 +242,18 @@ function look_up_1x16(
       first = false;
     }
   }
-  if (whole) {
+  if (planes == 2 && whole) {
     add_scaled_1x8(c0, first, acc00, acc01, v128.load(scales0), v128.load(scales0, 16));
     add_scaled_1x8(c1, first, acc10, acc11, v128.load(scales1), v128.load(scales1, 16));
   }
+}
+
+/** Four scales, those of a row or of a block, times that of x. */
+// @ts-ignore: decorator
+@inline
+function scaled_by(whole: bool, ofRow: F32Ptr, ofBlock: v128, half: usize, scale: v128): v128 {
+  if (whole) return f32x4.mul(v128.load(ofRow + (half << 4)), scale);
+  return f32x4.mul(half ? widen_f16_high(ofBlock) : widen_f16_low(ofBlock), scale);
 }
 
 /** C[8] (+)= scales[8] · sums[8]. */
@@ -237,59 +263,4 @@ function add_scaled_1x8(c: F32Ptr, first: bool, sum0: v128, sum1: v128, scale0: 
   const init = first ? zeros : c;
   add_scaled(c, init, sum0, scale0);
   add_scaled(c + 16, init + 16, sum1, scale1);
-}
-
-/** The inputs from..from+count of a panel as linear_q8 has them: of a row with one scale, as one block. */
-function unpack(to: U8Ptr, panel: U8Ptr, from: i32, count: i32, block: i32): void {
-  const whole = block > LONGEST_BLOCK;
-  const inputs = inputs_of(block);
-  let at = panel + place_of(from, block);
-  if (whole) {
-    v128.store(to, v128.load(panel));
-    v128.store(to, v128.load(panel, 16), 16);
-    to += SCALES;
-  }
-  for (; count > 0; count -= inputs) {
-    if (!whole) {
-      const scales = v128.load(at);
-      v128.store(to, widen_f16_low(scales));
-      v128.store(to, widen_f16_high(scales), 16);
-      to += SCALES;
-      at += LOOKUP_HEAD;
-    }
-    for (const end = at + LOOKUP_ROWS; at < end; at += 16) {
-      const row = v128.load(at);
-      // Each byte twice, of outputs in their order.
-      const low = i8x16.shuffle(row, row, 0, 0, 2, 2, 4, 4, 6, 6, 1, 1, 3, 3, 5, 5, 7, 7);
-      const high = i8x16.shuffle(row, row, 8, 8, 10, 10, 12, 12, 14, 14, 9, 9, 11, 11, 13, 13, 15, 15);
-      to = inputs == LONGEST_BLOCK ? unpack_signs(unpack_signs(to, low), high) : unpack_codes(unpack_codes(to, low), high);
-    }
-  }
-}
-
-/** Eight inputs of eight outputs, in pairs. Returns where the next ones begin. */
-// @ts-ignore: decorator
-@inline
-function unpack_signs(to: U8Ptr, bytes: v128): U8Ptr {
-  for (let i: i16 = 0; i < 8; i += 2) {
-    const bits = i16x8.splat((1 << i) | (512 << i));
-    const set = i8x16.eq(v128.and(bytes, bits), bits);
-    // -1 where set, else 0: to 1 and -1.
-    v128.store(to, i8x16.sub(i8x16.splat(-1), i8x16.add(set, set)));
-    to += 16;
-  }
-  return to;
-}
-
-/** Four inputs. */
-// @ts-ignore: decorator
-@inline
-function unpack_codes(to: U8Ptr, bytes: v128): U8Ptr {
-  for (let i = 0; i < 8; i += 4) {
-    const first = v128.and(i16x8.shr_u(bytes, i), i16x8.splat(0x0003));
-    const second = v128.and(i16x8.shr_u(bytes, i + 2), i16x8.splat(0x0300));
-    v128.store(to, i8x16.sub(v128.or(first, second), i8x16.splat(1)));
-    to += 16;
-  }
-  return to;
 }

@@ -1,5 +1,6 @@
 import { LONGEST_BLOCK } from "../layout";
 import { U8Ptr } from "../types";
+import { BLOCK_SHIFT, block_at } from "./block_layout";
 import { PATH_I16 } from "./int_dot";
 import { eight_of } from "./order_digits";
 
@@ -17,20 +18,21 @@ const SIGNS = memory.data<i16>([
 ]);
 const CODES = memory.data<i16>([-1, 0, 1, 2, -1, 0, 1, 2, -1, -1, -1, -1, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]);
 
-/** For each group of four bits the sums that its inputs can give: those with 14 bits raised. */
+/** For each group of four bits the sums that its inputs can give: those with 14 bits raised. xBlocks are the blocks of a fast row. */
 export function make_tables(
   tables: U8Ptr,
   x: U8Ptr,
   path: i32,
   planes: i32,
   plane: usize,
+  xBlocks: usize,
   count: i32,
   inputs: i32,
 ): void {
   const raised = i16x8.splat(planes == 1 ? 0 : <i16>RAISED);
   const isOne = inputs == LONGEST_BLOCK;
   for (let i = 0; i < count; i += 8) {
-    const eight = eight_of(path, planes, x, plane);
+    const eight = planes == 1 ? lowered_of(path, x, xBlocks + (<usize>i >> BLOCK_SHIFT)) : eight_of(path, x, plane);
     x += path == PATH_I16 ? 16 : 8;
     const low = v128.shuffle<i64>(eight, eight, 0, 0);
     const high = v128.shuffle<i64>(eight, eight, 1, 1);
@@ -44,6 +46,14 @@ export function make_tables(
       tables = store_codes(tables, v128.shuffle<i32>(high, high, 1, 1, 1, 1), raised);
     }
   }
+}
+
+/** Eight integers of a fast row, whose bytes are raised by what its block says. */
+// @ts-ignore: decorator
+@inline
+function lowered_of(path: i32, x: U8Ptr, xBlocks: usize): v128 {
+  if (path == PATH_I16) return v128.load(x);
+  return i16x8.sub(v128.load8x8_u(x), v128.load16_splat(block_at(xBlocks), 4));
 }
 
 /** The sums of four inputs, ±x0 ± x1 ± x2 ± x3, by their signs as bits. Returns where the next table begins. */

@@ -3,7 +3,7 @@ import { f16_at } from "../math/half";
 import { factor_of, magnitude, scale_of } from "../math/rounding";
 import { load_first } from "../math/simd";
 import { F32Ptr, U8Ptr } from "../types";
-import { GROUP, gap_of, panel_bytes, panel_sum_bytes, SCALES } from "./block_layout";
+import { gap_of, panel_bytes, panel_sum_bytes, SCALES, summed_of } from "./block_layout";
 import { padded, rounded_eight } from "./quantize_rows";
 import { store_sums } from "./weight_sums";
 
@@ -51,7 +51,7 @@ export function pack_q8(
 
 /** The sums of panel p. */
 export function store_panel_sums(sums: U8Ptr, panel: U8Ptr, p: i32, length: i32, block: i32): void {
-  store_sums(sums + panel_sum_bytes(length, block) * p, panel + SCALES, length, min(block, GROUP), gap_of(block));
+  store_sums(sums + panel_sum_bytes(length, block) * p, panel + SCALES, length, summed_of(block), gap_of(block));
 }
 
 /** The integers of x[:n] · factor, two together every 16 bytes; none where the factor is 0. */

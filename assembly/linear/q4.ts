@@ -1,12 +1,12 @@
 import { BLOCK, PANEL, PANEL_BYTES } from "../layout";
 import { dot_i16, has_byte_dots } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
-import { panel_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
-import { FAST } from "./int_dot";
+import { BLOCK_SHIFT, panel_bytes, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
+import { FAST, path_of } from "./int_dot";
 import { add_scaled } from "./int_dot_i16";
 import { BLOCK_PANELS, KC, scale_rows, sum_products } from "./q8";
 import { q4_dot_skinny } from "./q4_skinny";
-import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
+import { blocks_of, padded, ROW_HEAD, row_bytes } from "./quantize_rows";
 
 /** Up to so many rows, weights are unpacked a panel at a time. */
 const FEW_ROWS = 4;
@@ -25,7 +25,7 @@ const zeros = memory.data(32, 16);
 /**
  * The same as linear_q8 with blocks of 32, for weights of 4 bits: w[n, k] = scale · (nibble - zero). w is packed [panels][K / 32]
  * of 8 scales and, for each 8 inputs, 8 rows of two units of 16 bits: unit e of a row has the nibbles of its inputs e,
- * 2 + e, 4 + e, 6 + e, the first in the lowest bits. scratch: LINEAR_SCRATCH bytes (layout.ts), 16-byte aligned.
+ * 2 + e, 4 + e, 6 + e, the first in the lowest bits. Fast rows are SIGNED. scratch: LINEAR_SCRATCH bytes (layout.ts), 16-byte aligned.
  */
 export function linear_q4(
   out: F32Ptr,
@@ -50,15 +50,17 @@ export function linear_q4(
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
   const panelBytes = <usize>(length / BLOCK) * Q4_BLOCK_BYTES;
+  const blocks = blocks_of(x, k, mode);
   if (has_byte_dots() && (rows <= SKINNY_ROWS || mode != 0)) {
     const planes = mode & FAST ? 1 : 2;
     for (let r = 0; r < rows; r += SKINNY_ROWS) {
       const o = out + outBytes * r;
       const from = x + ROW_HEAD + xBytes * r;
       const n = min(SKINNY_ROWS, rows - r);
-      q4_dot_skinny(mode >> 1, planes, o, outBytes, from, xBytes, w, panels, length, n, s.zero, scratch);
+      const xBlocks = blocks + xBytes * r;
+      q4_dot_skinny(path_of(mode), planes, o, outBytes, from, xBytes, xBlocks, w, panels, length, n, s.zero, scratch);
     }
-  } else if (rows == 1) {
+  } else if (rows == 1 && mode == 0) {
     const each = (panels + STREAMS - 1) / STREAMS;
     const oStep = <usize>each * PANEL_BYTES;
     const wStep = panelBytes * each;
@@ -77,7 +79,8 @@ export function linear_q4(
         for (let q = 0; q < n; q++) unpack(scratch + unpackedBytes * q, from + panelBytes * q, count, s.zero);
         const o = out + <usize>p * PANEL_BYTES;
         const integers = x + ROW_HEAD + (<usize>i << 1);
-        sum_products(o, outBytes, i > 0, integers, xBytes, length, scratch, 0, count, BLOCK, n, 0, count, mode, rows);
+        const xBlocks = blocks ? blocks + (<usize>i >> BLOCK_SHIFT) : 0;
+        sum_products(o, outBytes, i > 0, integers, xBytes, length, xBlocks, scratch, 0, count, BLOCK, n, 0, count, mode, rows);
       }
     }
   }

@@ -1,14 +1,14 @@
 import { BLOCK, PANEL, PANEL_BYTES, Q4_K_BYTES, SUPER_BLOCK } from "../layout";
 import { dot_i16, has_byte_dots } from "../math/simd";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
-import { Q4_K_NIBBLES, Q4_K_SCALES } from "./block_layout";
-import { FAST } from "./int_dot";
+import { BLOCK_SHIFT, Q4_K_NIBBLES, Q4_K_SCALES } from "./block_layout";
+import { FAST, path_of } from "./int_dot";
 import { DIGIT, DIGIT_BITS } from "./int_dot_i8";
 import { store_super } from "./int_dot_q4_k";
 import { MASKS, nibble } from "./q4";
 import { scale_rows } from "./q8";
 import { q4_k_dot_skinny } from "./q4_k_skinny";
-import { ROW_HEAD, row_bytes } from "./quantize_rows";
+import { blocks_of, ROW_HEAD, row_bytes } from "./quantize_rows";
 
 /**
  * So many rows at a time are multiplied by products of bytes where weights are packed. On the path of i16 pairs, more rows are
@@ -34,7 +34,8 @@ const PAIRS: usize = SUPER_BLOCK * PANEL * 2;
 /**
  * The same as linear_q8 for weights of GGUF's Q4_K: in a super-block of 256 inputs, w[n, k] = d · scale · nibble - least · minimum,
  * where each 32 inputs have a scale and a minimum of 6 bits. Its sums are exact: d · Σ scale·nibble·x - least · Σ minimum·x, both
- * sums converted to f32, products and their difference rounded, and super-blocks are added in ascending order. w is packed [panels][K / 256] as pack_q4_k
+ * sums converted to f32, products and their difference rounded, of fast rows, which are SIGNED, also its product with their scale, and
+ * super-blocks are added in ascending order. w is packed [panels][K / 256] as pack_q4_k
  * does. scratch: LINEAR_SCRATCH bytes (layout.ts), 16-byte aligned.
  */
 export function linear_q4_k(
@@ -58,16 +59,21 @@ export function linear_q4_k(
   const xBytes = row_bytes(k);
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
+  const blocks = blocks_of(x, k, mode);
   if (has_byte_dots() && (rows <= SKINNY_ROWS || mode != 0)) {
     const planes = mode & FAST ? 1 : 2;
     for (let r = 0; r < rows; r += SKINNY_ROWS) {
       const integers = x + ROW_HEAD + xBytes * r;
       const n = min(SKINNY_ROWS, rows - r);
-      q4_k_dot_skinny(mode >> 1, planes, out + outBytes * r, outBytes, integers, xBytes, w, panels, k, n, scratch);
+      const o = out + outBytes * r;
+      q4_k_dot_skinny(path_of(mode), planes, o, outBytes, integers, xBytes, blocks + xBytes * r, w, panels, k, n, scratch);
     }
   } else
-    for (let r = 0; r < rows; r += MOST_ROWS)
-      sum_pairs(out + outBytes * r, outBytes, x + ROW_HEAD + xBytes * r, xBytes, w, panels, k, min(MOST_ROWS, rows - r), scratch);
+    for (let r = 0; r < rows; r += MOST_ROWS) {
+      const at = xBytes * r;
+      const xBlocks = blocks ? blocks + at : 0;
+      sum_pairs(out + outBytes * r, outBytes, x + ROW_HEAD + at, xBytes, xBlocks, w, panels, k, min(MOST_ROWS, rows - r), scratch);
+    }
   scale_rows(out, outBytes, x, xBytes, bias, panels, rows);
 }
 
@@ -77,6 +83,7 @@ function sum_pairs(
   outBytes: usize,
   x: U8Ptr,
   xBytes: usize,
+  xBlocks: usize,
   w: U8Ptr,
   panels: i32,
   k: i32,
@@ -94,21 +101,23 @@ function sum_pairs(
       for (let q = p; q < panels; q += each) {
         const panel = w + panelBytes * q;
         const c = out + <usize>q * PANEL_BYTES;
-        if (rows == 1) dot_1x8(c, i == 0, x, sums, panel, scratch);
+        if (rows == 1) dot_1x8(c, i == 0, x, xBlocks, sums, panel, scratch);
         else {
           unpack(pairs, panel);
           for (let r = 0; r < rows; r += 4) {
             const o = c + outBytes * r;
             const a = x + xBytes * r;
             const t = sums + SUMS * r;
-            if (rows - r >= 4) dot_nx8(4, o, outBytes, i == 0, a, xBytes, t, pairs, panel, scratch);
-            else if (rows - r == 3) dot_nx8(3, o, outBytes, i == 0, a, xBytes, t, pairs, panel, scratch);
-            else if (rows - r == 2) dot_nx8(2, o, outBytes, i == 0, a, xBytes, t, pairs, panel, scratch);
-            else dot_nx8(1, o, outBytes, i == 0, a, xBytes, t, pairs, panel, scratch);
+            const s = xBlocks ? xBlocks + xBytes * r : 0;
+            if (rows - r >= 4) dot_nx8(4, o, outBytes, i == 0, a, xBytes, s, t, pairs, panel, scratch);
+            else if (rows - r == 3) dot_nx8(3, o, outBytes, i == 0, a, xBytes, s, t, pairs, panel, scratch);
+            else if (rows - r == 2) dot_nx8(2, o, outBytes, i == 0, a, xBytes, s, t, pairs, panel, scratch);
+            else dot_nx8(1, o, outBytes, i == 0, a, xBytes, s, t, pairs, panel, scratch);
           }
         }
       }
     x += SUPER_BLOCK * 2;
+    if (xBlocks) xBlocks += SUPER_BLOCK >> BLOCK_SHIFT;
     w += Q4_K_BYTES;
   }
 }
@@ -168,6 +177,7 @@ function dot_nx8(
   first: bool,
   aPtr0: U8Ptr,
   aStride: usize,
+  aBlocks: usize,
   sums: U8Ptr,
   bPtr0: U8Ptr,
   panel: U8Ptr,
@@ -220,7 +230,11 @@ function dot_nx8(
   v128.store(totals, acc21, 80);
   v128.store(totals, acc30, 96);
   v128.store(totals, acc31, 112);
-  for (let r = 0; r < rows; r++) store_super(2, c + cStride * r, first, panel, sums + SUMS * r, totals + (r << 5));
+  for (let r = 0; r < rows; r++) {
+    store_super(2, c, first, panel, sums + SUMS * r, aBlocks, totals + (r << 5));
+    c += cStride;
+    if (aBlocks) aBlocks += aStride;
+  }
 }
 
 /**
@@ -229,7 +243,7 @@ function dot_nx8(
  * 1x8 tile, 16 v128: totals of a block, and those of the second and third nibbles, of a super-block = 8 | b0 = 1 | a0..a3 = 4 | masks = 3
  * A [256] int16 · 8 k a step, two a product · sums are exact
  */
-function dot_1x8(c: F32Ptr, first: bool, aPtr0: U8Ptr, sums: U8Ptr, panel: U8Ptr, totals: U8Ptr): void {
+function dot_1x8(c: F32Ptr, first: bool, aPtr0: U8Ptr, aBlocks: usize, sums: U8Ptr, panel: U8Ptr, totals: U8Ptr): void {
   const mask0 = v128.load(MASKS);
   const mask1 = v128.load(MASKS, 16);
   const mask2 = v128.load(MASKS, 32);
@@ -272,5 +286,5 @@ function dot_1x8(c: F32Ptr, first: bool, aPtr0: U8Ptr, sums: U8Ptr, panel: U8Ptr
   }
   v128.store(totals, total0);
   v128.store(totals, total1, 16);
-  store_super(2, c, first, panel, sums, totals);
+  store_super(2, c, first, panel, sums, aBlocks, totals);
 }

@@ -1,10 +1,10 @@
 import { BLOCK, LINEAR_SCRATCH, PANEL_BYTES, Q4_K_BYTES, SUPER_BLOCK } from "../layout";
 import { F32Ptr, U8Ptr } from "../types";
-import { Q4_K_NIBBLES, Q4_K_SCALES } from "./block_layout";
+import { BLOCK_SHIFT, Q4_K_NIBBLES, Q4_K_SCALES } from "./block_layout";
 import { PATH_I16 } from "./int_dot";
 import { PATH_I8, PATH_I8_EMULATED } from "./int_dot_i8";
 import { dot_nibbles, NIBBLE } from "./int_dot_q4";
-import { add_block, add_super, BLOCKS, q4_k_dot_nx8, scale_high, scale_low, super_bytes } from "./int_dot_q4_k";
+import { add_block, add_super, BLOCKS, q4_k_dot_nx8, scale_at, scale_high, scale_low, super_bytes } from "./int_dot_q4_k";
 import { order_digits, ordered_bytes } from "./order_digits";
 
 // A few integer rows by super-blocks of 4 bits: rows in the order of nibbles, and tiles (int_dot_q4_k.ts) in turn.
@@ -76,7 +76,7 @@ function q4_k_dot_1x16(
       acc01 = dot_eight(path, low, high, v128.load(bPtr0, 112), mask, acc01);
       acc02 = dot_eight(path, low, high, v128.load(bPtr1, 96), mask, acc02);
       acc03 = dot_eight(path, low, high, v128.load(bPtr1, 112), mask, acc03);
-      aPtr0 += 144;
+      aPtr0 += 160;
       bPtr0 += BLOCK * 4;
       bPtr1 += BLOCK * 4;
       let eight = v128.load8x8_u(scales);
@@ -86,8 +86,8 @@ function q4_k_dot_1x16(
       total02 = add_block(path, 1, total02, scale_low(path, eight), acc02, acc02);
       total03 = add_block(path, 1, total03, scale_high(path, eight), acc03, acc03);
     }
-    add_super(1, c, first, b, a, total00, total01);
-    add_super(1, c + cPanel, first, b + bStride, a, total02, total03);
+    add_super(1, c, first, b, a, scale_at(a), total00, total01);
+    add_super(1, c + cPanel, first, b + bStride, a, scale_at(a), total02, total03);
     first = false;
     a += super_bytes(1);
     b += Q4_K_BYTES;
@@ -154,7 +154,7 @@ function exact_emulated(rows: i32, c: F32Ptr, cPanel: usize, cStride: usize, fir
 
 /**
  * out[rows, 8·panels] = the sums of a few rows, before their own scales count, for weights as linear_q4_k has them and rows of k
- * integers in the form of `path`. scratch: LINEAR_SCRATCH bytes.
+ * integers in the form of `path`, whose blocks begin at xBlocks where `planes` is 1. scratch: LINEAR_SCRATCH bytes.
  */
 export function q4_k_dot_skinny(
   path: i32,
@@ -163,6 +163,7 @@ export function q4_k_dot_skinny(
   outBytes: usize,
   x: U8Ptr,
   xBytes: usize,
+  xBlocks: usize,
   w: U8Ptr,
   panels: i32,
   k: i32,
@@ -180,8 +181,10 @@ export function q4_k_dot_skinny(
   const rowBytes = superBytes * <usize>min(most, k / SUPER_BLOCK);
   for (let from = 0; from < k; from += most * SUPER_BLOCK) {
     const supers = min(most, (k - from) / SUPER_BLOCK);
-    for (let r = 0; r < rows; r++)
-      order_row(path, planes, digits + rowBytes * r, x + xBytes * r + (<usize>from << (path == PATH_I16 ? 1 : 0)), k, supers);
+    for (let r = 0; r < rows; r++) {
+      const at = x + xBytes * r + (<usize>from << (path == PATH_I16 ? 1 : 0));
+      order_row(path, planes, digits + rowBytes * r, at, k, xBlocks + xBytes * r + (<usize>from >> BLOCK_SHIFT), supers);
+    }
     for (let p = 0; p < each; p++) {
       const n = (panels - p + each - 1) / each;
       const c = out + <usize>p * PANEL_BYTES;
@@ -197,11 +200,11 @@ export function q4_k_dot_skinny(
 }
 
 /** `supers` super-blocks of a row in the order of nibbles: before each, the sums of its blocks, where there are two planes those of both. */
-function order_row(path: i32, planes: i32, to: U8Ptr, x: U8Ptr, plane: usize, supers: i32): void {
+function order_row(path: i32, planes: i32, to: U8Ptr, x: U8Ptr, plane: usize, xBlocks: usize, supers: i32): void {
   for (; supers > 0; supers--) {
     const blocks = to + (<usize>planes << 4);
     // Blocks begin with minus the sums of their digits.
-    order_digits(path, planes, 1, 0, blocks, x, plane, SUPER_BLOCK, BLOCK);
+    order_digits(path, planes, 1, false, blocks, x, plane, xBlocks, SUPER_BLOCK, BLOCK);
     for (let i: usize = 0; i < <usize>(SUPER_BLOCK / BLOCK); i++)
       for (let j: usize = 0; j < <usize>planes << 4; j += 16) {
         const sums = blocks + ordered_bytes(planes, BLOCK) * i + j;
@@ -209,6 +212,7 @@ function order_row(path: i32, planes: i32, to: U8Ptr, x: U8Ptr, plane: usize, su
         store<i16>(to + (i << 1) + j, <i16>-both);
       }
     to += super_bytes(planes);
+    xBlocks += SUPER_BLOCK >> BLOCK_SHIFT;
     x += <usize>SUPER_BLOCK << (path == PATH_I16 ? 1 : 0);
   }
 }

@@ -1,6 +1,6 @@
 import { BLOCK, LINEAR_SCRATCH, PANEL_BYTES } from "../layout";
 import { F32Ptr, U8Ptr } from "../types";
-import { Q4_BLOCK_BYTES, SCALES } from "./block_layout";
+import { BLOCK_SHIFT, Q4_BLOCK_BYTES, SCALES } from "./block_layout";
 import { PATH_I16 } from "./int_dot";
 import { PATH_I8, PATH_I8_EMULATED } from "./int_dot_i8";
 import { PLAIN, q4_dot_nx8 } from "./int_dot_q4";
@@ -86,7 +86,7 @@ function exact_emulated(rows: i32, c: F32Ptr, cPanel: usize, cStride: usize, fir
 
 /**
  * out[rows, 8·panels] = the add_scaled sums of a few rows, for weights as linear_q4 has them and rows of `length` integers in
- * the form of `path`. scratch: LINEAR_SCRATCH bytes.
+ * the form of `path`, whose blocks begin at xBlocks where `planes` is 1. scratch: LINEAR_SCRATCH bytes.
  */
 export function q4_dot_skinny(
   path: i32,
@@ -95,6 +95,7 @@ export function q4_dot_skinny(
   outBytes: usize,
   x: U8Ptr,
   xBytes: usize,
+  xBlocks: usize,
   w: U8Ptr,
   panels: i32,
   length: i32,
@@ -114,7 +115,8 @@ export function q4_dot_skinny(
     const count = min(most * BLOCK, length - from);
     for (let r = 0; r < rows; r++) {
       const at = x + xBytes * r + (<usize>from << (path == PATH_I16 ? 1 : 0));
-      order_digits(path, planes, zero, 0, scratch + rowBytes * r, at, length, count, BLOCK);
+      const blocks = xBlocks + xBytes * r + (<usize>from >> BLOCK_SHIFT);
+      order_digits(path, planes, zero, false, scratch + rowBytes * r, at, length, blocks, count, BLOCK);
     }
     const blocks = count / BLOCK;
     const span = rows * planes <= 4 ? blocks : SPAN;

@@ -1,10 +1,10 @@
 import { PANEL, PANEL_BYTES } from "../layout";
 import { F32Ptr, F32PtrOrNull, LinearShape, LinearShapePtr, U8Ptr } from "../types";
-import { GROUP, gap_of, panel_bytes, panel_sum_bytes, q8_block_bytes, SCALES, sum_bytes } from "./block_layout";
-import { FAST, int_dot_i8, int_dot_i8_emulated, int_dot_i16, PATH_I16 } from "./int_dot";
+import { BLOCK_SHIFT, GROUP, gap_of, panel_bytes, panel_sum_bytes, q8_block_bytes, SCALES, SUM_BYTES, summed_of } from "./block_layout";
+import { FAST, int_dot_i8, int_dot_i8_emulated, int_dot_i16, PATH_I16, path_of } from "./int_dot";
 import { PATH_I8 } from "./int_dot_i8";
 import { int_dot_i16_1x32, int_dot_i16_2x16 } from "./int_dot_skinny";
-import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
+import { blocks_of, padded, ROW_HEAD, row_bytes } from "./quantize_rows";
 
 /** Inputs of a weight block: four rows of integers are 8 KB. */
 export const KC: i32 = 1024;
@@ -24,10 +24,11 @@ const zeros = memory.data(128, 16);
 
 /**
  * out[m, n] = bias[n] + xScale[m] · Σg wScale[g, n] · (Σ of x[m, k] · w[n, k] over the k of group g), for rows m in
- * begin..end and n in 0..8·panels. x is what quantize_rows made in the same `mode`. w is packed [panels] of [K / block] of
- * 8 scales and [block/2][8][2] int8, where K is k rounded up to 32, and block 16, 32, 64, 128 or K. A group is a block, or
- * 1024 inputs of a longer one. sums are [panels][groups][8], minus the sums of the weights of each group, of 16 bits for
- * blocks of up to 128, else of 32; the path of pairs does not read them. bias holds 8·panels floats or is null. Rows of out lie outStride floats apart and overlap no input.
+ * begin..end and n in 0..8·panels. x is what quantize_rows made in the same `mode`; of fast rows, each group's wScale is first
+ * multiplied by the scale of its inputs, which they share. w is packed [panels] of [K / block] of
+ * 8 scales and [block/2][8][2] int8, where K is k rounded up to 32, and block 16, 32, 64, 128 or K. A group is a block, or of one longer
+ * than 128 1024 inputs, of fast rows FAST_GROUP. sums are [panels][groups of fast rows][8], minus the sums of the weights of each, of
+ * 16 bits; the path of pairs does not read them. bias holds 8·panels floats or is null. Rows of out lie outStride floats apart and overlap no input.
  * The inner sums are exact, the outer one is ascending, and nothing is fused: the bits are the same in every tile, on
  * every path and in every build.
  */
@@ -55,7 +56,8 @@ export function linear_q8(
   const sumStride = panel_sum_bytes(length, block);
   out += <usize>begin * outBytes;
   x += <usize>begin * xBytes;
-  const path = mode >> 1;
+  const path = path_of(mode);
+  const blocks = blocks_of(x, k, mode);
   const whole = rows <= (path == PATH_I16 ? FEW_ROWS : FEW_ROWS_I8);
   const step = whole ? panels : BLOCK_PANELS;
   const chunk = whole ? length : KC;
@@ -67,7 +69,8 @@ export function linear_q8(
     for (let i = 0; i < length; i += chunk) {
       const integers = x + ROW_HEAD + (<usize>i << (path == PATH_I16 ? 1 : 0));
       const count = min(chunk, length - i);
-      sum_products(o, outBytes, i > 0, integers, xBytes, length, panel, sum, length, block, n, i, count, mode, rows);
+      const xBlocks = blocks ? blocks + (<usize>i >> BLOCK_SHIFT) : 0;
+      sum_products(o, outBytes, i > 0, integers, xBytes, length, xBlocks, panel, sum, length, block, n, i, count, mode, rows);
     }
   }
   scale_rows(out, outBytes, x, xBytes, bias, panels, rows);
@@ -75,7 +78,8 @@ export function linear_q8(
 
 /**
  * out[rows, 8·panels] (+)= the add_scaled sums over the inputs from..from+count of panels of `length` inputs. x is at the first
- * of them in rows of integers, whose lower digits lie `plane` bytes behind the upper ones.
+ * of them in rows of integers, whose lower digits lie `plane` bytes behind the upper ones, and xBlocks at the scale of their block in
+ * the first row, if rows are fast.
  */
 export function sum_products(
   out: F32Ptr,
@@ -84,6 +88,7 @@ export function sum_products(
   x: U8Ptr,
   xBytes: usize,
   plane: usize,
+  xBlocks: usize,
   w: U8Ptr,
   sums: U8Ptr,
   length: i32,
@@ -94,18 +99,19 @@ export function sum_products(
   mode: i32,
   rows: i32,
 ): void {
-  const path = mode >> 1;
-  const group = min(block, GROUP);
+  const path = path_of(mode);
+  const fast = (mode & FAST) != 0;
+  const group = fast ? summed_of(block) : min(block, GROUP);
   const gap = gap_of(block);
   const panelBytes = panel_bytes(length, block);
   const sumStride = panel_sum_bytes(length, block);
   // Where the first group has its scales, its weights and its sums: the former two in its block, or all in one.
   const scales = w + (gap ? <usize>(from / block) * q8_block_bytes(block) : 0);
   const weights = scales + SCALES + (gap ? 0 : <usize>from << 3);
-  sums += <usize>(from / group) * sum_bytes(gap);
+  sums += <usize>(from / summed_of(block)) * SUM_BYTES;
   if (path != PATH_I16) {
     if (!more) clear_rows(out, outBytes, panels, rows);
-    const planes = mode & FAST ? 1 : 2;
+    const planes = fast ? 1 : 2;
     const strips = rows * planes > STRIP_ROWS;
     const span = strips && gap && rows <= FEW_ROWS_I8 ? group : count;
     const step = rows * planes <= 2 ? panels : gap ? STREAMS : 1;
@@ -119,12 +125,13 @@ export function sum_products(
         const s = scales + at;
         const b = weights + at;
         const a = x + i;
+        const xb = xBlocks + (<usize>i >> BLOCK_SHIFT);
         if (path == PATH_I8)
-          int_dot_i8(rows, planes, o, outBytes, s, sum, sumStride, a, xBytes, plane, b, panelBytes, n, k, group, gap);
+          int_dot_i8(rows, planes, o, outBytes, s, sum, sumStride, a, xBytes, plane, xb, b, panelBytes, n, k, group, gap);
         else
-          int_dot_i8_emulated(rows, planes, o, outBytes, s, sum, sumStride, a, xBytes, plane, b, panelBytes, n, k, group, gap);
+          int_dot_i8_emulated(rows, planes, o, outBytes, s, sum, sumStride, a, xBytes, plane, xb, b, panelBytes, n, k, group, gap);
         at += q8_block_bytes(block);
-        sum += sum_bytes(gap);
+        sum += SUM_BYTES;
       }
     }
     return;
@@ -145,16 +152,17 @@ export function sum_products(
         const init = more ? o : zeros;
         const s = scales + panelBytes * p;
         const b = weights + panelBytes * p;
-        if (step == 4) int_dot_i16_1x32(o, oFar, init, initFar, s, x, b, far, count, group, gap);
+        if (step == 4) int_dot_i16_1x32(o, oFar, init, initFar, s, x, xBlocks, b, far, count, group, gap);
         else if (step == 2)
-          int_dot_i16_2x16(o, oFar, outBytes, init, initFar, initBytes, s, x, xBytes, b, far, count, group, gap);
-        else int_dot_i16(n, o, outBytes, init, initBytes, s, x, xBytes, b, count, group, gap);
+          int_dot_i16_2x16(o, oFar, outBytes, init, initFar, initBytes, s, x, xBytes, xBlocks, b, far, count, group, gap);
+        else int_dot_i16(n, o, outBytes, init, initBytes, s, x, xBytes, xBlocks, b, count, group, gap);
       }
       p += each * (step - 1);
     }
     rows -= n;
     out += outBytes * n;
     x += xBytes * n;
+    if (fast) xBlocks += xBytes * n;
   }
 }
 

@@ -1,9 +1,10 @@
-import { BLOCK, MINS_SCRATCH, PANEL_BYTES } from "../layout";
+import { BLOCK, MINS_SCRATCH, PANEL_BYTES, SIGNED } from "../layout";
 import { dot_i16 } from "../math/simd";
 import { F32Ptr, LinearShape, LinearShapePtr, U8Ptr } from "../types";
-import { FAST, PATH_I16 } from "./int_dot";
+import { BLOCK_SHIFT, block_at } from "./block_layout";
+import { FAST, PATH_I16, path_of } from "./int_dot";
 import { DIGIT_BIAS, DIGIT_BITS } from "./int_dot_i8";
-import { padded, ROW_HEAD, row_bytes } from "./quantize_rows";
+import { blocks_of, padded, ROW_HEAD, row_bytes } from "./quantize_rows";
 
 /** Lanes of sums that a tile adds up side by side: four rows by a panel, or a row by four panels. */
 const STREAMS = 4;
@@ -15,7 +16,7 @@ const CHUNK = MINS_SCRATCH / (STREAMS * 4);
  * out[m, n] -= xScale[m] · Σb min[b, n] · (Σ of x[m, k] over the k of block b), for rows m in begin..end and n in 0..8·panels:
  * what linear_q8 and linear_q4 leave out where a weight is scale · integer - min. x is as they read it, mins are
  * [panels][K / block][8], block 16 or 32. scratch: MINS_SCRATCH bytes (layout.ts), 16-byte aligned. Sums of x are exact, blocks are
- * added in ascending order, CHUNK at a time, and nothing is fused.
+ * added in ascending order, CHUNK at a time, and nothing is fused. Of fast rows, each sum is first multiplied by the scale of its block.
  */
 export function subtract_mins(
   out: F32Ptr,
@@ -36,6 +37,7 @@ export function subtract_mins(
   const xBytes = row_bytes(s.k);
   const length = padded(s.k);
   const blocks = length / block;
+  const xBlocks = blocks_of(x, s.k, mode);
   const minBytes = <usize>blocks * PANEL_BYTES;
   for (let r = begin; r < end; r += STREAMS) {
     const rows = min(STREAMS, end - r);
@@ -44,7 +46,8 @@ export function subtract_mins(
       const count = min(CHUNK, blocks - first);
       for (let i = 0; i < rows; i++) {
         const integers = row + xBytes * i + ROW_HEAD;
-        sum_blocks(scratch + (<usize>(i * CHUNK) << 2), integers, length, first, block, count, mode);
+        const at = xBlocks + xBytes * (r + i) + (<usize>(first * block) >> BLOCK_SHIFT);
+        sum_blocks(scratch + (<usize>(i * CHUNK) << 2), integers, at, length, first, block, count, mode);
       }
       const m = mins + <usize>first * PANEL_BYTES;
       for (let p = 0, n = 0; p < panels; p += n) {
@@ -60,10 +63,10 @@ export function subtract_mins(
 }
 
 /** to[i] = the sum of x over block first + i, for `count` blocks of a row of `length` integers in the form of `mode`. */
-function sum_blocks(to: F32Ptr, x: U8Ptr, length: i32, first: i32, block: i32, count: i32, mode: i32): void {
-  const path = mode >> 1;
+function sum_blocks(to: F32Ptr, x: U8Ptr, xBlocks: usize, length: i32, first: i32, block: i32, count: i32, mode: i32): void {
+  const path = path_of(mode);
+  const fast = (mode & FAST) != 0;
   const ones = i16x8.splat(1);
-  const bias = path == PATH_I16 ? 0 : block << <i32>ctz(DIGIT_BIAS);
   x += <usize>(first * block) << (path == PATH_I16 ? 1 : 0);
   for (let i = 0; i < count; i++) {
     let sum = i32x4.splat(0);
@@ -73,14 +76,19 @@ function sum_blocks(to: F32Ptr, x: U8Ptr, length: i32, first: i32, block: i32, c
         sum = dot_i16(v128.load(x), ones, sum);
         x += 16;
       } else {
-        sum = dot_i16(v128.load8x8_u(x), ones, sum);
-        if (!(mode & FAST)) lower = dot_i16(v128.load8x8_u(x + length), ones, lower);
+        sum = dot_i16(mode & SIGNED ? v128.load8x8_s(x) : v128.load8x8_u(x), ones, sum);
+        if (!fast) lower = dot_i16(v128.load8x8_u(x + length), ones, lower);
         x += 8;
       }
     }
-    let total = sum_lanes(sum) - bias;
-    if (path != PATH_I16 && !(mode & FAST)) total = (total << DIGIT_BITS) + sum_lanes(lower);
-    store<f32>(to + (<usize>i << 2), <f32>total);
+    let total = sum_lanes(sum);
+    if (path != PATH_I16) {
+      const raise = fast ? load<i32>(block_at(xBlocks), 4) : DIGIT_BIAS;
+      total -= block * raise;
+      if (!fast) total = (total << DIGIT_BITS) + sum_lanes(lower);
+    }
+    store<f32>(to + (<usize>i << 2), fast ? <f32>total * load<f32>(block_at(xBlocks)) : <f32>total);
+    xBlocks += block >> BLOCK_SHIFT;
   }
 }
 

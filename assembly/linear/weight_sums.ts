@@ -1,11 +1,10 @@
 import { PAIR_BYTES } from "../layout";
 import { dot_i16 } from "../math/simd";
 import { U8Ptr } from "../types";
-import { sum_bytes } from "./block_layout";
+import { SUM_BYTES } from "./block_layout";
 
 /**
- * sums[8] = minus the sums of the weights of a panel over each group of k, as 16 bits where `gap` is not 0, else as 32. Groups
- * lie `gap` bytes apart.
+ * sums[8] = minus the sums of the weights of a panel over each `group` of k, at most 128, as 16 bits. Groups lie `gap` bytes apart.
  */
 export function store_sums(sums: U8Ptr, w: U8Ptr, k: i32, group: i32, gap: usize): void {
   const minus = i16x8.splat(-1);
@@ -16,12 +15,8 @@ export function store_sums(sums: U8Ptr, w: U8Ptr, k: i32, group: i32, gap: usize
       sum0 = dot_i16(minus, v128.load8x8_s(w), sum0);
       sum1 = dot_i16(minus, v128.load8x8_s(w, 8), sum1);
     }
-    if (gap) v128.store(sums, i16x8.narrow_i32x4_s(sum0, sum1));
-    else {
-      v128.store(sums, sum0);
-      v128.store(sums, sum1, 16);
-    }
-    sums += sum_bytes(gap);
+    v128.store(sums, i16x8.narrow_i32x4_s(sum0, sum1));
+    sums += SUM_BYTES;
     w += gap;
   }
 }

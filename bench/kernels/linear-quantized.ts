@@ -1,8 +1,8 @@
-// Projections with weights of 8 and 4 bits, with and without minimums, and activations of 14 bits (exact) or 7 bits (fast).
+// Projections with weights of 8 and 4 bits, with and without minimums, and activations of 14 bits (exact), or 7 or 8 bits with a scale a block (fast).
 
 import { LINEAR_SCRATCH, PLAIN_CODES } from "../../assembly/layout.ts";
 import { CODED_BLOCKS, type CodedDtype } from "../../src/base/tensor/dtypes.ts";
-import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
+import { FORMATS, integerRowBytes, linearShape, panelsOf, quantizing } from "../../src/layers/linear/formats.ts";
 
 import {
   linear_codebook,
@@ -100,6 +100,7 @@ function prepare(
     memory.u8(beside + p * sumsOf, sums).set(memory.u8(beside, sums));
   }
   const mode = host.dotModes[fast ? "fast" : "exact"];
+  const shared = quantizing(FORMATS[format], k, mode);
   const shape = linearShape(FORMATS[format], { panels, k, outStride: width, mode });
   LinearStruct.store(memory.view(), at("shape"), shape);
   const project = (from: number, end: number) => {
@@ -110,7 +111,7 @@ function prepare(
   };
   return {
     run() {
-      kernels.quantize_rows(rows, x, k, k, mode, 0, m);
+      kernels.quantize_rows(rows, x, k, k, shared.block, shared.mode, 0, m);
       project(0, m);
     },
     reads: [

@@ -2,7 +2,7 @@
 
 import { createLinear, linear } from "../../src/entries/core.ts";
 import type { Linear } from "../../src/layers/api/linear.ts";
-import { FORMATS, integerRowBytes, linearShape } from "../../src/layers/linear/formats.ts";
+import { FORMATS, integerRowBytes, linearShape, quantizing } from "../../src/layers/linear/formats.ts";
 
 import { LinearShape } from "../../src/wasm/abi.ts";
 import { Layout, pointer } from "../../src/wasm/memory.ts";
@@ -61,7 +61,8 @@ function kernelOf({ kernels, memory }: Build, layer: Linear, x: Float32Array): L
   LinearShape.store(memory.view(), shape, linearShape(FORMATS[format], { panels, k, outStride: n, xStride: k, mode }));
   const run = () => {
     if (!FORMATS[format].integers) return kernels.linear_f32(to, from, pointer.f32(w), bias, shape, 0, m);
-    kernels.quantize_rows(integers, from, k, k, mode, 0, m);
+    const shared = quantizing(FORMATS[format], k, mode);
+    kernels.quantize_rows(integers, from, k, k, shared.block, shared.mode, 0, m);
     kernels.linear_q8(to, integers, pointer.u8(w), pointer.u8(sums), bias, shape, 0, m);
   };
   return { work: 1, run, out: () => memory.f32(to, m * n) };

@@ -2,7 +2,7 @@
 
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import type { Kernels } from "../../src/entries/index.ts";
-import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
+import { FORMATS, integerRowBytes, linearShape, panelsOf, quantizing } from "../../src/layers/linear/formats.ts";
 
 import { type F32Ptr, LinearShape, NULL, type Pointer, type U8Ptr } from "../../src/wasm/abi.ts";
 import { pointer } from "../../src/wasm/memory.ts";
@@ -56,12 +56,13 @@ export function prepareIntegerProduct(kernels: Kernels, work: IntegerProduct): P
   const sizes = [integerRowBytes(k) * m, 4 * m * k, 4 * m * n];
   const [rowsAt, xAt, outAt] = sizes.map((bytes) => memory.allocate("bench", bytes)) as Three;
   const [out, rows] = [pointer.f32(outAt), pointer.u8(rowsAt)];
+  const shared = quantizing(FORMATS[w.bits === 8 ? "q8-row" : "q4"], k, mode);
   const linear = (w.bits === 8 ? packQ8 : packQ4)(kernels, work, mode);
   let y = new Float32Array();
   return {
     run() {
       memory.f32(xAt, m * k).set(x);
-      table.quantize_rows(rows, pointer.f32(xAt), k, k, mode, 0, m);
+      table.quantize_rows(rows, pointer.f32(xAt), k, k, shared.block, shared.mode, 0, m);
       linear(out, rows);
       y = memory.f32(outAt, m * n).slice();
     },

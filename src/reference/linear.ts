@@ -8,6 +8,7 @@ import {
   PANEL,
   PLAIN_CODES,
   ROUNDED,
+  SIGNED,
   SUPER_BLOCK,
 } from "../../assembly/layout.ts";
 import type { LinearShape, Plain, Reference } from "../wasm/abi.ts";
@@ -22,6 +23,7 @@ import {
   packedQ8,
   padded,
   quantized,
+  quantizedBlock,
   readRow,
   widenBf16,
   widenF16,
@@ -74,7 +76,7 @@ export const linear_q4_k: Reference["linear_q4_k"] = (out, x, w, _scratch, bias,
   const { panels, k, mode, outStride } = shape;
   const packed = packedQ4K(w, k);
   for (let m = begin; m < end; m++) {
-    const { scale, integers } = readRow(x, m, mode, k);
+    const { scale, integers, scaleOf } = readRow(x, m, mode, k);
     for (let n = 0; n < PANEL * panels; n++) {
       let sum = 0;
       for (let s = 0; s < k; s += SUPER_BLOCK) {
@@ -85,7 +87,7 @@ export const linear_q4_k: Reference["linear_q4_k"] = (out, x, w, _scratch, bias,
         }
         const product = Math.fround(Math.fround(products) * packed.d(n, s));
         const less = Math.fround(Math.fround(minimums) * packed.least(n, s));
-        sum = Math.fround(sum + Math.fround(product - less));
+        sum = Math.fround(sum + Math.fround(Math.fround(product - less) * scaleOf(s)));
       }
       out[m * outStride + n] = (bias ? bias[n]! : 0) + Math.fround(sum * scale);
     }
@@ -103,17 +105,17 @@ export const linear_lookup: Reference["linear_lookup"] = (out, x, w, _scratch, b
 /** Blocks whose sums are added before they are scaled. */
 const CHUNK = MINS_SCRATCH / 16;
 
-/** out -= xScale · Σb min[b] · (Σ of x over block b). */
+/** out -= xScale · Σb min[b] · (Σ of x over block b), of fast rows times the scale of b. */
 export const subtract_mins: Reference["subtract_mins"] = (out, x, mins, _scratch, shape, begin, end) => {
   const { panels, k, block, mode, outStride } = shape;
   const length = padded(k);
   for (let m = begin; m < end; m++) {
-    const { scale, integers } = readRow(x, m, mode, k);
+    const { scale, integers, scaleOf } = readRow(x, m, mode, k);
     for (let n = 0; n < PANEL * panels; n++)
       for (let first = 0; first < length; first += CHUNK * block) {
         let all = 0;
         for (let i = first; i < Math.min(length, first + CHUNK * block); i += block) {
-          const sum = integers.slice(i, i + block).reduce((total, q) => total + q, 0);
+          const sum = Math.fround(integers.slice(i, i + block).reduce((total, q) => total + q, 0) * scaleOf(i));
           all = Math.fround(all + Math.fround(minOf(mins, k, block, n, i) * sum));
         }
         out[m * outStride + n] = out[m * outStride + n]! - Math.fround(all * scale);
@@ -135,39 +137,52 @@ export const repeat_dots: Reference["repeat_dots"] = (out, x, w, _direct, begin,
 
 /**
  * out[m, n] = bias[n] + xScale[m] · Σg wScale[g, n] · (Σ of x[m, i] · w[n, i] over the i of group g): the sums in brackets
- * exact, all else one float32 operation after the other.
+ * exact, all else one float32 operation after the other. Of fast rows, wScale is first multiplied by the scale of the group's inputs.
  */
 function linearIntegers(
   out: Float32Array,
   x: Uint8Array,
-  w: Pick<Packed, "group" | "scale" | "weight">,
+  w: Pick<Packed, "group" | "fastGroup" | "scale" | "weight">,
   bias: Float32Array | null,
   { panels, k, mode, outStride }: Plain<LinearShape>,
   begin: number,
   end: number,
 ): void {
-  const { group } = w;
+  const group = mode & 1 ? w.fastGroup : w.group;
   for (let m = begin; m < end; m++) {
-    const { scale, integers } = readRow(x, m, mode, k);
+    const { scale, integers, scaleOf } = readRow(x, m, mode, k);
     for (let n = 0; n < PANEL * panels; n++) {
       let sum = 0;
       for (let g = 0; g < integers.length; g += group) {
         let exact = 0;
         for (let i = g; i < Math.min(g + group, integers.length); i++) exact += integers[i]! * w.weight(n, i);
-        sum = Math.fround(sum + Math.fround(Math.fround(exact) * w.scale(n, g)));
+        sum = Math.fround(sum + Math.fround(Math.fround(exact) * Math.fround(w.scale(n, g) * scaleOf(g))));
       }
       out[m * outStride + n] = (bias ? bias[n]! : 0) + Math.fround(sum * scale);
     }
   }
 }
 
-/** Quantises rows begin..end as x[r] ≈ scale[r]·integers[r]: to 14 bits, or to 7 if mode is odd; exactly if they were rounded. */
-export const quantize_rows: Reference["quantize_rows"] = (out, x, k, xStride, mode, begin, end) => {
-  const most = mode & 1 ? 63 : mode & ROUNDED ? 8128 : 8191;
+/**
+ * Quantises rows begin..end as x[r] ≈ scale[r]·integers[r]: to 14 bits, exactly if they were rounded; or if mode is odd to 7 or 8, with a
+ * scale for each `block` inputs.
+ */
+export const quantize_rows: Reference["quantize_rows"] = (out, x, k, xStride, block, mode, begin, end) => {
+  const zeros = new Array<number>(padded(k) - k).fill(0);
   for (let r = begin; r < end; r++) {
     const row = x.subarray(r * xStride, r * xStride + k);
-    const { scale, integers } = quantized(row, most);
-    writeRow(out, r, mode & ~ROUNDED, scale, [...integers, ...new Array<number>(padded(k) - k).fill(0)]);
+    if (mode & 1) {
+      const [integers, blocks]: [number[], ReturnType<typeof quantizedBlock>[]] = [[], []];
+      for (let i = 0; i < k; i += block) {
+        const own = quantizedBlock(row.subarray(i, i + block), (mode & SIGNED) !== 0);
+        integers.push(...own.integers);
+        for (let j = i; j < Math.min(i + block, k); j += BLOCK) blocks.push(own);
+      }
+      writeRow(out, r, mode, 1, [...integers, ...zeros], blocks);
+    } else {
+      const { scale, integers } = quantized(row, mode & ROUNDED ? 8128 : 8191);
+      writeRow(out, r, mode, scale, [...integers, ...zeros]);
+    }
   }
 };
 
@@ -373,17 +388,16 @@ export const pack_mins: Reference["pack_mins"] = (out, from, n, k, type, begin, 
 };
 
 /**
- * Minus the sums of output n's weights over each group, in [panels][groups][8]: int16 for blocks of up to 128 inputs, else int32.
+ * Minus the sums of output n's weights over each group of fast rows, in [panels][groups][8] int16.
  */
 function storeSums(sums: Uint8Array, w: Packed, k: number, n: number): void {
   const view = new DataView(sums.buffer, sums.byteOffset, sums.byteLength);
-  const { group } = w;
+  const { fastGroup: group } = w;
   const groups = Math.ceil(padded(k) / group);
   for (let g = 0; g < groups; g++) {
     let sum = 0;
     for (let i = g * group; i < Math.min((g + 1) * group, padded(k)); i++) sum -= w.weight(n, i);
     const at = (Math.floor(n / PANEL) * groups + g) * PANEL + (n % PANEL);
-    if (w.block <= LONGEST_BLOCK) view.setInt16(2 * at, sum, true);
-    else view.setInt32(4 * at, sum, true);
+    view.setInt16(2 * at, sum, true);
   }
 }

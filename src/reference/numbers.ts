@@ -1,7 +1,7 @@
 // Numbers as the kernels keep them: 16-bit floats, integers with a scale, and the matrices of integers that linear_q8 and
 // linear_q4 read. All of it is exact: integers, and single float32 operations in the order of the contract.
 
-import { BLOCK, LONGEST_BLOCK, PANEL, Q4_K_BYTES, SUPER_BLOCK } from "../../assembly/layout.ts";
+import { BLOCK, LONGEST_BLOCK, PANEL, Q4_K_BYTES, SIGNED, SUPER_BLOCK } from "../../assembly/layout.ts";
 
 /** The float16 with the bits `half`, exactly. A NaN is NaN. */
 export function widenF16(half: number): number {
@@ -63,20 +63,51 @@ export function quantized(row: ArrayLike<number>, most: number): { integers: num
   return { integers: Array.from(row, (x) => roundEven(Math.fround(x * factor))), scale: Math.fround(largest / most) };
 }
 
+/**
+ * A block of a fast row: integers of 8 bits with a sign as `quantized` has them, or of 7, of which the least is 0 when it is raised. 0
+ * counts as one of the inputs.
+ */
+export function quantizedBlock(x: ArrayLike<number>, signed: boolean): FastBlock & { integers: number[] } {
+  if (signed) return { ...quantized(x, 127), raise: 0 };
+  let [least, largest] = [0, 0];
+  for (let i = 0; i < x.length; i++) [least, largest] = [Math.min(least, x[i]!), Math.max(largest, x[i]!)];
+  const zeros = Array.from(x, () => 0);
+  if (!Number.isFinite(largest - least)) return { integers: zeros, scale: NaN, raise: 0 };
+  const size = Math.fround(Math.fround(largest / 2) - Math.fround(least / 2));
+  if (size < LEAST) return { integers: zeros, scale: 0, raise: 0 };
+  const factor = Math.fround(63 / size);
+  const rounded = (value: number) => roundEven(Math.fround(value * factor));
+  return { integers: Array.from(x, rounded), scale: Math.fround(size / 63), raise: -rounded(least) };
+}
+
+/** The scale of inputs of a fast row, and what its bytes are raised by. */
+interface FastBlock {
+  readonly scale: number;
+  readonly raise: number;
+}
+
 /** A packed matrix of integers: one weight and its scale. */
 export interface Packed {
   /** Inputs that share a scale. */
   readonly block: number;
-  /** Inputs whose products are summed as integers. */
+  /** Inputs whose products are summed as integers: with exact rows, and with fast ones, that share a scale. */
   readonly group: number;
+  readonly fastGroup: number;
   scale(n: number, i: number): number;
   setScale(n: number, i: number, scale: number): void;
   weight(n: number, i: number): number;
   setWeight(n: number, i: number, weight: number): void;
 }
 
-/** The most of them, where a scale belongs to more. */
+/** The most of them, where a row has one scale. */
 const GROUP = 1024;
+const FAST_GROUP = 64;
+
+const groupsOf = (block: number) => ({
+  block,
+  group: Math.min(block, GROUP),
+  fastGroup: block > LONGEST_BLOCK ? FAST_GROUP : block,
+});
 
 /** [panels] of [K / block] of 8 scales and [block / 2][8][2] int8. */
 export function packedQ8(bytes: Uint8Array, k: number, block: number): Packed {
@@ -88,8 +119,7 @@ export function packedQ8(bytes: Uint8Array, k: number, block: number): Packed {
   const weightAt = (n: number, i: number) =>
     start(n, i) + 4 * PANEL + Math.floor((i % block) / 2) * 2 * PANEL + 2 * (n % PANEL) + (i % 2);
   return {
-    block,
-    group: Math.min(block, GROUP),
+    ...groupsOf(block),
     scale: (n, i) => view.getFloat32(scaleAt(n, i), true),
     setScale: (n, i, scale) => view.setFloat32(scaleAt(n, i), scale, true),
     weight: (n, i) => view.getInt8(weightAt(n, i)),
@@ -123,8 +153,7 @@ export function packedQ4(bytes: Uint8Array, k: number, zero: number): Packed {
   const scaleAt = (n: number, i: number) => start(n, i) + 4 * (n % PANEL);
   const { nibble, setNibble } = nibblesOf(view, (n, i) => start(n, i) + 4 * PANEL);
   return {
-    block: BLOCK,
-    group: BLOCK,
+    ...groupsOf(BLOCK),
     scale: (n, i) => view.getFloat32(scaleAt(n, i), true),
     setScale: (n, i, scale) => view.setFloat32(scaleAt(n, i), scale, true),
     weight: (n, i) => nibble(n, i) - zero,
@@ -196,7 +225,7 @@ export function packedLookup(bytes: Uint8Array, k: number, block: number): Packe
     start(n, i) + stride - rows + PANEL * Math.floor(((i % inputs) * bits) / 8) + lane(n);
   const shift = (i: number) => (i * bits) % 8;
   return {
-    ...{ block, group: Math.min(block, GROUP) },
+    ...groupsOf(block),
     scale: (n, i) => (whole ? view.getFloat32(floatAt(n), true) : widenF16(view.getUint16(halfAt(n, i), true))),
     setScale: (n, i, scale) =>
       whole ? view.setFloat32(floatAt(n), scale, true) : view.setUint16(halfAt(n, i), narrowF16(scale), true),
@@ -213,36 +242,59 @@ export function minOf(mins: Float32Array, k: number, block: number, n: number, i
   return mins[(Math.floor(n / PANEL) * (padded(k) / block) + Math.floor(i / block)) * PANEL + (n % PANEL)]!;
 }
 
-/** Bytes of a row of activations: its scale in the first 16, then two for each input of whole blocks. */
-const rowBytes = (k: number): number => 16 + 2 * padded(k);
+/** Where a row of activations has its blocks: behind its scale in 16 bytes, and two bytes for each input of whole blocks. */
+const blocksAt = (k: number): number => 16 + 2 * padded(k);
+
+/** Bytes of a row: blocks take 8 each. */
+const rowBytes = (k: number): number => blocksAt(k) + 16 * Math.ceil(padded(k) / (2 * BLOCK));
 
 const FAST = 1;
-/** The modes from here on are those of bytes: two planes of 7 bits, or one of 7 where a row has no more. */
-const BYTES = 2;
+/** The dot-product path of a mode: the paths from 1 on are those of bytes, two planes of 7 bits, or one of a fast row. */
+const pathOf = (mode: number): number => (mode >> 1) & 3;
 
-/** Writes a row of integers in the form that `mode` asks for. */
-export function writeRow(out: Uint8Array, r: number, mode: number, scale: number, integers: readonly number[]): void {
-  const view = new DataView(out.buffer, out.byteOffset + r * rowBytes(integers.length), rowBytes(integers.length));
+/** Writes a row of integers of whole blocks in the form that `mode` asks for; `blocks` are those of a fast row, one for each 32 inputs. */
+export function writeRow(
+  out: Uint8Array,
+  r: number,
+  mode: number,
+  scale: number,
+  integers: readonly number[],
+  blocks: readonly FastBlock[] = [],
+): void {
+  const { length } = integers;
+  const view = new DataView(out.buffer, out.byteOffset + r * rowBytes(length), rowBytes(length));
   view.setFloat32(0, scale, true);
   for (const [i, q] of integers.entries())
-    if (mode < BYTES) view.setInt16(16 + 2 * i, q, true);
-    else if (mode & FAST) view.setUint8(16 + i, q + 64);
+    if (pathOf(mode) === 0) view.setInt16(16 + 2 * i, q, true);
+    else if (mode & FAST) view.setUint8(16 + i, q + blocks[Math.floor(i / BLOCK)]!.raise);
     else {
       view.setUint8(16 + i, (q >> 7) + 64);
-      view.setUint8(16 + integers.length + i, q & 127);
+      view.setUint8(16 + length + i, q & 127);
     }
+  for (const [i, block] of blocks.entries()) {
+    view.setFloat32(blocksAt(length) + 8 * i, block.scale, true);
+    view.setInt32(blocksAt(length) + 8 * i + 4, block.raise, true);
+  }
 }
 
-/** Reads it. */
-export function readRow(x: Uint8Array, r: number, mode: number, k: number): { scale: number; integers: number[] } {
+/** Reads it: its scale, its integers, and the scale of the block of input i, which is 1 in an exact row. */
+export function readRow(
+  x: Uint8Array,
+  r: number,
+  mode: number,
+  k: number,
+): { scale: number; integers: number[]; scaleOf(i: number): number } {
   const view = new DataView(x.buffer, x.byteOffset + r * rowBytes(k), rowBytes(k));
   const length = padded(k);
+  const blockAt = (i: number) => blocksAt(k) + 8 * Math.floor(i / BLOCK);
   const integers = Array.from({ length }, (_, i) => {
-    if (mode < BYTES) return view.getInt16(16 + 2 * i, true);
-    const upper = view.getUint8(16 + i) - 64;
-    return mode & FAST ? upper : upper * 128 + view.getUint8(16 + length + i);
+    if (pathOf(mode) === 0) return view.getInt16(16 + 2 * i, true);
+    if (mode & SIGNED) return view.getInt8(16 + i);
+    if (mode & FAST) return view.getUint8(16 + i) - view.getInt32(blockAt(i) + 4, true);
+    return (view.getUint8(16 + i) - 64) * 128 + view.getUint8(16 + length + i);
   });
-  return { scale: view.getFloat32(0, true), integers };
+  const scaleOf = (i: number) => (mode & FAST ? view.getFloat32(blockAt(i), true) : 1);
+  return { scale: view.getFloat32(0, true), integers, scaleOf };
 }
 
 /** (1 + erf(x / √2)) / 2 to some 13 digits, those of small values included. */

@@ -274,7 +274,7 @@ export function matrixOf(from: Uint8Array, k: number, type: number): StoredMatri
 }
 
 /** A packed matrix of indices into the 16 integers of a type: its scales by their bits. */
-interface PackedIndices extends Pick<Packed, "block" | "group" | "scale" | "weight"> {
+interface PackedIndices extends Pick<Packed, "block" | "group" | "fastGroup" | "scale" | "weight"> {
   setScale(n: number, i: number, bits: number): void;
   setUnit(n: number, i: number, half: number): void;
   setNibble(n: number, i: number, nibble: number): void;
@@ -297,7 +297,7 @@ export function packedCodebook(bytes: Uint8Array, k: number, type: number): Pack
   const { nibble, setNibble } = nibblesOf(view, (n, i) => panel(n) + head + 128 * Math.floor(i / BLOCK));
   const entries = GGML_TYPES[type]?.entries ?? [];
   return {
-    ...{ block: group, group, setNibble },
+    ...{ block: group, group, fastGroup: group, setNibble },
     scale(n, i) {
       if (type === GGML_IQ4_NL) return half(scaleAt(n, i));
       if (type === GGML_IQ4_XS) return half(unitAt(n, i)) * view.getInt8(scaleAt(n, i));

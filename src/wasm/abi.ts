@@ -455,7 +455,7 @@ interface WeightKernels {
   pack_q4_k(out: U8Ptr, blocks: U8Ptr, n: number, k: number, begin: number, end: number): void;
   pack_q8(out: U8Ptr, sums: U8Ptr, w: F32Ptr, n: number, k: number, block: number, begin: number, end: number): void;
   pack_rows_f16(out: U16Ptr, w: F32Ptr, n: number, k: number, bf16: number, begin: number, end: number): void;
-  quantize_rows(out: U8Ptr, x: F32Ptr, k: number, xStride: number, mode: number, begin: number, end: number): void;
+  quantize_rows(out: U8Ptr, x: F32Ptr, k: number, xStride: number, block: number, mode: number, begin: number, end: number): void;
   repack_columns_f16(out: U16Ptr, w: U16Ptr, n: number, k: number, begin: number, end: number): void;
   repack_q4(out: U8Ptr, blocks: U8Ptr, n: number, k: number, begin: number, end: number): void;
   repack_q8(out: U8Ptr, sums: U8Ptr, blocks: U8Ptr, n: number, k: number, begin: number, end: number): void;

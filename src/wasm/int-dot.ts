@@ -1,7 +1,7 @@
 import { pointer } from "./memory.ts";
 import type { Instance } from "./modules.ts";
 
-/** The `mode` of linear_q8 on the fastest dot-product path, for activations of 14 bits ("exact") and of 7 ("fast"). */
+/** The `mode` of linear_q8 on the fastest dot-product path, for activations of 14 bits ("exact") and of 7 or 8 ("fast"). */
 export interface DotModes {
   readonly exact: number;
   readonly fast: number;
@@ -14,10 +14,10 @@ export interface DotModes {
 const I16_PAIRS = 0;
 const I8 = 2;
 const I8_EMULATED = 4;
-/** Added to them for activations of 7 bits. */
+/** Added to them for activations of 7 or 8 bits. */
 const FAST = 1;
 
-/** Whether a mode is of activations of 7 bits, which changes results. */
+/** Whether a mode is of activations of 7 or 8 bits, which changes results. */
 export const isFast = (mode: number): boolean => (mode & FAST) !== 0;
 
 /**

@@ -3,7 +3,7 @@
 import { describe, expect, test } from "vitest";
 import { MINS_SCRATCH, WEIGHT_Q4, WEIGHT_Q8 } from "../../assembly/layout.ts";
 import { CODED_BLOCKS, type CodedDtype, codeBits, decodeFloats } from "../../src/base/tensor/dtypes.ts";
-import { FORMATS, formatOf, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
+import { FORMATS, formatOf, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
 
 import { reference } from "../../src/reference/index.ts";
 import {
@@ -17,6 +17,7 @@ import {
   type Random,
   runKernel,
 } from "../support/harness.ts";
+import { integersFor } from "../support/integer-projection.ts";
 import { sampled } from "../support/sampled.ts";
 
 /** Those of codes are packed by another kernel. */
@@ -94,8 +95,7 @@ describe.each(builds)("blocks of integers in the %s build", (build) => {
       ] as const) {
         const { w, sums, panels } = packed(random, "I8_16", n, k);
         for (const mode of sampled(MODES[build], 1, (each) => each >> 1, rows + n)) {
-          const x = new Uint8Array(rows * integerRowBytes(k));
-          reference.quantize_rows(x, floats(random, rows * k), k, k, mode, 0, rows);
+          const x = integersFor("q8-16", floats(random, rows * k), k, mode);
           const out = new Float32Array(rows * 8 * panels).fill(7);
           const shape = linearShape(FORMATS["q8-16"], { panels, k, outStride: 8 * panels, mode });
           const args: Arguments<"linear_q8"> = [out, x, w, sums as Uint8Array, null, shape, 0, rows];
@@ -122,8 +122,7 @@ describe.each(builds)("blocks of integers in the %s build", (build) => {
           // Chunks of blocks matter once, their modes always.
           const modes = k > 1000 && rows > 1 ? [0] : MODES[build];
           for (const mode of modes) {
-            const x = new Uint8Array(rows * integerRowBytes(k));
-            reference.quantize_rows(x, floats(random, rows * k), k, k, mode, 0, rows);
+            const x = integersFor(format, floats(random, rows * k), k, mode);
             const shape = linearShape(FORMATS[format], { panels, k, outStride: 8 * panels + 8, mode });
             const out = floats(random, rows * (8 * panels + 8));
             const scratch = new Float32Array(MINS_SCRATCH / 4);

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import { type BlockTensor, CODED_BLOCKS, decodedOf, decodeFloats, FILE_BLOCKS } from "../../src/base/tensor/dtypes.ts";
 import { GGML_FORMATS, ggmlBlocks } from "../../src/base/tensor/ggml-blocks.ts";
-import { FORMATS, formatOf, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
+import { FORMATS, formatOf, integerRowBytes, linearShape, panelsOf, quantizing } from "../../src/layers/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import {
   type Arguments,
@@ -107,7 +107,8 @@ describe.each(builds)("indices into codebooks in the %s build", (build) => {
           const x = new Uint8Array(rows * integerRowBytes(k));
           const values = floats(random, rows * k);
           if (kind === "most") values.fill(1, 0, k).fill(-1, k);
-          reference.quantize_rows(x, values, k, k, mode, 0, rows);
+          const fast = quantizing(format, k, mode);
+          reference.quantize_rows(x, values, k, k, fast.block, fast.mode, 0, rows);
           const sizes = { panels, k, outStride: 8 * panels + 8, mode };
           const bias = floats(random, 8 * panels);
           const out = floats(random, rows * sizes.outStride);
@@ -117,7 +118,7 @@ describe.each(builds)("indices into codebooks in the %s build", (build) => {
           const twin = copyArguments<"linear_codebook">(args);
           const want = out.slice();
           const split = copyArguments<"linear_codebook">(args);
-          reference.linear_q8(want, x, q8.w, q8.sums, bias, linearShape(int8, sizes), 0, rows);
+          reference.linear_q8(want, x, q8.w, q8.sums, bias, { ...linearShape(int8, sizes), mode: shape.mode }, 0, rows);
           reference.linear_codebook(...twin);
           runKernel(instance, "linear_codebook", args);
           const what = `${kind}, mode ${mode} n ${n} k ${k}`;

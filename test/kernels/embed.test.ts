@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { LINEAR_SCRATCH, WEIGHT_BF16, WEIGHT_F16, WEIGHT_F32, WEIGHT_Q4, WEIGHT_Q8 } from "../../assembly/layout.ts";
-import { FORMATS } from "../../src/layers/linear/formats.ts";
+import { FORMATS, integerRowBytes } from "../../src/layers/linear/formats.ts";
 import { embed_rows } from "../../src/reference/decoder.ts";
 import { padded } from "../../src/reference/numbers.ts";
 import {
@@ -109,8 +109,8 @@ describe.each(builds)("embed_rows in the %s build", (build) => {
           ...([out, x, new Uint16Array(bytes.buffer), new Uint8Array(4 * 65_536), null, shape, 0, 1] as const),
         ] as never);
       else {
-        const row = new Uint8Array(16 + 2 * padded(k));
-        runKernel(instance, "quantize_rows", [row, x, k, k, 0, 0, 1]);
+        const row = new Uint8Array(integerRowBytes(k));
+        runKernel(instance, "quantize_rows", [row, x, k, k, 0, 0, 0, 1]);
         const beside = sums ?? new Uint8Array(LINEAR_SCRATCH);
         const kernel = format === WEIGHT_Q8 ? "linear_q8" : "linear_q4";
         runKernel(instance, kernel, [out, row, bytes, beside, null, shape, 0, 1]);

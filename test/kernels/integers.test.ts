@@ -1,6 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { BLOCK, LINEAR_SCRATCH, ROUNDED } from "../../assembly/layout.ts";
-import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
+import { BLOCK, LINEAR_SCRATCH, ROUNDED, SIGNED } from "../../assembly/layout.ts";
+import {
+  FORMATS,
+  integerRowBytes,
+  linearShape,
+  type PackedFormat,
+  panelsOf,
+  quantizing,
+} from "../../src/layers/linear/formats.ts";
 
 import { reference } from "../../src/reference/index.ts";
 import { packedQ4, packedQ8 } from "../../src/reference/numbers.ts";
@@ -15,9 +22,10 @@ import {
   type Random,
   runKernel,
 } from "../support/harness.ts";
+import { integersFor } from "../support/integer-projection.ts";
 import { sampled } from "../support/sampled.ts";
 
-/** Modes of a build: 7 bits where odd; i16 pairs, and the two paths of i8 where there are products of bytes. */
+/** Modes of a build: 7 or 8 bits where odd; i16 pairs, and the two paths of i8 where there are products of bytes. */
 const MODES = { debug: [0, 1], simd: [0, 1], relaxed: [0, 1, 2, 3, 4, 5] } as const;
 const KINDS = [undefined, "outlier", "equal", "tiny"] as const;
 const SIZES = [1, 3, 8, 31, 32, 33, 64, 100] as const;
@@ -25,13 +33,18 @@ const SIZES = [1, 3, 8, 31, 32, 33, 64, 100] as const;
 const bitsOf = (data: Float32Array) => new Uint32Array(data.buffer);
 
 /** Rows as quantize_rows leaves them; one of them may be poisoned, small or empty of anything but zeros. */
-function integerRows(random: Random, rows: number, k: number, mode: number, kind?: "outlier" | "equal" | "tiny") {
+function integerRows(
+  random: Random,
+  format: PackedFormat,
+  rows: number,
+  k: number,
+  mode: number,
+  kind?: "outlier" | "equal" | "tiny",
+) {
   const x = floats(random, rows * k, kind);
   const odd = [Number.NaN, Number.NEGATIVE_INFINITY, 2 ** -111, 0][random.int(0, 5)];
   if (odd !== undefined && rows > 1) x.fill(odd, k, k + 1 + random.int(0, k - 1));
-  const integers = new Uint8Array(rows * integerRowBytes(k));
-  reference.quantize_rows(integers, x, k, k, mode, 0, rows);
-  return integers;
+  return integersFor(format, x, k, mode);
 }
 
 type Packing = "pack_q8" | "pack_q4";
@@ -62,7 +75,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
     const [rows, n, k] = [8, 9, 2400];
     const panels = panelsOf(n);
     for (const mode of MODES[build]) {
-      const x = integerRows(random, rows, k, mode);
+      const x = integerRows(random, "q4", rows, k, mode);
       const { w } = weights(random, "pack_q4", n, k, BLOCK);
       const out = new Float32Array(rows * 8 * panels).fill(7);
       const shape = linearShape(FORMATS.q4, { panels, k, outStride: 8 * panels, mode });
@@ -86,7 +99,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
       const panels = panelsOf(n);
       const { w, sums } = weights(random, "pack_q8", n, k, block);
       for (const mode of sampled(MODES[build], 1, (each) => each >> 1, rows + n + block)) {
-        const x = integerRows(random, rows, k, mode);
+        const x = integerRows(random, formatOf("pack_q8", block), rows, k, mode);
         const out = new Float32Array(rows * 8 * panels).fill(7);
         const shape = linearShape(FORMATS[block === BLOCK ? "q8" : "q8-row"], {
           panels,
@@ -116,7 +129,8 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
         if (format === "q4") reference.pack_q4(w, matrix, n, k, 0, panels);
         else reference.pack_q8(w, sums, matrix, n, k, block, 0, panels);
         const integers = new Uint8Array(rows * integerRowBytes(k));
-        runKernel(instance, "quantize_rows", [integers, x, k, k, mode, 0, rows]);
+        const { block: shared, mode: own } = quantizing(FORMATS[format], k, mode);
+        runKernel(instance, "quantize_rows", [integers, x, k, k, shared, own, 0, rows]);
         const out = new Float32Array(rows * n);
         const shape = linearShape(FORMATS[format], { panels, k, outStride: n, mode });
         runKernel(instance, format === "q4" ? "linear_q4" : "linear_q8", [
@@ -136,7 +150,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
 
   test("quantize_rows leaves the bytes of its twin in every mode, whole and split", () => {
     const random = createRandom(1);
-    for (const mode of MODES[build].flatMap((each) => [each, each | ROUNDED]))
+    for (const mode of MODES[build].flatMap((each) => [each, each | (each % 2 === 1 ? SIGNED : ROUNDED)]))
       for (const kind of KINDS)
         for (const k of SIZES) {
           const [rows, stride] = [5, k + random.int(0, 3)];
@@ -145,15 +159,16 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
           for (const value of [Number.NaN, Number.POSITIVE_INFINITY, 3e38, 2 ** -111])
             if (random.int(0, 3) === 0) x[random.int(1, 3) * stride] = value;
           const out = new Uint8Array(rows * integerRowBytes(k));
-          const args: Arguments<"quantize_rows"> = [out, x, k, stride, mode, 0, rows];
+          const block = mode % 2 === 1 ? [32, 64, 96, 256][random.int(0, 3)]! : 0;
+          const args: Arguments<"quantize_rows"> = [out, x, k, stride, block, mode, 0, rows];
           const want = copyArguments<"quantize_rows">(args);
           const split = copyArguments<"quantize_rows">(args);
           reference.quantize_rows(...want);
           runKernel(instance, "quantize_rows", args);
-          expect(args[0], `mode ${mode} k ${k}`).toEqual(want[0]);
+          expect(args[0], `mode ${mode} k ${k} block ${block}`).toEqual(want[0]);
           for (const [begin, end] of pieces(random, rows)) {
-            split[5] = begin;
-            split[6] = end;
+            split[6] = begin;
+            split[7] = end;
             runKernel(instance, "quantize_rows", split);
           }
           expect(split[0]).toEqual(want[0]);
@@ -244,7 +259,8 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
         shapes.flatMap(([n, k]) => [BLOCK, FORMATS["q8-row"].block(k)].map((block) => ({ mode, n, k, block }))),
       );
       for (const { mode, n, k, block } of sampled(cases, 1, (each) => `${each.mode >> 1} ${each.n}`, rows)) {
-        const x = integerRows(random, rows, k, mode, KINDS[random.int(0, 3)]);
+        const kind = KINDS[random.int(0, 3)];
+        const x = integerRows(random, formatOf("pack_q8", block), rows, k, mode, kind);
         const panels = panelsOf(n);
         const outStride = 8 * panels + random.int(0, 3);
         const out = new Float32Array(rows * outStride).fill(7);
@@ -261,7 +277,7 @@ describe.each(builds)("integer kernels in the %s build", (build) => {
         const nibbles = weights(random, "pack_q4", n, k, block).w;
         const four: Arguments<"linear_q4"> = [
           out.fill(7),
-          x,
+          integerRows(random, "q4", rows, k, mode, kind),
           nibbles,
           new Uint8Array(LINEAR_SCRATCH),
           bias,

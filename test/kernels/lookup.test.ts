@@ -3,7 +3,7 @@
 import { describe, expect, test } from "vitest";
 import { LINEAR_SCRATCH, PLAIN_CODES, WEIGHT_LOOKUP } from "../../assembly/layout.ts";
 import { CODED_BLOCKS, decodeFloats } from "../../src/base/tensor/dtypes.ts";
-import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
+import { FORMATS, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
 
 import { reference } from "../../src/reference/index.ts";
 import {
@@ -17,6 +17,7 @@ import {
   type Random,
   runKernel,
 } from "../support/harness.ts";
+import { integersFor } from "../support/integer-projection.ts";
 import { sampled } from "../support/sampled.ts";
 
 const CODES = [
@@ -100,11 +101,10 @@ describe.each(builds)("codes in the %s build", (build) => {
       for (const [n, k] of sampled(sizes, Math.ceil(sizes.length / 2), undefined, rows + build.length)) {
         const { format, panels, w } = packed(random, name, n, k);
         for (const mode of sampled(MODES[build], 1, (each) => each >> 1, rows + n)) {
-          const x = new Uint8Array(rows * integerRowBytes(k));
           const values = floats(random, rows * k);
           // The largest numbers of all inputs: the largest sums.
           if (rows === 2) values.set(values.subarray(0, k).map(Math.sign));
-          reference.quantize_rows(x, values, k, k, mode, 0, rows);
+          const x = integersFor(name, values, k, mode);
           const shape = linearShape(format, { panels, k, outStride: 8 * panels + 8, mode });
           const out = floats(random, rows * (8 * panels + 8));
           const bias = floats(random, 8 * panels);

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { LINEAR_SCRATCH, WEIGHT_Q4_K } from "../../assembly/layout.ts";
 import { type BlockTensor, CODED_BLOCKS, decodeFloats, FILE_BLOCKS } from "../../src/base/tensor/dtypes.ts";
 import { ggmlBlocks } from "../../src/base/tensor/ggml-blocks.ts";
-import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
+import { FORMATS, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import {
   type Arguments,
@@ -17,6 +17,7 @@ import {
   type Random,
   runKernel,
 } from "../support/harness.ts";
+import { integersFor } from "../support/integer-projection.ts";
 import { sampled } from "../support/sampled.ts";
 
 const FORMAT = FORMATS["q4-k"];
@@ -74,10 +75,9 @@ describe.each(builds)("super-blocks in the %s build", (build) => {
       const most = rows === 2;
       const { panels, w } = packed(random, n, k, most);
       for (const mode of sampled(MODES[build], 1, (each) => each >> 1, rows + n)) {
-        const x = new Uint8Array(rows * integerRowBytes(k));
         const values = floats(random, rows * k);
         if (most) values.fill(1, 0, k).fill(-1, k);
-        reference.quantize_rows(x, values, k, k, mode, 0, rows);
+        const x = integersFor("q4-k", values, k, mode);
         const shape = linearShape(FORMAT, { panels, k, outStride: 8 * panels + 8, mode });
         const out = floats(random, rows * (8 * panels + 8));
         const bias = floats(random, 8 * panels);

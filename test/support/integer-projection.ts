@@ -1,26 +1,34 @@
 // Projections of integers by the twins alone: what a layer must give, whatever its build, its tiles and its path.
 
 import type { StoredTensor, Tensor, WeightFormat } from "../../src/entries/core.ts";
-import { FORMATS, integerRowBytes, linearShape, panelsOf } from "../../src/layers/linear/formats.ts";
+import {
+  FORMATS,
+  integerRowBytes,
+  linearShape,
+  type PackedFormat,
+  panelsOf,
+  quantizing,
+} from "../../src/layers/linear/formats.ts";
 
 import { reference } from "../../src/reference/index.ts";
 import { readRow } from "../../src/reference/numbers.ts";
 
-function quantize(x: Float32Array, k: number, fast: boolean): Uint8Array {
+/** Rows of k floats as the twin of quantize_rows makes them in `mode` for a format. */
+export function integersFor(format: PackedFormat, x: Float32Array, k: number, mode: number): Uint8Array {
   const rows = x.length / k;
   const integers = new Uint8Array(rows * integerRowBytes(k));
-  reference.quantize_rows(integers, x, k, k, fast ? 1 : 0, 0, rows);
+  const { block, mode: own } = quantizing(FORMATS[format], k, mode);
+  reference.quantize_rows(integers, x, k, k, block, own, 0, rows);
   return integers;
 }
 
-/** Rows of k floats as integer projections see them, and the scale of each. */
+/** Rows of k floats as integer projections with exact activations see them, and the scale of each. */
 export function quantizedRows(
   x: Float32Array,
   k: number,
-  fast = false,
 ): { readonly seen: Float64Array; readonly scales: readonly number[] } {
-  const integers = quantize(x, k, fast);
-  const rows = Array.from({ length: x.length / k }, (_, r) => readRow(integers, r, fast ? 1 : 0, k));
+  const integers = integersFor("q8", x, k, 0);
+  const rows = Array.from({ length: x.length / k }, (_, r) => readRow(integers, r, 0, k));
   const seen = Float64Array.from(rows.flatMap(({ scale, integers: row }) => row.slice(0, k).map((q) => scale * q)));
   return { seen, scales: rows.map(({ scale }) => scale) };
 }
@@ -42,7 +50,7 @@ export function projectByTwins(
   else if (format === "q4") reference.pack_q4(packed, w.data, n, k, 0, panels);
   else reference.pack_q8(packed, sums, w.data, n, k, block, 0, panels);
   const [out, stride] = [new Float32Array(rows * panels * 8), panels * 8];
-  const integers = quantize(x, k, fast);
+  const integers = integersFor(format, x, k, mode);
   const linear = format === "q4" ? reference.linear_q4 : reference.linear_q8;
   const shape = linearShape(FORMATS[format], { panels, k, outStride: stride, mode });
   linear(out, integers, packed, sums, null, shape, 0, rows);

@@ -495,7 +495,7 @@ const PARALLEL = {
   masked_softmax_f32: ranges(
     (view, _out, _scores, shape, _head, begin, end) => SOFTMAXED * (end - begin) * countsAt(view, shape).kvLen,
   ),
-  quantize_rows: ranges((_view, _out, _x, k, _xStride, _mode, begin, end) => QUANTIZED * (end - begin) * k),
+  quantize_rows: ranges((_view, _out, _x, k, _xStride, _block, _mode, begin, end) => QUANTIZED * (end - begin) * k),
   rms_norm_f32: ranges((_view, _out, _x, _gain, n, _stride, _eps, begin, end) => NORMED * (end - begin) * n),
   rope_f32: rope,
   round_rows_f32: ranges((_view, _x, n, _stride, begin, end) => NORMED * (end - begin) * n),

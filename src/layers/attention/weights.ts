@@ -179,8 +179,8 @@ export interface WeightOptions {
   readonly weights?: WeightFormat | Partial<Readonly<Record<ProjectionName, WeightFormat>>>;
   /**
    * How rows are quantised before they are multiplied with integer weights: "exact" to 14 bits of the largest value of the
-   * row, "fast" to 7. docs/numerics.md states the errors. Both keep the same bits in prefill, decode and any batch. Default
-   * "exact".
+   * row, "fast" to 7 of the range of a block of inputs, or to 8 beside weights of 4 bits. docs/numerics.md states the errors. Both keep
+   * the same bits in prefill, decode and any batch. Default "exact".
    */
   readonly activations?: "exact" | "fast";
 }
@@ -270,7 +270,7 @@ export interface CheckedWeights {
   readonly linears: Projections<CheckedLinear>;
   readonly layout: MatrixLayout;
   readonly formats: LayerFormats;
-  /** Whether activations have 7 bits instead of 14 where weights are integers. */
+  /** Whether activations have 7 or 8 bits instead of 14 where weights are integers. */
   readonly fast: boolean;
   /** Whether what matrices multiply is rounded to 8 bits before: of whole models alone. */
   readonly rounded?: boolean | undefined;

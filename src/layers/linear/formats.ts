@@ -12,6 +12,7 @@ import {
   MINS_SCRATCH,
   PANEL,
   Q4_K_BYTES,
+  SIGNED,
   SUPER_BLOCK,
   WEIGHT_BF16,
   WEIGHT_F16,
@@ -35,6 +36,7 @@ import {
 import { expectFields, expectFloats, expectOneOf } from "../../base/util/arguments.ts";
 import { HeadwiseError } from "../../base/util/errors.ts";
 import { type F32Ptr, type KernelTable, type LinearShape, NULL, type Pointer, type U8Ptr } from "../../wasm/abi.ts";
+import { isFast } from "../../wasm/int-dot.ts";
 import type { Kernels } from "../../wasm/kernels.ts";
 import { pointer } from "../../wasm/memory.ts";
 
@@ -74,6 +76,8 @@ interface Format {
   readonly shape: Partial<Pick<LinearShape, "bf16" | "zero" | "type">>;
   /** Bytes that its kernels work in. */
   readonly work: number;
+  /** SIGNED where fast activations have 8 bits with a sign, because weights have four: else 0, and they have 7. */
+  readonly signed: number;
   /** Inputs that share a scale. */
   block(k: number): number;
   /** Bytes of a panel of a matrix with k inputs, of the sums of its weights, and of its minimums. */
@@ -109,8 +113,9 @@ export interface LinearInput {
   /** Rows xStride floats apart. */
   readonly x: F32Ptr;
   readonly xStride: number;
-  /** The same rows quantised, if one of the projections has integer weights. */
+  /** The same rows quantised, if one of the projections has integer weights: as the format needs them for which `quantize` was called. */
   readonly integers: U8Ptr;
+  quantize(format: PackedFormat): void;
   /** `mode` of linear_q8: how integers are quantised and multiplied. */
   readonly mode: number;
   /** The shape of a product, and what its kernels work in. */
@@ -144,9 +149,22 @@ function wholeBlocks(k: number): number {
   return Math.ceil(k / BLOCK) * BLOCK;
 }
 
-/** Bytes of a row of k quantised activations: 16 that hold the scale, then 2 for each input of whole blocks. */
+/** Bytes of a row of k quantised activations: 16 that hold the scale, 2 for each input of whole blocks, and 8 for each block. */
 export function integerRowBytes(k: number): number {
-  return 16 + 2 * wholeBlocks(k);
+  return 16 + 2 * wholeBlocks(k) + 16 * Math.ceil(k / (2 * BLOCK));
+}
+
+/** How quantize_rows makes rows for a format: those of two formats are the same if this is. */
+export function quantizing(
+  format: Format,
+  k: number,
+  given: number,
+): { readonly block: number; readonly mode: number } {
+  if (!isFast(given)) return { block: 0, mode: given };
+  const block = format.block(k);
+  // Two blocks of 16 share a scale. Beside nibbles, only a super-block is longer than 32.
+  const most = format.signed ? SUPER_BLOCK : LONGEST_BLOCK;
+  return { block: block > most ? FAST_INPUTS : Math.max(BLOCK, block), mode: given | format.signed };
 }
 
 /** Bytes of the float32 scales, or minimums, of a panel: one for each block of an output. */
@@ -156,11 +174,11 @@ export function scaleBytes(k: number, block: number): number {
 
 /** What the kernel of a format reads: x in rows of floats xStride apart, or of integers in a mode. */
 export function linearShape(
-  { block, shape: { bf16 = 0, zero = 0, type = 0 } }: Pick<Format, "block" | "shape">,
+  { block, shape: { bf16 = 0, zero = 0, type = 0 }, signed }: Pick<Format, "block" | "shape" | "signed">,
   sizes: Pick<LinearShape, "panels" | "k" | "outStride"> & Partial<Pick<LinearShape, "xStride" | "mode">>,
 ): LinearShape {
   const { panels, k, outStride, xStride = 0, mode = 0 } = sizes;
-  return { panels, k, outStride, xStride, bf16, block: block(k), mode, zero, type };
+  return { panels, k, outStride, xStride, bf16, block: block(k), mode: isFast(mode) ? mode | signed : mode, zero, type };
 }
 
 /** Copies a piece to `staging` in its own dtype; of blocks of a file, what kernels find in front of them before. */
@@ -183,8 +201,8 @@ function stageFloats(kernels: Kernels, piece: StoredTensor, staging: number): F3
 // Weights as floats: panels of [k][8].
 
 /** Floats have no scales, sums and minimums. */
-function floats(own: Omit<Format, "integers" | "mins" | "block" | "sumBytes" | "minBytes">): Format {
-  return { integers: false, mins: false, block: () => BLOCK, sumBytes: () => 0, minBytes: () => 0, ...own };
+function floats(own: Omit<Format, "integers" | "mins" | "signed" | "block" | "sumBytes" | "minBytes">): Format {
+  return { integers: false, mins: false, signed: 0, block: () => BLOCK, sumBytes: () => 0, minBytes: () => 0, ...own };
 }
 
 const F32: Format = /* @__PURE__ */ floats({
@@ -245,18 +263,18 @@ const BF16: Format = /* @__PURE__ */ halves("BF16", WEIGHT_BF16, 1);
 // Weights as integers with a float32 scale for each block of inputs, or one for each output: panels hold for each block [8]
 // scales and [block / 2][8][2] integers. Formats with minimums have these in a place of their own.
 
-/** Inputs of a longer block than of 32 whose weights have one sum. */
+/** Inputs of a row with one scale whose products are one integer: of exact activations, and of fast ones, which have one scale, too. */
 const SUM_INPUTS = 1024;
+const FAST_INPUTS = 64;
 
 /** Bytes of a panel of int8 with a scale for each `block` inputs. */
 export function int8PanelBytes(k: number, block: number): number {
   return scaleBytes(k, block) + PANEL * wholeBlocks(k);
 }
 
-/** Bytes of the sums of a panel of int8: 16 bits for each block of up to 128, or 32 bits for each 1024 inputs of a longer one. */
+/** Bytes of the sums of a panel of int8: 16 bits for each block of up to 128 inputs, or 64 inputs of a longer one. */
 export function int8SumBytes(k: number, block: number): number {
-  const group = Math.min(block, SUM_INPUTS);
-  return PANEL * Math.ceil(k / group) * (group > LONGEST_BLOCK ? 4 : 2);
+  return 2 * PANEL * Math.ceil(k / (block > LONGEST_BLOCK ? FAST_INPUTS : block));
 }
 
 /** Integers of 4 or 8 bits with a scale for each `blockOf(k)` inputs, and the dtypes of files that have such blocks. */
@@ -269,6 +287,7 @@ function integers(
   const nibbles = bits === 4;
   return {
     ...{ bits, integers: true, mins, keeps, rows: nibbles ? WEIGHT_Q4 : WEIGHT_Q8 },
+    signed: nibbles ? SIGNED : 0,
     // Nibbles are from 0 to 15, and without minimums 8 more than what they stand for.
     shape: { zero: nibbles && !mins ? 8 : 0 },
     work: nibbles ? LINEAR_SCRATCH : mins ? MINS_SCRATCH : 0,
@@ -321,7 +340,7 @@ const Q4_MIN: Format = /* @__PURE__ */ integers(4, OF_32, ["I4_32_MIN"], true);
 function kept(
   dtype: CodedDtype,
   linear: "linear_codebook" | "linear_lookup" | "linear_q4_k",
-  own: Pick<Format, "rows" | "block" | "panelBytes"> & Partial<Pick<Format, "shape">>,
+  own: Pick<Format, "rows" | "signed" | "block" | "panelBytes"> & Partial<Pick<Format, "shape">>,
   pack: (table: KernelTable, w: U8Ptr, blocks: U8Ptr, n: number, k: number, type?: number) => void,
 ): Format {
   return {
@@ -343,26 +362,26 @@ function kept(
 const Q4_K: Format = /* @__PURE__ */ kept(
   "I4_K",
   "linear_q4_k",
-  { rows: WEIGHT_Q4_K, block: () => SUPER_BLOCK, panelBytes: (k) => (k / SUPER_BLOCK) * Q4_K_BYTES },
+  { rows: WEIGHT_Q4_K, signed: SIGNED, block: () => SUPER_BLOCK, panelBytes: (k) => (k / SUPER_BLOCK) * Q4_K_BYTES },
   (table, w, blocks, n, k) => table.pack_q4_k(w, blocks, n, k, 0, panelsOf(n)),
 );
 
-/** Indices of 4 bits into 16 integers: panels hold [8] scales for each block, those of IQ4_XS as bytes, and then nibbles. */
-function indices(dtype: CodedDtype, type: number, block = BLOCK): Format {
+/** Indices of 4 bits into 16 integers, of which those of IQ4 have 8 bits: panels hold [8] scales for each block, those of IQ4_XS as bytes, and then nibbles. */
+function indices(dtype: CodedDtype, type: number, signed: number, block = BLOCK): Format {
   const { length, bytes } = CODED_BLOCKS[dtype];
   const each = bytes + (type === GGML_IQ4_XS ? 2 : 0);
   return kept(
     dtype,
     "linear_codebook",
-    { rows: type, shape: { type }, block: () => block, panelBytes: (k) => PANEL * (k / length) * each },
+    { rows: type, signed, shape: { type }, block: () => block, panelBytes: (k) => PANEL * (k / length) * each },
     (table, w, blocks, n, k) => table.pack_codebook(w, blocks, n, k, type, 0, panelsOf(n)),
   );
 }
 
-const IQ4_NL: Format = /* @__PURE__ */ indices("I4_NL", GGML_IQ4_NL);
-const IQ4_XS: Format = /* @__PURE__ */ indices("I4_XS", GGML_IQ4_XS);
-const MXFP4: Format = /* @__PURE__ */ indices("I4_MX", GGML_MXFP4);
-const NVFP4: Format = /* @__PURE__ */ indices("I4_NV", GGML_NVFP4, BLOCK / 2);
+const IQ4_NL: Format = /* @__PURE__ */ indices("I4_NL", GGML_IQ4_NL, 0);
+const IQ4_XS: Format = /* @__PURE__ */ indices("I4_XS", GGML_IQ4_XS, 0);
+const MXFP4: Format = /* @__PURE__ */ indices("I4_MX", GGML_MXFP4, SIGNED);
+const NVFP4: Format = /* @__PURE__ */ indices("I4_NV", GGML_NVFP4, SIGNED, BLOCK / 2);
 
 // Weights as codes of 1 or 2 bits, whose sums are looked up in tables: panels hold for each block 128 bytes of codes, and before each
 // [8] scales of 16 bits, or before all of them [8] of 32.
@@ -375,7 +394,12 @@ function codes(dtype: "I1_128" | "I2_64" | "I2_ROW"): Format {
   return kept(
     dtype,
     "linear_lookup",
-    { rows: WEIGHT_LOOKUP, block: () => block, panelBytes: (k) => PANEL * (isRow ? 4 + k / 4 : (k / length) * bytes) },
+    {
+      rows: WEIGHT_LOOKUP,
+      signed: 0,
+      block: () => block,
+      panelBytes: (k) => PANEL * (isRow ? 4 + k / 4 : (k / length) * bytes),
+    },
     // Type 0 is PLAIN_CODES.
     (table, w, blocks, n, k, type = 0) => table.pack_lookup(w, blocks, n, k, block, type, 0, panelsOf(n)),
   );
@@ -465,7 +489,7 @@ export function expectFormats<Name extends string>(
   return formats;
 }
 
-/** Whether activations have 7 bits instead of 14. Throws unless `activations` is undefined, "exact" or "fast". */
+/** Whether activations have 7 or 8 bits instead of 14. Throws unless `activations` is undefined, "exact" or "fast". */
 export function expectActivations(where: string, name: string, activations: unknown = "exact"): boolean {
   return expectOneOf(where, name, activations, ["exact", "fast"]) === "fast";
 }

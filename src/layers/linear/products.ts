@@ -19,6 +19,7 @@ import {
   type PackedLinear,
   type PackedPlace,
   panelsOf,
+  quantizing,
 } from "./formats.ts";
 
 /** Floats of a piece, if no panel and no row is longer. */
@@ -177,7 +178,7 @@ export interface Rows {
 }
 
 /**
- * Returns the `mode` of linear_q8 for activations of 14 bits, or of 7 (`fast`). If one of the formats has integers, this
+ * Returns the `mode` of linear_q8 for activations of 14 bits, or of 7 or 8 (`fast`). If one of the formats has integers, this
  * determines the fastest dot-product paths, which allocates memory temporarily. With `rounded`, activations are rounded to 8 bits
  * before, whatever the formats are.
  */
@@ -208,8 +209,8 @@ export function placeLinearScratch(
 }
 
 /**
- * `rows` rows as the input of `linears`: quantised, too, if one of them has integer weights. In a mode with ROUNDED, they are rounded
- * to 8 bits in place before.
+ * `rows` rows as the input of `linears`: quantised, too, as those with integer weights need them, which is done again where one needs
+ * them otherwise than that before it. In a mode with ROUNDED, they are rounded to 8 bits in place before.
  */
 export function prepareInput(
   { table }: Kernels,
@@ -224,9 +225,18 @@ export function prepareInput(
   const [{ k }] = linears as [PackedLinear];
   const mode = given & ~ROUNDED;
   if (given & ROUNDED) table.round_rows_f32(x, k, xStride, 0, rows);
-  if (linears.some(({ format }) => FORMATS[format].integers))
-    table.quantize_rows(integers, x, k, xStride, given, 0, rows);
-  return { x, xStride, integers, mode, shape: pointer.linearShape(base + work), work: base + work + LINEAR_WORK_AT };
+  let made: ReturnType<typeof quantizing> | undefined;
+  const quantize = (name: PackedFormat) => {
+    const format = FORMATS[name];
+    if (!format.integers) return;
+    const asked = quantizing(format, k, given);
+    if (asked.mode === made?.mode && asked.block === made.block) return;
+    table.quantize_rows(integers, x, k, xStride, asked.block, asked.mode, 0, rows);
+    made = asked;
+  };
+  for (const { format } of linears) if (!made) quantize(format);
+  const shape = pointer.linearShape(base + work);
+  return { x, xStride, integers, quantize, mode, shape, work: base + work + LINEAR_WORK_AT };
 }
 
 /** The panels and rows of a step are multiples of these: of the kernel's weight blocks and strips. */
@@ -242,7 +252,8 @@ export function* project(
   rows: number,
   stepFlops: number,
 ): Steps {
-  const { panels, k } = linear;
+  const { panels, k, format } = linear;
+  input.quantize(format);
   const blockFlops = 2 * PANEL * STEP_PANELS * k;
   const stepPanels = STEP_PANELS * Math.max(1, Math.floor(stepFlops / (blockFlops * rows)));
   const stepRows = STEP_ROWS * Math.max(1, Math.floor(stepFlops / (blockFlops * STEP_ROWS)));

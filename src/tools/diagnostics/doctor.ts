@@ -127,7 +127,7 @@ export interface Diagnosis extends Surroundings {
 export interface DotProducts {
   /** For activations of 14 bits. */
   readonly exact: DotProduct;
-  /** For activations of 7 bits. */
+  /** For fast activations, of 7 or 8 bits. */
   readonly fast: DotProduct;
   /** Milliseconds that the choice took. */
   readonly ms: number;
