@@ -103,9 +103,9 @@ const imports = [
     what: "headwise + models, decoders alone",
     entries: ["headwise", "headwise/models"],
     names: [undefined, DECODERS],
-    budget: 180.5,
+    budget: 181,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 199 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 199.5 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
@@ -131,7 +131,7 @@ const rows = [];
 for (const { what, entries, names, budget } of imports)
   rows.push({ what, bytes: await bundled(entries, names), budget });
 rows.push(
-  { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 51.2 },
+  { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 51.5 },
   { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 283.5 },
 );
 /** The kernels of cache formats have tiles for each of the four, those of statistics have all of attention's, and sums besides. */
