@@ -87,8 +87,8 @@ const imports = [
     entries: ["headwise"],
     names: ["loadKernels, scaledDotProductAttention"],
   },
-  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 153.5 },
-  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 130 },
+  { what: "headwise/models, decoders alone", entries: ["headwise/models"], names: [DECODERS], budget: 155 },
+  { what: "headwise/models, encoders alone", entries: ["headwise/models"], names: [ENCODERS], budget: 133.5 },
   ...others.map(({ name, budget }) => ({ what: `headwise/${name}`, entries: [`headwise/${name}`], budget })),
   {
     what: "headwise + models, without gguf",
@@ -97,32 +97,32 @@ const imports = [
       undefined,
       "models, loadModel, planModel, createSession, forward, forwardAsync, generate, generateMany, selfTestModels",
     ],
-    budget: 160.5,
+    budget: 161.5,
   },
   {
     what: "headwise + models, decoders alone",
     entries: ["headwise", "headwise/models"],
     names: [undefined, DECODERS],
-    budget: 181,
+    budget: 182,
   },
-  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 199.5 },
+  { what: "headwise + models", entries: ["headwise", "headwise/models"], budget: 200.5 },
   {
     what: "headwise + quantized + models",
     entries: ["headwise", "headwise/quantized", "headwise/models"],
-    budget: 248.5,
+    budget: 252,
   },
   // The example of docs/guide/decoders.md: loadModel with formats "q4".
   {
     what: "a decoder app with q4",
     entries: ["headwise", "headwise/models", "headwise/quantized"],
     names: ["loadKernels", "models, loadModel, createSession, generate", "quantized"],
-    budget: 192,
+    budget: 195,
   },
   {
     what: "an encoder app",
     entries: ["headwise", "headwise/models"],
     names: ["loadKernels", "models, loadEncoder, embed"],
-    budget: 148,
+    budget: 152.5,
   },
 ];
 const modules = readdirSync(join(root, "dist")).filter((file) => file.endsWith(".wasm"));
@@ -132,10 +132,10 @@ for (const { what, entries, names, budget } of imports)
   rows.push({ what, bytes: await bundled(entries, names), budget });
 rows.push(
   { what: "headwise, by esbuild alone", bytes: await bundled(["headwise"], undefined, true), budget: 51.5 },
-  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 283.5 },
+  { what: "openModel, what the call imports", bytes: await bundledLazily(), budget: 288 },
 );
 /** The kernels of cache formats have tiles for each of the four, those of statistics have all of attention's, and sums besides. */
-const BUDGETS = { caches: 19, statistics: 17, weights: 30 };
+const BUDGETS = { caches: 19, statistics: 17, weights: 32.5 };
 for (const file of modules)
   rows.push({ what: file, bytes: readFileSync(join(root, "dist", file)), budget: BUDGETS[file.split("-")[0]] ?? 16 });
 
@@ -152,7 +152,7 @@ for (const { what, bytes, budget } of rows) {
 }
 
 /** What all of src/ may have. The goal is 1,500 exports. */
-const READER = { files: 299, lines: 68_110, exports: 2_072 };
+const READER = { files: 299, lines: 68_700, exports: 2_060 };
 const rooms = roomsOf();
 const counts = Object.keys(READER);
 const total = {

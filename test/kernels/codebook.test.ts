@@ -4,7 +4,14 @@ import { describe, expect, test } from "vitest";
 import { LINEAR_SCRATCH } from "../../assembly/layout.ts";
 import { type BlockTensor, CODED_BLOCKS, decodedOf, decodeFloats, FILE_BLOCKS } from "../../src/base/tensor/dtypes.ts";
 import { GGML_FORMATS, ggmlBlocks } from "../../src/base/tensor/ggml-blocks.ts";
-import { FORMATS, formatOf, integerRowBytes, linearShape, panelsOf, quantizing } from "../../src/layers/linear/formats.ts";
+import {
+  FORMATS,
+  formatOf,
+  integerRowBytes,
+  linearShape,
+  panelsOf,
+  quantizing,
+} from "../../src/layers/linear/formats.ts";
 import { reference } from "../../src/reference/index.ts";
 import {
   type Arguments,

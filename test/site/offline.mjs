@@ -29,7 +29,9 @@ export async function expectOffline({ browser }) {
   for (const { name } of PAGES) await open(`${name}.html`);
   await open(DOCUMENT, async (page) => {
     await (await page.$("[data-example] .actions button")).click();
-    await page.waitForFunction(() => document.querySelector("[data-example] .actions button").textContent === "Run again");
+    await page.waitForFunction(
+      () => document.querySelector("[data-example] .actions button").textContent === "Run again",
+    );
     expect("what the example printed", await textOf(page, "[data-example] output"), "100 %2000 2000");
     await page.type("#search", "sliding window");
     await page.waitForSelector("#results a");

@@ -178,7 +178,17 @@ export function linearShape(
   sizes: Pick<LinearShape, "panels" | "k" | "outStride"> & Partial<Pick<LinearShape, "xStride" | "mode">>,
 ): LinearShape {
   const { panels, k, outStride, xStride = 0, mode = 0 } = sizes;
-  return { panels, k, outStride, xStride, bf16, block: block(k), mode: isFast(mode) ? mode | signed : mode, zero, type };
+  return {
+    panels,
+    k,
+    outStride,
+    xStride,
+    bf16,
+    block: block(k),
+    mode: isFast(mode) ? mode | signed : mode,
+    zero,
+    type,
+  };
 }
 
 /** Copies a piece to `staging` in its own dtype; of blocks of a file, what kernels find in front of them before. */

@@ -274,7 +274,9 @@ export const scenarios = {
       );
       expect("the runtimes", figures[3], "7 runtimes and browsers tested");
       await page.$eval("[data-example] .actions button", (button) => button.click());
-      await page.waitForFunction(() => document.querySelector("[data-example] .actions button").textContent === "Run again");
+      await page.waitForFunction(
+        () => document.querySelector("[data-example] .actions button").textContent === "Run again",
+      );
       const written = await withModel(async (model, tokenizer) => {
         const pieces = [];
         for await (const piece of generateText(model, tokenizer, "the cat sat on the mat", { maxTokens: 40 }))
