@@ -5,7 +5,6 @@ import type { Tensor } from "../../src/base/tensor/tensor.ts";
 import type { Kernels } from "../../src/entries/core.ts";
 import { forward } from "../../src/models/decoder/forward.ts";
 import { createSession, exportSession, importSession } from "../../src/models/decoder/session.ts";
-import { loadEncoder } from "../../src/models/encoder/load.ts";
 import { generate } from "../../src/models/generate/generate.ts";
 import { generateMany } from "../../src/models/generate/generate-many.ts";
 import { loadModel } from "../../src/models/load/load-model.ts";
@@ -465,11 +464,6 @@ describe("what a config.json states is computed", () => {
     ],
   ])("%s with %o is refused by name", (name, more, message) => {
     expect(() => planModel({ ...{ ...TINY_FEATURES, ...HYBRIDS }[name], ...more })).toThrow(`planModel: ${message}`);
-  });
-
-  test("layers that attend the keys of others are refused where sequences are run as a whole", async () => {
-    const folder = tinyFolder(TINY_FEATURES.gemma4_text);
-    await expect(loadEncoder(kernels, folder)).rejects.toThrow("loadEncoder: ");
   });
 
   test("an eps of xIELU that would count is refused", async () => {

@@ -16,7 +16,7 @@ import { DECODERS, ENCODERS, HALVES, LAYERS } from "../../../../src/models/famil
 import { loadModel } from "../../../../src/models/load/load-model.ts";
 import { kernelsOf } from "../../../support/layers.ts";
 import { encoderFolder, encoderTensors, TINY_ENCODERS } from "../../../support/tiny-encoders.ts";
-import { HYBRIDS, TINY, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
+import { HYBRIDS, TINY, TINY_FEATURES, tinyFolder, tinyTensors } from "../../../support/tiny-models.ts";
 import { seq2seqFolder } from "../../../support/tiny-seq2seq.ts";
 
 let kernels: Kernels;
@@ -196,8 +196,13 @@ describe("files", () => {
   });
 });
 
-const CONFIGS = { ...HYBRIDS, deepseek_v3: TINY.deepseek_v3 };
-test.each(["lfm2", "falcon_h1", "mamba2", "deepseek_v3"] as const)(
+const { gemma4_text } = TINY_FEATURES;
+const CONFIGS = {
+  ...HYBRIDS,
+  deepseek_v3: TINY.deepseek_v3,
+  gemma4_text: { ...gemma4_text, final_logit_softcapping: null },
+};
+test.each(["lfm2", "falcon_h1", "mamba2", "deepseek_v3", "gemma4_text"] as const)(
   "%s gives the states that its logits come from, with the same bits alone and in a batch, in the memory that is planned",
   async (name) => {
     const own = await kernelsOf("simd");
