@@ -213,6 +213,11 @@ test.each(["exact", "fast"] as const)(
           expect(firstDifference(key, projectByTwins(wk, format, x, fast)), `${build} ${format}`).toBe(-1);
           expect(firstDifference(value, projectByTwins(wv, format, x, fast)), `${build} ${format}`).toBe(-1);
         }
+        // Formats that need other integers of the same rows.
+        const each = { q: "q8", k: "q4", v: "q8-row", o: "q4" } as const;
+        const mixed = projected(kernels, config, { wq, wk, wv, wo }, { weights: each, activations }, x);
+        expect(firstDifference(mixed.key, projectByTwins(wk, "q4", x, fast)), `${build} mixed`).toBe(-1);
+        expect(firstDifference(mixed.value, projectByTwins(wv, "q8-row", x, fast)), `${build} mixed`).toBe(-1);
         // Blocks of a file: integers as they are, whether keys and values come alone or in one matrix with the queries.
         for (const [dtype, format] of [
           ["Q8_0", "q8"],
