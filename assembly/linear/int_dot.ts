@@ -7,7 +7,7 @@ import { int_dot_i16_nx8 } from "./int_dot_i16";
 // Exact products of integer rows: what linear_q8 and linear_q4 are made of. Strides are in bytes.
 //
 // The second factor w is a panel of 8 columns in pairs of k, [k/2][8][2] int8, k a multiple of 4. The first one, x, has 14
-// bits, or 7, in one of two forms. On the path of i16 pairs it is int16 in sequence, and a pair is multiplied in one
+// bits, or 7 or 8, in one of two forms. On the path of i16 pairs it is int16 in sequence, and a pair is multiplied in one
 // instruction. On the two paths of i8 it is one or two planes of 7-bit digits, the upper one first, and four k are
 // multiplied at a time: in one instruction on CPUs that have it, in five on others, or emulated in three. Sums are exact
 // either way: up to 2048 k of 14 bits, they fit an i32.

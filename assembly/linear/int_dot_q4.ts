@@ -124,8 +124,8 @@ function add_block(
  * 4x8 tile, 15 v128: acc00..acc31 = 8 | low0 high0 low1 high1 = 4 | a0, product, mask = 3; of codes also the table, and of int8 their sums
  * A as order_digits leaves it, rows aStride apart · B for each 8 inputs two rows: columns 0 to 3, then 4 to 7; panels bStride apart, as are
  * scales by sStride; groups `gap` bytes apart, in which the scales of the next lie, or none, where these are side by side
- * C rows cStride, panels cPanel apart · 8 k a step · the sums are exact: 16 bits hold 17 products of two digits, of up to 127, and two
- * nibbles, and 16 of digits and integers from -12 to 12
+ * C rows cStride, panels cPanel apart · 8 k a step · the sums are exact: 16 bits hold 17 products of a digit, of up to 127, and a nibble,
+ * of which a block has 16; with entries of up to 24 they may wrap on the way, and end within 16 products by -12 to 12
  */
 // @ts-ignore: decorator
 @inline

@@ -100,7 +100,8 @@ function prepareSearch(): void {
   };
   addEventListener("keydown", (event) => {
     const isTyping = (event.target as Element).matches("input, textarea, select");
-    const isAsked = event.key === "k" ? event.ctrlKey || event.metaKey : event.key === "/" && !isTyping;
+    const isCommand = event.ctrlKey || event.metaKey;
+    const isAsked = event.key === "k" ? isCommand : event.key === "/" && !isTyping && !isCommand && !event.altKey;
     if (!isAsked) return;
     event.preventDefault();
     field.focus();

@@ -35,21 +35,29 @@ export function recordTokens(tokenizer: Tokenizer): TokenRecorder {
   let chosen: WrittenToken[] = [];
   let count = 0;
 
-  const textOf = (before: number | undefined, id: number): string => {
-    if (before === undefined) return tokenizer.decode([id]);
-    return tokenizer.decode([before, id]).slice(tokenizer.decode([before]).length);
+  /** Tokens that are the first bytes of a letter, as one: the next one goes on with it. */
+  let part: (WrittenToken & { readonly ids: readonly number[]; readonly before: number | undefined }) | undefined;
+
+  const textOf = (before: number | undefined, ids: readonly number[]): string => {
+    if (before === undefined) return tokenizer.decode([...ids]);
+    return tokenizer.decode([before, ...ids]).slice(tokenizer.decode([before]).length);
   };
+  const othersOf = (logits: Float32Array, before: number | undefined, id: number): Alternative[] =>
+    nextTokens(logits, OTHERS + 1)
+      .filter((each) => each.id !== id)
+      .slice(0, OTHERS)
+      .map((each) => ({ text: textOf(before, [each.id]), probability: each.probability }))
+      // Special tokens have no text, and parts of a letter none of their own.
+      .filter(({ text }) => text !== "" && !text.includes("\ufffd"));
   const close = (id: number | undefined): void => {
     if (!open || id === undefined) return;
     const { logits, before } = open;
-    const [own] = nextTokens(logits, [id]);
-    const others = nextTokens(logits, OTHERS + 1)
-      .filter((each) => each.id !== id)
-      .slice(0, OTHERS)
-      .map((each) => ({ text: textOf(before, each.id), probability: each.probability }))
-      // Special tokens have no text, and parts of a letter none of their own.
-      .filter(({ text }) => text !== "" && !text.includes("\ufffd"));
-    chosen.push({ text: textOf(before, id), probability: own?.probability ?? 0, others });
+    const first = part ?? { before, ids: [], probability: 1, others: othersOf(logits, before, id) };
+    const ids = [...first.ids, id];
+    const probability = first.probability * (nextTokens(logits, [id])[0]?.probability ?? 0);
+    const token = { text: textOf(first.before, ids), probability, others: first.others };
+    part = token.text.endsWith("\ufffd") ? { ...token, before: first.before, ids } : undefined;
+    if (!part) chosen.push(token);
     open = undefined;
     count++;
   };
@@ -67,6 +75,7 @@ export function recordTokens(tokenizer: Tokenizer): TokenRecorder {
     },
     end(ids) {
       if (ids.length > count) close(ids.at(-1));
+      if (part) chosen.push(part);
       return this.take();
     },
   };

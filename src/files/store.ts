@@ -169,6 +169,7 @@ export function createStore(pieces: PieceStore, options: StoreOptions = {}): Mod
 function storeIn(where: string, pieces: PieceStore, options: StoreOptions): ModelStore {
   for (const name of ["read", "write", "remove"] as const)
     expectFunction(where, `pieces.${name}`, (Object(pieces) as Partial<PieceStore>)[name]);
+  if (pieces.readRange !== undefined) expectFunction(where, "pieces.readRange", pieces.readRange);
   const given = readFields(where, "options", options, ["validate", "onFailure"]);
   const { onFailure = (error: HeadwiseError) => warnOnce(error.message) } = given;
   expectFunction(where, "options.onFailure", onFailure);

@@ -1,6 +1,6 @@
 // What becomes of the rows of a model: pooling, projections, norms, heads. The weights of these lie beside the model.
 
-import { type StoredTensor, toFloats } from "../base/tensor/dtypes.ts";
+import { type StoredTensor, shapeText, toFloats } from "../base/tensor/dtypes.ts";
 import type { Global } from "../base/util/arguments.ts";
 import { describe, HeadwiseError } from "../base/util/errors.ts";
 import { ln } from "../base/util/math.ts";
@@ -397,13 +397,14 @@ async function loadStages(where: string, model: Encoder, recipe: Recipe, files: 
   try {
     for (const stage of recipe.stages) {
       if (stage.kind !== "head") {
-        found.push(await loadStage(model, stage, open));
+        found.push(await loadStage(where, model, stage, open));
         continue;
       }
       const { names, config } = await open("");
-      for (const each of headStages(where, stage.of, config, names)) found.push(await loadStage(model, each, open));
+      for (const each of headStages(where, stage.of, config, names))
+        found.push(await loadStage(where, model, each, open));
     }
-    if (answers) found.push(await loadStage(model, { ...(await answerStage(open, answers)) }, open));
+    if (answers) found.push(await loadStage(where, model, { ...(await answerStage(open, answers)) }, open));
     return found;
   } catch (error) {
     releaseStages(found);
@@ -414,6 +415,7 @@ async function loadStages(where: string, model: Encoder, recipe: Recipe, files: 
 }
 
 async function loadStage(
+  where: string,
   { kernels }: Encoder,
   stage: Exclude<Stage, { kind: "head" }>,
   open: (folder: string) => Promise<Opened>,
@@ -430,9 +432,22 @@ async function loadStage(
     const weight = await opened.read(stage.weight, stage.rows);
     const own = stage.residual;
     const added = typeof own === "object" ? await opened.read(own.weight) : undefined;
+    const given = shapeText(weight.shape);
+    // What is added to the outputs: the inputs, or their product with a matrix.
+    const residualShape = added?.shape ?? [...weight.shape].reverse();
+    if (own !== undefined && shapeText(residualShape) !== given) {
+      const got = `${given}${added ? ` and ${shapeText(added.shape)}` : ""}`;
+      const rule = `as many outputs as its residual in ${describe(stage.folder)}`;
+      throw new HeadwiseError("BAD_FILE", `${where}: tensor ${describe(stage.weight)} expected ${rule}, got ${got}`);
+    }
     const linear = createLinear(kernels, { weight, ...(bias && { bias }) });
-    const residual = added === undefined ? (own as "inputs" | undefined) : createLinear(kernels, { weight: added });
-    return { kind: "dense", linear, activation: stage.activation, residual };
+    try {
+      const residual = added === undefined ? (own as "inputs" | undefined) : createLinear(kernels, { weight: added });
+      return { kind: "dense", linear, activation: stage.activation, residual };
+    } catch (error) {
+      linear.release();
+      throw error;
+    }
   } finally {
     await close();
   }

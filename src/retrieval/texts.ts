@@ -40,6 +40,11 @@ export function promptOf(where: string, { texts, queryLookup }: Recipe, task: st
   throw new RangeError(`${where}: options.task expected one of ${names}, got ${describe(task)}`);
 }
 
+/** The first `most` tokens; some tokenizers leave the beginning of a text out. */
+function cutTo({ made }: Tokenizer, ids: readonly number[], most: number): readonly number[] {
+  return made?.keepsEnd ? ids.slice(Math.max(0, ids.length - most)) : ids.slice(0, most);
+}
+
 /** Puts special tokens around the tokens of one text or two, of which at most `most` are left. */
 export function frame(
   tokenizer: Tokenizer,
@@ -53,10 +58,7 @@ export function frame(
   const room = Math.max(0, most - special);
   const [a, b] =
     second === undefined ? [Math.min(first.length, room), 0] : cutPair(first.length, second.length, room, cut);
-  // Some tokenizers leave the beginning of a text out.
-  const cutTo = (ids: readonly number[], count: number) =>
-    tokenizer.made?.keepsEnd ? ids.slice(ids.length - count) : ids.slice(0, count);
-  const all = [cutTo(first, a), cutTo(second ?? [], b)] as const;
+  const all = [cutTo(tokenizer, first, a), cutTo(tokenizer, second ?? [], b)] as const;
   const [ids, types, texts]: [number[], number[], (0 | 1 | undefined)[]] = [[], [], []];
   for (const { id, text, type } of parts)
     for (const own of text === undefined ? [id as number] : all[text]) {
@@ -252,7 +254,7 @@ export async function askedTokens(
     { role: "document", content: document },
   ];
   const text = await renderChat(tokenizer, messages, { library: jinja, template, addGenerationPrompt: false });
-  return { ids: firstTokens(tokenizer, text, maxTokens).ids.slice(0, maxTokens) };
+  return { ids: cutTo(tokenizer, firstTokens(tokenizer, text, maxTokens).ids, maxTokens) };
 }
 
 // Entities of a text: the labels of its tokens, joined to words and groups.

@@ -83,9 +83,9 @@ function divides({ library, json }: MadeTokenizer, mark: string): boolean {
   const normal = between.slice(between.indexOf("a") + 1, between.lastIndexOf("a"));
   const beside = new RegExp(`\\p{L}${mark}|${mark}\\p{L}`, "u");
   if (normal === "" || [...added.keys()].some((content) => beside.test(content))) return false;
-  const { type, vocab } = (json as { model: Json }).model;
-  // Others take a piece as a whole.
-  const isByParts = type === "BPE" || type === "Unigram";
+  const { type, vocab, end_of_word_suffix: suffix } = (json as { model: Json }).model;
+  // Others take a piece as a whole, and so does what marks its end.
+  const isByParts = (type === "BPE" && !suffix) || type === "Unigram";
   if (!isByParts && (pre_tokenizer?.(between, { section_index: 0 }) ?? []).length < 2) return false;
   const { bytes } = kindOf(json);
   const characters = new Map(Array.from(BYTES, ([character, byte]) => [byte, character]));
@@ -118,11 +118,12 @@ interface Traced {
   readonly ends: readonly number[];
 }
 
-/** Where the tokens of a text lie that have these ids, the first of its tokens or all. Throws if they are others. */
+/** Where the tokens of a text lie that have these ids: the first of its tokens, or the last if those are kept, or all. Throws if they are others. */
 export function placeIds(where: string, made: MadeTokenizer, text: string, ids: readonly number[]): PlacedToken[] {
   const { library } = made;
   const unknown = library.token_to_id(unknownOf(made) ?? "");
-  const placed = placeTokens(made, text);
+  const all = placeTokens(made, text);
+  const placed = made.keepsEnd ? all.slice(Math.max(0, all.length - ids.length)) : all;
   const wrong = ids.findIndex((id, i) => (library.token_to_id(placed[i]?.token ?? "") ?? unknown) !== id);
   if (wrong < 0) return placed;
   const got = `${describe(placed[wrong]?.token)} in place of id ${ids[wrong]}`;

@@ -138,7 +138,10 @@ function writeWords(to: Int32Array, numbers: Float64Array, i: number): number {
   return i + 2 + size;
 }
 
-/** A call with as many arguments as it has, since threads count them, and without a list of them, which would be garbage. */
+/**
+ * A call with as many arguments as it has, since threads count them, and without a list of them, which would be garbage. One with five
+ * is given eight: its rows are too few to be shared among threads.
+ */
 function callKernel(kernel: Kernel, args: Float64Array, i: number, count: number): void {
   const [a, b, c] = [args[i], args[i + 1], args[i + 2]] as [number, number, number];
   const [d, e, f] = [args[i + 3], args[i + 4], args[i + 5]] as [number, number, number];

@@ -172,9 +172,9 @@ export function* runEncoder(
   }
 }
 
-/** Whether a layer reads the tokens of a sequence one after the other, or what others keep of them: a decoder's pass runs it. */
+/** Whether a layer reads in order: a decoder's pass runs the model. */
 export const readsInOrder = ({ blocks }: ModelSpec): boolean =>
-  blocks.some(({ mixer }) => MIXERS[mixer.kind].decodesOnly?.(mixer) !== undefined);
+  blocks.some(({ mixer }) => MIXERS[mixer.kind].readsInOrder?.(mixer));
 
 /** Runs sequences in a decoder's pass, each in a session that lasts as long as its group runs. */
 function* runInOrder(

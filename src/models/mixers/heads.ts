@@ -46,7 +46,7 @@ export function checkHeads(where: string, { fused: _, ...config }: HfAttentionCo
 }
 
 export const HEADS: MixerKind<HeadsSpec> = {
-  decodesOnly: ({ more }) => (more?.keysOf === undefined ? undefined : "layers that attend the keys of others"),
+  readsInOrder: ({ more }) => more?.keysOf !== undefined,
 
   *weights(mixer, of) {
     const config = checkConfig(WHERE, mixer.config);

@@ -18,7 +18,7 @@ const WHERE = "weightsOf";
 
 export const LATENT: MixerKind<LatentSpec> = {
   needs: { option: "latent", code: "NO_LATENT" },
-  decodesOnly: () => "latent attention",
+  readsInOrder: () => true,
 
   *weights(mixer, of) {
     const config = checkLatentConfig(WHERE, mixer.config);

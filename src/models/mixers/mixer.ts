@@ -21,8 +21,8 @@ import type { MixerRole, Source, Weight, WeightOf } from "./weight.ts";
 export interface MixerKind<Spec extends MixerSpec = MixerSpec> {
   /** What kernels have to be loaded with, besides `models`: the option, which an entry exports, and the code without it. */
   readonly needs?: { readonly option: "latent"; readonly code: HeadwiseErrorCode };
-  /** What messages call layers that no encoder can have, which runs sequences as a whole; undefined where it can. */
-  decodesOnly?(mixer: Spec): string | undefined;
+  /** Whether a layer reads the tokens of a sequence one after the other, or what other layers keep of them. */
+  readsInOrder?(mixer: Spec): boolean;
   /** The weights of a layer, with the sizes that its layers check. `of` is what all of them have. */
   weights(mixer: Spec, of: WeightOf): Iterable<Weight<MixerRole>>;
   /** The format of a matrix, where it is not the `requested` one or that of its tensor. */

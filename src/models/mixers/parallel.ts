@@ -6,7 +6,7 @@ import type { MixerKind, MixerLoader, MixerMemory, MixerPlan, MixerTensor } from
 
 /** What is known of the kinds that lie side by side: `kinds` gives what is known of each. */
 export const parallelOf = (kinds: () => Readonly<Record<MixerSpec["kind"], MixerKind>>): MixerKind<ParallelSpec> => ({
-  decodesOnly: () => "mixers side by side",
+  readsInOrder: () => true,
 
   *weights({ parts }, of) {
     for (const { mixer } of parts) yield* kinds()[mixer.kind].weights(mixer, of);

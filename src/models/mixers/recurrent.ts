@@ -28,7 +28,7 @@ const entriesOf = <K extends string, V>(record: Readonly<Partial<Record<K, V>>>)
 const isMatrix = (name: Name): name is RecurrentMatrix => (RECURRENT_MATRICES as readonly string[]).includes(name);
 
 export const RECURRENT: MixerKind<RecurrentSpec> = {
-  decodesOnly: () => "recurrent layers",
+  readsInOrder: () => true,
 
   *weights({ config }, of) {
     const linear = { ...of, part: "attention", bias: true } as const;

@@ -7,3 +7,5 @@ export function readFileSync(path: string): Uint8Array {
   if (!bytes) throw new RangeError(`readFileSync: path expected a fixture, got ${path}`);
   return bytes;
 }
+
+export const existsSync = (path: string): boolean => path in fixtures.files;

@@ -234,6 +234,11 @@ test("a folder that names a part that is missing or not known is refused", async
   ).rejects.toThrow(
     'openModel: 2_Dense/config.json expected an activation_function that is known: Identity, Tanh, ReLU, GELU, Sigmoid, SiLU, got "torch.nn.Softplus"',
   );
+  // Its own matrix says that it has other outputs than inputs.
+  const square = { ...dense, in_features: 8, out_features: 8, use_residual: true };
+  await expect(openWith({ "2_Dense/config.json": square })).rejects.toThrow(
+    'openModel: tensor "linear.weight" expected as many outputs as its residual in "2_Dense", got ',
+  );
   await expect(openWith({ "2_Dense/model.safetensors": undefined })).rejects.toMatchObject({ code: "BAD_FILE" });
   await expect(openWith({ "modules.json": [{ type: "a.Pooling", path: "1_Pooling" }] })).rejects.toThrow(
     "openModel: modules.json expected a Transformer or a StaticEmbedding, got Pooling",
