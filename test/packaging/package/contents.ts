@@ -18,7 +18,7 @@ const ALLOWED = [
   /^dist\/[a-z]+\.(html|css)$/,
 ];
 /** Code is not minified, so most of the unpacked bytes are white space and names. */
-const BUDGET = { packed: 1_260_000, unpacked: 3_940_000, files: 145 };
+const BUDGET = { packed: 1_305_000, unpacked: 4_070_000, files: 145 };
 
 /** Of a source map, and of folders that machines have. */
 const STRAYS = [
