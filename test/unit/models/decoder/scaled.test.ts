@@ -256,19 +256,22 @@ test("scales of GGUF files multiply what their matrices give", async () => {
   const { metadata, tensors } = ggufModel(config, tinyTensors(config), "bitnet");
   const isOwn = (name: string) => /blk\.0\.(attn_(q|k|v|output)|ffn_(gate|up|down))\.weight$/.test(name);
   // Blocks of TQ2_0, whose scale is 1 as float16, or 0.5; of Q4_1 with the same digits, and minus the scale beside it; of Q4_K, whose
-  // scales and minimums are 1 times it.
+  // scales and minimums are 1 times it; of IQ4_NL, with -10, 1 and 13 for digits.
   const blocks = (half: number, size: number, type: number) => {
     const random = createRandom(5);
     const digits = Uint8Array.from({ length: size }, () => random.int(0, 2));
-    const own = new Uint8Array({ 3: (size / 32) * 20, 12: (size / 256) * 144, 35: (size / 256) * 66 }[type] as number);
+    const bytesOf: Record<number, number> = { 3: 20 / 32, 12: 144 / 256, 20: 18 / 32, 35: 66 / 256 };
+    const own = new Uint8Array(size * (bytesOf[type] as number));
     for (const [i, digit] of digits.entries())
       if (type === 12) own[(i >> 8) * 144 + 16 + 32 * ((i >> 6) & 3) + (i & 31)]! |= digit << (4 * ((i >> 5) & 1));
       else if (type === 35)
         own[Math.floor(i / 256) * 66 + ((i >> 7) & 1) * 32 + (i % 32)]! |= digit << (2 * ((i >> 5) & 3));
+      else if (type === 20) own[(i >> 5) * 18 + 2 + (i % 16)]! |= (digit + 7) << (i % 32 < 16 ? 0 : 4);
       else own[(i >> 5) * 20 + 4 + (i % 16)]! |= digit << (i % 32 < 16 ? 0 : 4);
     const scales = [1, 1, 1, 1, 1, 1, 1, 1, 0x11, 0x11, 0x11, 0x11];
     if (type === 12) for (let at = 0; at < own.length; at += 144) own.set([0, half, 0, half, ...scales], at);
     else if (type === 35) for (let at = 65; at < own.length; at += 66) own[at] = half;
+    else if (type === 20) for (let at = 1; at < own.length; at += 18) own[at] = half;
     else for (let at = 0; at < own.length; at += 20) own.set([0, half, 0, half | 0x80], at);
     return own;
   };
@@ -288,6 +291,9 @@ test("scales of GGUF files multiply what their matrices give", async () => {
   expect(await logitsOf(file(0x3c, 0.5), undefined, { gguf })).toEqual(want);
   expect(await logitsOf(file(0x3c, 0.5, 3), undefined, { gguf })).toEqual(want);
   expect(await logitsOf(file(0x3c, 0.5, 12), undefined, { gguf })).toEqual(want);
+  // Integers of 8 bits stay such.
+  const entries = await logitsOf(file(0x38, undefined, 20), undefined, { gguf });
+  expect(await logitsOf(file(0x3c, 0.5, 20), undefined, { gguf })).toEqual(entries);
   const floats = await logitsOf(file(0x38, undefined, 0), undefined, { gguf });
   expect(await logitsOf(file(0x3c, 0.5, 0), undefined, { gguf })).toEqual(floats);
 });
