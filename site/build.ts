@@ -123,7 +123,7 @@ const NOT_FOUND = `<!doctype html>
 `;
 
 /** What a first visit of a page may read, in bytes of gzip. */
-const MOST_FIRST_LOAD = 417_000;
+const MOST_FIRST_LOAD = 426_000;
 
 /** What is read until the story of the first page shows: all but the engine. */
 const MOST_BEFORE_STORY = 100_000;
